@@ -1,0 +1,1 @@
+"""Frozen values that every other package speaks: schema, window, query, plan, routing."""

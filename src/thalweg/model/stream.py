@@ -1,0 +1,62 @@
+"""A stream: a named source with a schema, an event-time column and a watermark delay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from thalweg.model.types import to_arrow, to_inner_arrow
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    type: str
+    """Spark's name of the type, such as `bigint` or `decimal(10,2)`."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    fields: tuple[Field, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def type_of(self, name: str) -> str:
+        return next(f.type for f in self.fields if f.name == name)
+
+    def to_arrow(self) -> pa.Schema:
+        """What users see: timestamps are instants in UTC."""
+        return pa.schema([pa.field(f.name, to_arrow(f.type)) for f in self.fields])
+
+    def to_inner_arrow(self) -> pa.Schema:
+        """What the data path carries: timestamps are naive UTC microseconds."""
+        return pa.schema([pa.field(f.name, to_inner_arrow(f.type)) for f in self.fields])
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source as plain data: what is durable, and all that a reader in another process gets to know."""
+
+    kind: str
+    """files | memory | generate | spark."""
+    options: Mapping[str, Any]
+    """JSON values only."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    name: str
+    schema: Schema
+    time: str
+    """The event-time column, of type timestamp or timestamp_ntz."""
+    delay_us: int
+    """How far the watermark stays behind the greatest event time seen."""
+    source: SourceSpec
