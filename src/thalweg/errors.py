@@ -56,7 +56,7 @@ class SqlError(ThalwegError):
     """The text of a statement is at fault."""
 
 
-class NameError_(ThalwegError):
+class NamingError(ThalwegError):
     """A stream or query name is unknown or taken."""
 
 
@@ -87,3 +87,425 @@ def underline(sql: str, span: tuple[int, int]) -> list[str]:
     line = sql[line_start:line_end].replace("\t", " ")
     width = max(1, min(end, line_end) - start)
     return [prefix + line, " " * (len(prefix) + start - line_start) + "^" * width]
+
+
+# ingest
+
+
+def source_path_missing(path: str) -> SourceError:
+    return SourceError(
+        f"no such directory: {path}",
+        detail="A files source needs the directory part of its path to exist; files may come later.",
+        hint="Create the directory, or correct the path.",
+    )
+
+
+def source_file_vanished(path: str, stream: str) -> SourceError:
+    return SourceError(
+        f"file of stream {stream} has vanished: {path}",
+        detail="The file was found and is part of a batch, but can no longer be opened.",
+        hint="Put the file back with the same content; files may be removed only after their batch is done.",
+    )
+
+
+def source_file_unreadable(path: str, stream: str, reason: str) -> SourceError:
+    return SourceError(f"file of stream {stream} cannot be opened: {path}", detail=reason)
+
+
+def source_format_unknown(path: str, known: tuple[str, ...]) -> SourceError:
+    return SourceError(
+        f"cannot tell the format of {path}",
+        hint=f"Give format= one of {', '.join(known)}.",
+    )
+
+
+def source_schema_unreadable(path: str, reason: str) -> SourceError:
+    return SourceError(
+        f"cannot read a schema from {path}",
+        detail=reason,
+        hint="Give the columns of the stream, or correct the file.",
+    )
+
+
+def source_option_invalid(source: str, option: str, detail: str) -> SourceError:
+    return SourceError(f"{source}: option {option!r} cannot be used", detail=detail)
+
+
+def source_generator_unknown(name: str, known: tuple[str, ...]) -> SourceError:
+    return SourceError(f"there is no generator named {name!r}", hint=f"Known: {', '.join(known)}.")
+
+
+def source_append_mismatch(detail: str) -> SourceError:
+    return SourceError(
+        "the appended rows do not fit the schema of the memory source",
+        detail=detail,
+        hint="Append a table with the source's columns, in types that can be cast without loss.",
+    )
+
+
+def source_schema_invalid(text: str, detail: str) -> SourceError:
+    return SourceError(
+        f"not a schema: {text}", detail=detail, hint="Write it as in SQL: 'a bigint, ts timestamp'."
+    )
+
+
+def source_units_missing(stream: str, wanted: int, found: int) -> SourceError:
+    return SourceError(
+        f"stream {stream} has lost input: unit {wanted} was planned, {found} are there",
+        detail="The state directory of the source is older than the offsets of the pipeline.",
+        hint="Restore the whole state directory from one moment.",
+    )
+
+
+def source_registry_unreadable(path: str, reason: str) -> SourceError:
+    return SourceError(f"cannot read {path}", detail=reason, hint="Restore the state directory.")
+
+
+def source_column_nested(stream: str, column: str, kind: str) -> SourceError:
+    return SourceError(
+        f"column {column} of stream {stream} is nested: {kind}",
+        hint="Select the flat fields that the queries need, such as col('a.b').alias('b').",
+    )
+
+
+def source_not_streaming(stream: str) -> SourceError:
+    return SourceError(
+        f"the DataFrame of stream {stream} is not a streaming one",
+        hint="Make it with spark.readStream, or write it to files and use thalweg.files(...).",
+    )
+
+
+def source_query_failed(stream: str, reason: str) -> SourceError:
+    return SourceError(f"the query that feeds stream {stream} has failed", detail=reason)
+
+
+# --- testing and the command line ---
+
+
+def bad_fault_setting(variable: str, setting: str) -> UsageError:
+    return UsageError(
+        f"{variable} names no fault point: {setting!r}",
+        hint="Write the name of a point, or name:n for its n-th passage, such as manifest:2.",
+    )
+
+
+def statements_unreadable(path: str, reason: str) -> UsageError:
+    return UsageError(f"cannot read the statements in {path}", detail=reason)
+
+
+def oracle_select_unsupported(reason: str, select: str) -> UsageError:
+    return UsageError(f"the oracle cannot evaluate this SELECT: {reason}", detail=select)
+
+
+# state
+
+
+def unusable_directory(path: object, error: OSError) -> StateError:
+    return StateError(
+        f"the state directory {path} cannot be used",
+        detail=str(error),
+        hint="Give a directory on a local disk that this user may write.",
+    )
+
+
+def state_locked(path: object, holder: str) -> StateError:
+    return StateError(
+        f"the state directory {path} is in use by {holder}",
+        detail="A state directory belongs to one session at a time.",
+        hint="Stop that session, or give this one a directory of its own.",
+    )
+
+
+def missing_file(path: object) -> StateError:
+    return StateError(
+        f"the state is incomplete: {path} is missing",
+        detail="The manifest names this file, so it was there when the last batch was committed.",
+        hint="Put the file back from a copy of the whole state directory, or start with an empty directory.",
+    )
+
+
+def corrupt_file(path: object, expected: str, found: str) -> StateError:
+    return StateError(
+        f"the state is corrupt: {path} is not what was written",
+        detail=f"expected {expected}, found {found}",
+        hint="Restore the whole state directory from a copy, or start with an empty directory; check the disk.",
+    )
+
+
+def wrong_state_format(path: object, found: object, needed: int) -> StateError:
+    return StateError(
+        f"the state directory was written in format {found}, this release reads format {needed}",
+        detail=f"in {path}",
+        hint="Open it with the release that wrote it, or start with an empty state directory.",
+    )
+
+
+def unwritable_change_log(path: object, error: object) -> StateError:
+    return StateError(
+        f"the request could not be made durable in {path}",
+        detail=str(error),
+        hint="Free disk space or repair the disk, then start the session again; the request was not taken.",
+    )
+
+
+# sink
+
+
+def unwritable_sink(query: str, place: object, reason: object) -> SinkError:
+    return SinkError(
+        f"query {query}: results cannot be written to {place}",
+        detail=str(reason),
+        hint="Give a directory that this user may write; the batch is repeated when the query runs again.",
+    )
+
+
+def sink_directory_taken(query: str, place: object, owner: str) -> SinkError:
+    return SinkError(
+        f"query {query}: {place} already holds the results of {owner}",
+        detail="Files are named by batch, so two queries in one directory would overwrite each other.",
+        hint="Give each query a directory of its own, or empty this one.",
+    )
+
+
+def unknown_sink(kind: str, known: tuple[str, ...]) -> SinkError:
+    return SinkError(f"there is no sink {kind!r}", hint=f"Use one of: {', '.join(known)}.")
+
+
+def bad_sink_option(kind: str, option: str, reason: str) -> SinkError:
+    return SinkError(f"sink {kind}: option {option!r} {reason}")
+
+
+def unwritable_column(query: str, column: str, column_type: object, file_format: str) -> SinkError:
+    return SinkError(
+        f"query {query}: column {column!r} of type {column_type} cannot be written as {file_format}",
+        hint="Select its parts as columns of their own, or write Parquet.",
+    )
+
+
+def missing_callback(query: str) -> SinkError:
+    return SinkError(
+        f"query {query}: its Python callable is gone",
+        detail="A callable is not part of the state directory and must be given again after a restart.",
+        hint="Create the session's queries with their callables before starting it.",
+    )
+
+
+def failed_callback(query: str, batch_id: int, error: BaseException) -> SinkError:
+    return SinkError(
+        f"query {query}: its callable failed on batch {batch_id}",
+        detail=f"{type(error).__name__}: {error}",
+        hint="The callable gets the same batch id again when the batch is repeated.",
+    )
+
+
+# sql
+
+
+def bad_syntax(message: str, sql: str, span: tuple[int, int], hint: str | None = None) -> SqlError:
+    return SqlError(message, sql=sql, span=span, hint=hint)
+
+
+def not_supported(
+    what: str, sql: str, span: tuple[int, int], hint: str | None = None, detail: str | None = None
+) -> SqlError:
+    return SqlError(f"{what} is not supported", sql=sql, span=span, hint=hint, detail=detail)
+
+
+def unknown_function(name: str, near: list[str], sql: str, span: tuple[int, int]) -> SqlError:
+    hint = f"did you mean {', '.join(near)}?" if near else "see the list of functions in the guide"
+    return SqlError(
+        f"function '{name}' is not on the list of functions a continuous query may use",
+        sql=sql,
+        span=span,
+        hint=hint,
+    )
+
+
+def bad_arguments(name: str, expected: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(f"{name} takes {expected}", sql=sql, span=span)
+
+
+def unknown_stream(
+    name: str, near: list[str], sql: str | None = None, span: tuple[int, int] | None = None
+) -> SqlError:
+    hint = f"did you mean {', '.join(near)}?" if near else "create it with CREATE STREAM"
+    return SqlError(f"unknown stream '{name}'", sql=sql, span=span, hint=hint)
+
+
+def unknown_column(name: str, near: list[str], sql: str, span: tuple[int, int]) -> SqlError:
+    hint = f"did you mean {', '.join(near)}?" if near else None
+    return SqlError(f"unknown column '{name}'", sql=sql, span=span, hint=hint)
+
+
+def analysis_failed(
+    message: str, sql: str | None = None, span: tuple[int, int] | None = None, hint: str | None = None
+) -> SqlError:
+    return SqlError(message, sql=sql, span=span, hint=hint)
+
+
+def bad_type(name: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"unknown type '{name}'",
+        sql=sql,
+        span=span,
+        hint="flat Spark types: boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), "
+        "string, varchar(n), binary, date, timestamp, timestamp_ntz",
+    )
+
+
+def bad_interval(text: str, reason: str, hint: str | None = None) -> SqlError:
+    return SqlError(
+        f"not an interval: {text!r}",
+        detail=reason,
+        hint=hint or "write a number and a unit, such as '10 seconds' or '1 minute 30 seconds'",
+    )
+
+
+def needs_window(what: str, time: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"{what} needs a window: a stream has no end",
+        sql=sql,
+        span=span,
+        hint=f"add a window to the grouping: GROUP BY window({time}, '1 minute')",
+    )
+
+
+def bad_window(message: str, sql: str, span: tuple[int, int], hint: str | None = None) -> SqlError:
+    return SqlError(message, sql=sql, span=span, hint=hint)
+
+
+# -- session and engine
+
+
+def pipeline_failed(reason: str) -> ThalwegError:
+    first = next((line for line in reason.splitlines() if line.strip()), "unknown reason")
+    return ThalwegError(
+        "the pipeline has stopped",
+        detail=first.strip(),
+        hint="nothing is lost: start again to go on after the last complete batch",
+    )
+
+
+def name_taken(kind: str, name: str) -> NamingError:
+    hint = f"choose another name{', or DROP QUERY ' + name + ' first' if kind == 'query' else ''}"
+    return NamingError(f"there is already a {kind} named '{name}'", hint=hint)
+
+
+def definition_differs(kind: str, name: str) -> NamingError:
+    return NamingError(
+        f"the {kind} '{name}' in the state directory is defined differently",
+        detail="a restarted program must define what it had before in the same way",
+        hint="use another name or another state directory",
+    )
+
+
+def unknown_name(kind: str, name: str, near: list[str]) -> NamingError:
+    hint = f"did you mean {' or '.join(near)}?" if near else None
+    return NamingError(f"there is no {kind} named '{name}'", hint=hint)
+
+
+def bad_name(kind: str, name: object) -> NamingError:
+    return NamingError(
+        f"{name!r} cannot be the name of a {kind}",
+        hint="use letters, digits and underscores, not starting with a digit",
+    )
+
+
+def missing_time_column(stream: str, column: str, columns: tuple[str, ...]) -> NamingError:
+    return NamingError(
+        f"stream '{stream}' has no column '{column}' to take event time from",
+        detail=f"its columns are {', '.join(columns)}",
+        hint="name a column of type timestamp in time=... or WATERMARK FOR",
+    )
+
+
+def bad_time_column(stream: str, column: str, found: str) -> NamingError:
+    return NamingError(
+        f"column '{column}' of stream '{stream}' cannot be its event time",
+        detail=f"it is of type {found}",
+        hint="event time is a timestamp or timestamp_ntz",
+    )
+
+
+def reserved_column(stream: str, column: str) -> NamingError:
+    return NamingError(
+        f"column '{column}' of stream '{stream}' begins with a dot",
+        hint="such names are Thalweg's own: rename the column",
+    )
+
+
+def unknown_schema(stream: str) -> SourceError:
+    return SourceError(
+        f"the columns of stream '{stream}' are not known",
+        detail="no file is there yet to take them from",
+        hint="give them: CREATE STREAM name (column TYPE, ...) or schema=...",
+    )
+
+
+def wrong_source(stream: str, given: object) -> UsageError:
+    return UsageError(
+        f"stream '{stream}' cannot be made from a {type(given).__name__}",
+        hint="give thalweg.files(...), thalweg.memory(...), thalweg.generate(...) or a streaming DataFrame",
+    )
+
+
+def wrong_sink(query: str, given: object) -> UsageError:
+    return UsageError(
+        f"results of query '{query}' cannot go to a {type(given).__name__}",
+        hint="give None, thalweg.to_files(...) or the like, or a callable (table, batch_id)",
+    )
+
+
+def not_in_memory(query: str, kind: str) -> UsageError:
+    return UsageError(
+        f"the results of query '{query}' are not kept in memory",
+        detail=f"they go to its sink of kind {kind}",
+    )
+
+
+def already_running() -> UsageError:
+    return UsageError("the pipeline is already running", hint="stop() it first")
+
+
+def session_stopped() -> UsageError:
+    return UsageError("the session is stopped", hint="thalweg.connect(...) again")
+
+
+def source_not_given(stream: str) -> UsageError:
+    return UsageError(
+        f"stream '{stream}' reads a streaming DataFrame, which a restart cannot bring back",
+        hint=f"call create_stream('{stream}', dataframe, ...) again before starting",
+    )
+
+
+def not_utc(zone: str) -> UsageError:
+    return UsageError(
+        f"the Spark session's time zone is {zone}",
+        detail="Thalweg computes with instants in UTC",
+        hint="set spark.sql.session.timeZone to UTC",
+    )
+
+
+def unknown_source(kind: str) -> SourceError:
+    return SourceError(f"there is no source of kind '{kind}'", hint="source = 'files', 'generate' or 'memory'")
+
+
+def moved(error: SqlError, sql: str, offset: int) -> SqlError:
+    """The same error, pointing into the statement that the SELECT is a part of."""
+    span = None if error.span is None else (error.span[0] + offset, error.span[1] + offset)
+    return type(error)(error.message, detail=error.detail, hint=error.hint, sql=sql, span=span)
+
+
+def state_directory_wanted() -> UsageError:
+    return UsageError("there is nothing to run", hint="Name a file of statements, or a --state to go on with.")
+
+
+def bench_tree_missing(folder: str) -> UsageError:
+    return UsageError(
+        f"there are no benchmarks in {folder}",
+        hint="Benchmarks come with the source tree, not with the installed package: run ./dev bench there.",
+    )
+
+
+def bench_unknown(name: str, known: list[str]) -> UsageError:
+    return UsageError(f"unknown benchmark {name}", hint=f"Known: {', '.join(known) or 'none yet'}.")

@@ -6,7 +6,8 @@ are the same exactly when their texts are: that is how queries come to share wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -108,3 +109,50 @@ class Query:
 def quote(name: str) -> str:
     """A column name as a DuckDB identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def query_to_json(query: Query) -> dict[str, Any]:
+    """A query as JSON values: what the log of changes and the manifest keep of it."""
+    return asdict(query)
+
+
+def query_from_json(value: Mapping[str, Any]) -> Query:
+    return Query(
+        name=value["name"],
+        text=value["text"],
+        stream=value["stream"],
+        outputs=tuple(Output(o["name"], _expr(o["expr"])) for o in value["outputs"]),
+        where=_optional(value["where"]),
+        window=None if value["window"] is None else Window(**value["window"]),
+        keys=tuple(_expr(key) for key in value["keys"]),
+        aggregates=tuple(_aggregate(a) for a in value["aggregates"]),
+        having=_optional(value["having"]),
+        order=tuple(Order(_expr(o["expr"]), o["descending"], o["nulls_first"]) for o in value["order"]),
+        limit=value["limit"],
+        emit=value["emit"],
+        sink=SinkSpec(value["sink"]["kind"], _pairs(value["sink"]["options"])),
+        options=_pairs(value["options"]),
+    )
+
+
+def _expr(value: Mapping[str, Any]) -> Expr:
+    return Expr(value["sql"], value["type"], tuple(value["columns"]), value["fails"])
+
+
+def _optional(value: Mapping[str, Any] | None) -> Expr | None:
+    return None if value is None else _expr(value)
+
+
+def _aggregate(value: Mapping[str, Any]) -> Aggregate:
+    return Aggregate(
+        function=value["function"],
+        args=tuple(_expr(arg) for arg in value["args"]),
+        type=value["type"],
+        filter=_optional(value["filter"]),
+        parameters=tuple(value["parameters"]),
+        ignore_nulls=value["ignore_nulls"],
+    )
+
+
+def _pairs(value: Iterable[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, option) for name, option in value)

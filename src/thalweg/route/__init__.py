@@ -1,0 +1,1 @@
+"""Rows to key groups, key groups to slots, tables to the cells that Spark's shuffle carries."""

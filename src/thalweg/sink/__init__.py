@@ -1,0 +1,1 @@
+"""Where results go: one contract, one file for each kind."""

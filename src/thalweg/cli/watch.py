@@ -1,0 +1,74 @@
+"""Watching a pipeline run: a display that is redrawn on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+
+from thalweg.cli import show
+from thalweg.session import Session
+
+_REDRAW_SECONDS = 0.25
+_LINE_SECONDS = 2.0
+
+Draw = Callable[[Sequence[str]], None]
+"""Shows where the session is; the argument is what else there is to say."""
+
+
+def run_available(console: Console, session: Session) -> None:
+    """Processes what is there, with progress; an interrupt stops the session, which can be started again."""
+    with ThreadPoolExecutor(max_workers=1) as pool, drawing(console, session) as draw:
+        running = pool.submit(session.run_available)
+        try:
+            while not running.done():
+                draw(())
+                time.sleep(_REDRAW_SECONDS)
+        except KeyboardInterrupt:
+            session.stop()
+            raise
+        running.result()
+        draw(())
+
+
+def run_until_interrupted(console: Console, session: Session, trigger: str) -> None:
+    """Runs batches until Ctrl-C, which is the ordinary end."""
+    session.start(trigger=trigger)
+    with drawing(console, session) as draw:
+        try:
+            while True:
+                draw(("Ctrl-C ends it; started again on the same --state it goes on where it was.",))
+                time.sleep(_REDRAW_SECONDS)
+        except KeyboardInterrupt:
+            draw(("stopping",))
+
+
+@contextmanager
+def drawing(console: Console, session: Session) -> Iterator[Draw]:
+    """A function that shows the session's progress, as often as it is called or as is good for a log."""
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda notes: live.update(show.progress(session.progress(), notes=notes), refresh=True)
+        return
+    yield _lines(console, session)
+
+
+def _lines(console: Console, session: Session) -> Draw:
+    said: set[str] = set()
+    next_line = 0.0
+
+    def draw(notes: Sequence[str]) -> None:
+        nonlocal next_line
+        for note in notes:
+            if note not in said:
+                said.add(note)
+                console.print(note, markup=False, highlight=False, soft_wrap=True)
+        if time.monotonic() >= next_line:
+            next_line = time.monotonic() + _LINE_SECONDS
+            console.print(show.line(session.progress()), highlight=False, soft_wrap=True)
+
+    return draw

@@ -1,0 +1,104 @@
+"""Spark's own analyser as the judge of names and types; its complaints as errors with a place in the SQL."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+
+from thalweg.errors import SqlError, analysis_failed, unknown_column, unknown_stream
+from thalweg.model.stream import Stream
+
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # A text may not reach into the environment through ${...}, nor read a file as a table.
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.runSQLOnFiles": "false",
+}
+_CLASS = re.compile(r"^\[[A-Z_.0-9]+\]\s*")
+_TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(;\s*line \d+ pos \d+.*)?$", re.DOTALL)
+
+
+class SparkAnalyzer:
+    """Streams are empty temporary views of a session of its own: analysis touches no data and no other user."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark.newSession()
+        for key, value in _SETTINGS.items():
+            self._spark.conf.set(key, value)
+        self._streams: dict[str, Stream] = {}
+        self._known: dict[str, list[tuple[str, str]]] = {}
+
+    def register(self, stream: Stream) -> None:
+        """Make the stream known by its name; a second time replaces it."""
+        columns = ", ".join(
+            f"CAST(NULL AS {field.type}) AS {_quote(field.name)}" for field in stream.schema.fields
+        )
+        self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_quote(stream.name)} AS SELECT {columns}")
+        self._streams[stream.name] = stream
+        self._known.clear()
+
+    def unregister(self, name: str) -> None:
+        if self._streams.pop(name, None) is not None:
+            self._spark.catalog.dropTempView(name)
+            self._known.clear()
+
+    def analyze(self, sql: str) -> list[tuple[str, str]]:
+        """(name, type) of each result column. Nothing is run."""
+        if sql not in self._known:
+            self._known[sql] = self._analyze(sql)
+        return list(self._known[sql])
+
+    def _analyze(self, sql: str) -> list[tuple[str, str]]:
+        try:
+            schema = self._spark.sql(sql).schema
+        except (AnalysisException, ParseException) as error:
+            raise self._explain(error, sql) from None
+        return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+    def _explain(self, error: Any, sql: str) -> SqlError:
+        parameters: dict[str, str] = error.getMessageParameters() or {}
+        condition = error.getCondition() or ""
+        span = _span(error, sql)
+        if condition.startswith("UNRESOLVED_COLUMN") and span is not None:
+            name = parameters.get("objectName", "").replace("`", "")
+            return unknown_column(name, self._near_columns(name, parameters), sql, span)
+        if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+            name = parameters.get("relationName", "").replace("`", "")
+            return unknown_stream(name, difflib.get_close_matches(name, list(self._streams)), sql, span)
+        return analysis_failed(_primary(str(error)), sql, span)
+
+    def _near_columns(self, name: str, parameters: dict[str, str]) -> list[str]:
+        proposed = [part.strip(" `") for part in parameters.get("proposal", "").split(",")]
+        near = difflib.get_close_matches(name.split(".")[-1], [p.split(".")[-1] for p in proposed if p], 3, 0.5)
+        return near or [p for p in proposed[:3] if p]
+
+
+def _span(error: Any, sql: str) -> tuple[int, int] | None:
+    """Where Spark says the fault is; None where it does not say."""
+    for context in error.getQueryContext() or ():
+        start, stop = context.startIndex(), context.stopIndex()
+        if 0 <= start <= stop < len(sql):
+            return (start, stop + 1)
+    place = re.search(r"line (\d+), pos (\d+)", str(error))
+    if place is None:
+        return None
+    lines = sql.split("\n")
+    start = sum(len(line) + 1 for line in lines[: int(place[1]) - 1]) + int(place[2])
+    return (min(start, max(0, len(sql) - 1)), min(start + 1, len(sql)))
+
+
+def _primary(message: str) -> str:
+    """The sentence itself: without the error class, the SQL state, the plan and the Java trace."""
+    first = message.split("\n== SQL", 1)[0].split("\nJVM stacktrace", 1)[0].split(";\n", 1)[0]
+    line = " ".join(first.split())
+    return _TAIL.sub("", _CLASS.sub("", line)).strip()
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

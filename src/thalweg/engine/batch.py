@@ -1,0 +1,420 @@
+"""One batch, as the driver runs it: intent, tasks, sinks, manifest, in this order.
+
+The order is what makes results exact. The intent says which requests and which measurements the batch runs
+with, so a repeat of the batch decides alike. Sinks are keyed by batch id. The manifest is last: until it is
+there, the batch has not happened.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.broadcast import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+
+from thalweg.engine.changelog import (
+    Entry,
+    Lane,
+    Moment,
+    apply_changes,
+    next_lanes,
+    registered,
+    without_old_fences,
+)
+from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
+from thalweg.errors import SourceError, StateError, ThalwegError
+from thalweg.model.plan import Member, Plan
+from thalweg.model.stream import Stream
+from thalweg.model.types import to_arrow
+from thalweg.operate.finish import order_rows
+from thalweg.operate.slot import Clock
+from thalweg.operate.source import routing_table
+from thalweg.operate.windows import BEGINNING, needed_until
+from thalweg.optimize.grouping import GROUPS, GroupingLoad, make_plan
+from thalweg.route.bucket import decode_offsets, unpack
+from thalweg.route.hash import HASH_NAME
+from thalweg.state.changes import ChangeLog
+from thalweg.state.collect import collect_garbage
+from thalweg.state.container import Section, read_section
+from thalweg.state.manifest import (
+    Bucket,
+    Manifest,
+    StreamProgress,
+    latest_manifest,
+    read_intent,
+    write_intent,
+    write_manifest,
+)
+from thalweg.testing import faults
+
+faults.register("batch.start", "batch.intent", "batch.tasks", "batch.sinks", "batch.manifest", "batch.end")
+
+Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
+"""Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
+
+
+@dataclass
+class Outcome:
+    """What the tasks of a batch reported, added up."""
+
+    results: dict[str, list[pa.Table]] = field(default_factory=dict)
+    kept: list[Bucket] = field(default_factory=list)
+    replaced: set[str] = field(default_factory=set)
+    failures: dict[str, str] = field(default_factory=dict)
+    """computed column, partial or query -> what went wrong."""
+    rows: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
+    max_time_us: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+    passed: dict[str, int] = field(default_factory=dict)
+    spills: list[Section] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What one batch did, for progress."""
+
+    batch: int
+    rows: int
+    emitted: int
+    seconds: float
+    phases: Mapping[str, float]
+
+
+class BatchRunner:
+    """Runs batches one after another. All its memory is the newest manifest; the rest is derived from it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        state_dir: Path,
+        changes: ChangeLog,
+        streams: Callable[[], Mapping[str, Stream]],
+        deliver: Deliver,
+        *,
+        slots: int,
+        tasks: int,
+    ) -> None:
+        self.spark = spark
+        self.state_dir = state_dir
+        self.changes = changes
+        self.streams = streams
+        self.deliver = deliver
+        self.slots = slots
+        self.tasks = tasks
+        self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
+        self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
+        self.plan: Plan | None = None
+        self.reports: list[BatchReport] = []
+        self.finished = threading.Condition()
+        self._broadcast: tuple[str, Broadcast[Plan]] | None = None
+        collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
+
+    # -- the batch -----------------------------------------------------------------------------------------
+
+    def run(self, splits: DataFrame, batch: int) -> None:
+        """Runs batch `batch` over the split descriptors. A batch that has happened is not run again."""
+        began = time.perf_counter()
+        if batch <= self.manifest.batch:
+            return
+        faults.point("batch.start")
+        before = self.manifest
+        intent = self._intent(batch)
+        faults.point("batch.intent")
+        moment = self._moment(batch)
+        lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
+        changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
+        entries = apply_changes(self.entries, changes, lanes, self.streams(), moment)
+        entries = without_old_fences(entries, moment.closed_us)
+        plan = self._make_plan(entries, intent)
+        clock = self._clock(plan, moment)
+        planned = time.perf_counter()
+        outcome = self._run_tasks(splits, plan, clock)
+        faults.point("batch.tasks")
+        ran = time.perf_counter()
+        entries, emitted = self._emit(plan, entries, outcome, batch)
+        faults.point("batch.sinks")
+        delivered = time.perf_counter()
+        after = self._next_manifest(plan, entries, outcome, clock, intent, next_lanes(lanes, plan, moment))
+        write_manifest(self.state_dir, after)
+        faults.point("batch.manifest")
+        self._clean_up(before, after, outcome)
+        faults.point("batch.end")
+        ended = time.perf_counter()
+        phases = {
+            "plan": planned - began,
+            "tasks": ran - planned,
+            "sink": delivered - ran,
+            "manifest": ended - delivered,
+            **outcome.seconds,
+        }
+        report = BatchReport(batch, sum(outcome.rows.values()), emitted, ended - began, phases)
+        with self.finished:
+            self.manifest, self.entries, self.plan = after, entries, plan
+            self.reports = [*self.reports[-99:], report]
+            self.finished.notify_all()
+
+    def _intent(self, batch: int) -> dict[str, Any]:
+        """What the batch runs with: as an earlier attempt wrote it down, or as things stand now."""
+        intent = read_intent(self.state_dir, batch)
+        if intent is None:
+            loads = self.manifest.extra.get("loads", {})
+            intent = {"through": self.changes.last_sequence, "loads": loads, "slots": self.slots}
+            write_intent(self.state_dir, batch, intent)
+        return intent
+
+    def _moment(self, batch: int) -> Moment:
+        return Moment(
+            batch,
+            {name: p.max_time_us for name, p in self.manifest.streams.items()},
+            dict(self.manifest.extra.get("closed", {})),
+        )
+
+    def loads(self) -> dict[str, GroupingLoad]:
+        """What was measured of the groupings so far."""
+        return {id_: GroupingLoad(ratio) for id_, ratio in self.manifest.extra.get("loads", {}).items()}
+
+    def _make_plan(self, entries: Mapping[str, Entry], intent: Mapping[str, Any]) -> Plan:
+        loads = {id_: GroupingLoad(ratio) for id_, ratio in intent["loads"].items()}
+        return make_plan(
+            registered(entries.values()),
+            self.streams(),
+            slots=intent["slots"],
+            groups=self.manifest.groups,
+            loads=loads,
+        )
+
+    def _clock(self, plan: Plan, moment: Moment) -> Clock:
+        closed = {name: moment.closed_us.get(name, BEGINNING) for name in plan.streams}
+        closing = {name: max(closed[name], self.watermark(name)) for name in plan.streams}
+        fences = tuple(sorted({m.fence[0] for m in plan.members if m.fence is not None}))
+        return Clock(moment.batch, closed, closing, fences)
+
+    def watermark(self, stream: str) -> int:
+        """The greatest event time seen less the delay, in whole milliseconds as Spark keeps it."""
+        progress = self.manifest.streams.get(stream)
+        if progress is None or progress.max_time_us is None:
+            return BEGINNING
+        return progress.max_time_us // 1000 * 1000 - self.streams()[stream].delay_us
+
+    def has_more_to_close(self) -> bool:
+        """Whether a batch without data would close windows: the watermark has moved over kept state."""
+        plan = self.plan
+        if plan is None:
+            return False
+        closed = self.manifest.extra["closed"]
+        return any(
+            self.watermark(plan.groupings[b.grouping].stream) > closed[plan.groupings[b.grouping].stream]
+            for b in self.manifest.buckets
+        )
+
+    # -- the tasks -----------------------------------------------------------------------------------------
+
+    def _run_tasks(self, splits: DataFrame, plan: Plan, clock: Clock) -> Outcome:
+        work = Work(str(self.state_dir), clock, self._buckets_by_slot(plan), min(self.tasks, plan.slots))
+        shared = self._shared(plan)
+        cells = (
+            splits.mapInArrow(ingest_task(shared, replace(work, buckets={})), CELL_SCHEMA)
+            .repartitionById(work.tasks, "slot")
+            .mapInArrow(slot_task(shared, work), CELL_SCHEMA)
+        )
+        return self._add_up(cells.toArrow())
+
+    def _shared(self, plan: Plan) -> Broadcast[Plan]:
+        """The plan goes to a worker once, not with every task."""
+        if self._broadcast is None or self._broadcast[0] != plan.id:
+            if self._broadcast is not None:
+                self._broadcast[1].unpersist()
+            self._broadcast = (plan.id, self.spark.sparkContext.broadcast(plan))
+        return self._broadcast[1]
+
+    def _buckets_by_slot(self, plan: Plan) -> dict[int, list[Bucket]]:
+        by_slot: dict[int, list[Bucket]] = {}
+        for bucket in self.manifest.buckets:
+            grouping = plan.groupings.get(bucket.grouping)
+            if grouping is None:
+                continue
+            offsets = decode_offsets(bucket.section.meta["offsets"])
+            assignment = routing_table(plan, grouping).assignment
+            for slot in {assignment[g] for g in range(plan.groups) if offsets[g] < offsets[g + 1]}:
+                by_slot.setdefault(slot, []).append(bucket)
+        return by_slot
+
+    def _add_up(self, cells: pa.Table) -> Outcome:
+        outcome = Outcome()
+        for kind, payload in zip(cells.column("kind").to_pylist(), cells.column("payload"), strict=True):
+            if kind == "results":
+                for query, table in unpack(payload.as_buffer()):
+                    outcome.results.setdefault(query, []).append(table)
+            elif kind == "spill":
+                self._add_spill(json.loads(payload.as_py()), outcome)
+            elif kind == "ingested":
+                _add_ingested(json.loads(payload.as_py()), outcome)
+            else:
+                _add_slot(json.loads(payload.as_py()), outcome)
+        return outcome
+
+    def _add_spill(self, sections: list[dict[str, Any]], outcome: Outcome) -> None:
+        for value in sections:
+            section = Section.from_json(value)
+            outcome.spills.append(section)
+            outcome.results.setdefault(section.name, []).append(read_section(self.state_dir, section))
+
+    # -- results and state ---------------------------------------------------------------------------------
+
+    def _emit(
+        self, plan: Plan, entries: Mapping[str, Entry], outcome: Outcome, batch: int
+    ) -> tuple[dict[str, Entry], int]:
+        """Gives results to the sinks. A query that failed gives none; it is stopped, the others go on."""
+        failed = blame(plan, outcome.failures)
+        members = {m.query: m for m in plan.members}
+        tables = {}
+        for id_, parts in outcome.results.items():
+            if id_ in entries and id_ not in failed:
+                tables[id_] = (entries[id_], present(entries[id_], members.get(id_), parts))
+        failed |= self.deliver(batch, tables)
+        after = {}
+        for id_, entry in entries.items():
+            emitted = tables[id_][1].num_rows if id_ in tables and id_ not in failed else 0
+            entry = replace(entry, emitted=entry.emitted + emitted)
+            after[id_] = replace(entry, state="failed", error=failed[id_]) if id_ in failed else entry
+        return after, sum(table.num_rows for _, table in tables.values())
+
+    def _next_manifest(
+        self,
+        plan: Plan,
+        entries: Mapping[str, Entry],
+        outcome: Outcome,
+        clock: Clock,
+        intent: Mapping[str, Any],
+        lanes: Mapping[str, Lane],
+    ) -> Manifest:
+        old = [b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced]
+        live = tuple(b for b in (*old, *outcome.kept) if _is_live(b, plan, clock))
+        extra = {
+            "through": intent["through"],
+            "closed": {**self.manifest.extra.get("closed", {}), **clock.closing_us},
+            "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
+        }
+        return Manifest(
+            batch=clock.batch,
+            groups=self.manifest.groups,
+            hash=self.manifest.hash,
+            streams=_next_progress(self.manifest.streams, outcome),
+            buckets=live,
+            queries={id_: entry.to_json() for id_, entry in entries.items()},
+            lanes={id_: lane.to_json() for id_, lane in lanes.items()},
+            extra=extra,
+        )
+
+    def _clean_up(self, before: Manifest, after: Manifest, outcome: Outcome) -> None:
+        for file in {section.file for section in outcome.spills}:
+            (self.state_dir / file).unlink(missing_ok=True)
+        if before.files() - after.files() or after.batch % 64 == 0:
+            collect_garbage(self.state_dir, after)
+        if after.extra["through"] > before.extra.get("through", 0):
+            self.changes.truncate_through(after.extra["through"])
+
+
+def blame(plan: Plan, failures: Mapping[str, str]) -> dict[str, str]:
+    """query id -> error, for what failed: a computed column or partial takes every query that needs it along."""
+    blamed: dict[str, str] = {}
+    known = {m.query for m in plan.members} | {s.query for p in plan.streams.values() for s in p.selections}
+    for thing, message in failures.items():
+        if thing in known:
+            blamed.setdefault(thing, message)
+        for stream in plan.streams.values():
+            for query in stream.users.get(thing, ()):
+                blamed.setdefault(query, message)
+    return {query: _first_line(message) for query, message in blamed.items()}
+
+
+def _first_line(message: str) -> str:
+    return message.split("\n", 1)[0]
+
+
+def present(entry: Entry, member: Member | None, parts: list[pa.Table]) -> pa.Table:
+    """A query's result as users see it: ordered, named and typed."""
+    table = pa.concat_tables(parts)
+    if member is not None and member.order:
+        table = order_rows(table, member)
+    outputs = entry.query.outputs
+    arrays = [table.column(i).cast(to_arrow(o.expr.type)) for i, o in enumerate(outputs)]
+    return pa.Table.from_arrays(arrays, names=[o.name for o in outputs])
+
+
+def _is_live(bucket: Bucket, plan: Plan, clock: Clock) -> bool:
+    """Whether some window still open needs some slice of the bucket."""
+    grouping = plan.groupings.get(bucket.grouping)
+    if grouping is None:
+        return False
+    closing = clock.closing_us[grouping.stream]
+    return any(needed_until(start, grouping.windows) > closing for start, _ in bucket.spans)
+
+
+def _next_progress(
+    streams: Mapping[str, StreamProgress], outcome: Outcome
+) -> dict[str, StreamProgress]:
+    after = dict(streams)
+    for name in {*outcome.rows, *outcome.rejected}:
+        p = after.get(name, StreamProgress())
+        times = [t for t in (p.max_time_us, outcome.max_time_us.get(name)) if t is not None]
+        after[name] = StreamProgress(
+            max(times, default=None),
+            p.rows + outcome.rows.get(name, 0),
+            p.late + outcome.late.get(name, 0),
+            p.rejected + outcome.rejected.get(name, 0),
+        )
+    return after
+
+
+def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dict[str, float]:
+    """Groups per row of every grouping, smoothed; rounded so that noise does not make a new plan."""
+    after = {id_: ratio for id_, ratio in loads.items() if id_ in plan.groupings}
+    for id_, made in outcome.groups.items():
+        if outcome.passed.get(id_):
+            ratio = made / outcome.passed[id_]
+            after[id_] = round(0.5 * after.get(id_, ratio) + 0.5 * ratio, 4)
+    return after
+
+
+def _add_ingested(report: Mapping[str, Any], outcome: Outcome) -> None:
+    _raise(report)
+    for name in ("rows", "late", "rejected", "groups", "passed"):
+        counts = getattr(outcome, name)
+        for key, n in report[name].items():
+            counts[key] = counts.get(key, 0) + n
+    for stream, t in report["max_time_us"].items():
+        outcome.max_time_us[stream] = max(outcome.max_time_us.get(stream, t), t)
+    outcome.failures.update(report["failures"])
+    _slowest(outcome, "ingest", report["seconds"])
+    _slowest(outcome, "read", report["read_seconds"])
+
+
+def _add_slot(report: Mapping[str, Any], outcome: Outcome) -> None:
+    _raise(report)
+    outcome.kept.extend(Bucket.from_json(b) for b in report["kept"])
+    outcome.replaced.update(report["replaced"])
+    outcome.failures.update(report["failures"])
+    _slowest(outcome, "slot", report["seconds"])
+    _slowest(outcome, "state", report["write_seconds"])
+
+
+def _slowest(outcome: Outcome, phase: str, seconds: float) -> None:
+    outcome.seconds[phase] = max(outcome.seconds.get(phase, 0.0), seconds)
+
+
+def _raise(report: Mapping[str, Any]) -> None:
+    error = report.get("error")
+    if error is not None:
+        kind: type[ThalwegError] = StateError if error["kind"] == "state" else SourceError
+        raise kind(error["message"], detail=error["detail"], hint=error["hint"])

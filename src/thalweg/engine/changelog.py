@@ -1,0 +1,192 @@
+"""Queries created and dropped: from a durable request to an entry that batches run with.
+
+A request is in the change log before it is acknowledged. The next batch takes all requests that are there,
+at once, and its manifest holds the outcome: entries, and from which event time on each partial is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thalweg.model.plan import Grouping, Plan
+from thalweg.model.query import Query, Window, query_from_json, query_to_json
+from thalweg.model.stream import Stream
+from thalweg.operate.windows import BEGINNING
+from thalweg.optimize.grouping import Registered, make_plan
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A query and how it fares."""
+
+    id: str
+    query: Query
+    state: str = "running"
+    """running or failed."""
+    error: str | None = None
+    created: int = 0
+    """The first batch whose rows it sees."""
+    fence: tuple[int, int] | None = None
+    """Windows that start before the event time see only rows from the batch on."""
+    emitted: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "query": query_to_json(self.query),
+            "state": self.state,
+            "error": self.error,
+            "created": self.created,
+            "fence": self.fence,
+            "emitted": self.emitted,
+        }
+
+    @staticmethod
+    def from_json(id_: str, value: Mapping[str, Any]) -> Entry:
+        fence = value["fence"]
+        return Entry(
+            id_,
+            query_from_json(value["query"]),
+            value["state"],
+            value["error"],
+            value["created"],
+            None if fence is None else (fence[0], fence[1]),
+            value["emitted"],
+        )
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What is known of one grouping's state: from when on it is complete, in event time."""
+
+    since: Mapping[str, int]
+    """partial -> event time from which on no row is missing in it."""
+    grids: tuple[tuple[int, int, int], ...]
+    """(slice width, first edge, event time from which on slices are on this grid), oldest first."""
+    windows: tuple[Window, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        windows = [[w.range_us, w.slide_us, w.start_us] for w in self.windows]
+        return {"since": dict(self.since), "grids": [list(g) for g in self.grids], "windows": windows}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Lane:
+        return Lane(
+            dict(value["since"]),
+            tuple((g[0], g[1], g[2]) for g in value["grids"]),
+            tuple(Window(*w) for w in value["windows"]),
+        )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where the streams stand when a batch begins."""
+
+    batch: int
+    max_time_us: Mapping[str, int | None]
+    closed_us: Mapping[str, int] = field(default_factory=dict)
+
+    def unseen(self, stream: str) -> int:
+        """The event time from which on no row has been read before this batch."""
+        seen = self.max_time_us.get(stream)
+        return BEGINNING if seen is None else seen + 1
+
+
+def apply_changes(
+    entries: Mapping[str, Entry],
+    changes: Iterable[tuple[int, Mapping[str, Any]]],
+    lanes: Mapping[str, Lane],
+    streams: Mapping[str, Stream],
+    moment: Moment,
+) -> dict[str, Entry]:
+    """The entries after the requests. Dropped ones are gone; new ones know how much of the past they have."""
+    after = dict(entries)
+    for sequence, change in changes:
+        if change["op"] == "create":
+            query = query_from_json(change["query"])
+            id_ = query_id(query.name, sequence)
+            entry = Entry(id_, query, created=moment.batch)
+            after[id_] = replace(entry, fence=_fence(entry, lanes, streams, moment))
+        else:
+            after = {id_: e for id_, e in after.items() if e.query.name != change["name"]}
+    return after
+
+
+def query_id(name: str, sequence: int) -> str:
+    """Names can be used again after a drop; ids cannot."""
+    return f"{name}@{sequence}"
+
+
+def registered(entries: Iterable[Entry]) -> list[Registered]:
+    return [Registered(e.id, e.query, e.fence) for e in entries if e.state == "running"]
+
+
+def without_old_fences(entries: Mapping[str, Entry], closed_us: Mapping[str, int]) -> dict[str, Entry]:
+    """A fence is over when every window that starts before its event time has closed."""
+    return {
+        id_: replace(e, fence=None)
+        if e.fence is not None
+        and e.query.window is not None
+        and e.fence[1] + e.query.window.range_us <= closed_us.get(e.query.stream, BEGINNING)
+        else e
+        for id_, e in entries.items()
+    }
+
+
+def next_lanes(lanes: Mapping[str, Lane], plan: Plan, moment: Moment) -> dict[str, Lane]:
+    """What will be complete since when, once a batch has run under this plan."""
+    return {id_: _next_lane(lanes.get(id_), g, moment) for id_, g in plan.groupings.items()}
+
+
+def _next_lane(lane: Lane | None, grouping: Grouping, moment: Moment) -> Lane:
+    unseen = moment.unseen(grouping.stream)
+    known = {} if lane is None else lane.since
+    grid = (grouping.slice_us, grouping.slice_start_us)
+    grids = () if lane is None else lane.grids
+    if not grids or grids[-1][:2] != grid:
+        grids = (*grids, (*grid, unseen))
+    first = held_from(grouping.windows, moment.closed_us.get(grouping.stream, BEGINNING))
+    while len(grids) > 1 and grids[1][2] <= first:
+        grids = grids[1:]
+    since = {p.name: known.get(p.name, unseen) for p in grouping.partials}
+    return Lane(since, grids, grouping.windows)
+
+
+def held_from(windows: Iterable[Window], closed_us: int) -> int:
+    """The event time from which on no slice has expired: some window that starts there is still open."""
+    if closed_us <= BEGINNING:
+        return BEGINNING
+    return min(_first_open(window, closed_us) for window in windows)
+
+
+def _first_open(window: Window, closed_us: int) -> int:
+    """The start of the earliest window that has not closed."""
+    past = closed_us - window.range_us
+    return past - (past - window.start_us) % window.slide_us + window.slide_us
+
+
+def _fence(
+    entry: Entry, lanes: Mapping[str, Lane], streams: Mapping[str, Stream], moment: Moment
+) -> tuple[int, int] | None:
+    """None where the state holds all that the query's open windows need; else from when on it does."""
+    window = entry.query.window
+    if window is None:
+        return None
+    alone = make_plan([Registered(entry.id, entry.query)], streams, slots=1)
+    closed = moment.closed_us.get(entry.query.stream, BEGINNING)
+    complete = max(_complete_from(g, lanes.get(id_), window, closed, moment) for id_, g in alone.groupings.items())
+    first_open = BEGINNING if closed <= BEGINNING else _first_open(window, closed)
+    return None if complete <= first_open else (moment.batch, complete)
+
+
+def _complete_from(grouping: Grouping, lane: Lane | None, window: Window, closed: int, moment: Moment) -> int:
+    unseen = moment.unseen(grouping.stream)
+    if lane is None or any(p.name not in lane.since for p in grouping.partials):
+        return unseen
+    fitting = unseen
+    for width, start, since in reversed(lane.grids):
+        if window.range_us % width or window.slide_us % width or (window.start_us - start) % width:
+            break
+        fitting = since
+    return max(fitting, held_from(lane.windows, closed), *(lane.since[p.name] for p in grouping.partials))

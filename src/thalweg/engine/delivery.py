@@ -1,0 +1,76 @@
+"""Results to sinks: one log for all memory queries, one sink object for each of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from thalweg.engine.changelog import Entry
+from thalweg.errors import ThalwegError
+from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
+from thalweg.sink.memory import ResultLog
+
+
+class Delivery:
+    """Opens a query's sink when its first results come, and keeps it."""
+
+    def __init__(self, spark: SparkSession, state_dir: Path) -> None:
+        self.spark = spark
+        self.owner = str(state_dir)
+        self.log = ResultLog(state_dir)
+        self.callbacks: dict[str, Callback] = {}
+        """Query name -> the callable that takes its results."""
+        self._sinks: dict[str, Sink] = {}
+
+    def deliver(self, batch: int, results: Mapping[str, tuple[Entry, pa.Table]]) -> dict[str, str]:
+        """Commits a batch; what a sink objects to stops its query, by id, and nothing else."""
+        failed: dict[str, str] = {}
+        kept = {id_: table for id_, (entry, table) in results.items() if entry.query.sink.kind == "memory"}
+        if kept:
+            self.log.commit(batch, kept)
+        for id_, (entry, table) in results.items():
+            if id_ not in kept and table.num_rows:
+                try:
+                    self._sink(entry).commit(batch, table)
+                except ThalwegError as error:
+                    failed[id_] = str(error)
+        return failed
+
+    def _sink(self, entry: Entry) -> Sink:
+        if entry.id not in self._sinks:
+            self._sinks[entry.id] = self._open(entry)
+        return self._sinks[entry.id]
+
+    def _open(self, entry: Entry) -> Sink:
+        if entry.query.sink.kind == "spark":
+            return SparkSink(self.spark, dict(entry.query.sink.options), entry.id)
+        name = entry.query.name
+        return open_sink(entry.query.sink, SinkContext(name, self.owner, self.callbacks.get(name)))
+
+
+class SparkSink:
+    """Any batch writer of Spark's. Whether a repeated batch shows twice is up to the format: Delta is told the
+    batch (txnAppId, txnVersion) and keeps the first."""
+
+    kind = "spark"
+
+    def __init__(self, spark: SparkSession, options: dict[str, Any], query: str) -> None:
+        self.spark = spark
+        self.format = options.pop("format")
+        self.options = options
+        self.query = query
+
+    def commit(self, batch_id: int, table: pa.Table) -> None:
+        writer = self.spark.createDataFrame(table).write.format(self.format).mode("append")
+        options = {"txnAppId": self.query, "txnVersion": batch_id, **self.options}
+        try:
+            writer.options(**options).save()
+        except Exception as error:
+            from thalweg.errors import unwritable_sink
+
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise unwritable_sink(self.query, self.format, first) from error

@@ -1,0 +1,98 @@
+"""The one Structured Streaming query under all of Thalweg's: it brings split descriptors, batch by batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.errors.exceptions.base import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from thalweg.engine.batch import BatchRunner
+from thalweg.engine.source import ThalwegSource, source_error_in
+from thalweg.errors import ThalwegError, pipeline_failed
+from thalweg.ingest.registry import load_tick, save_tick
+
+
+class Pipeline:
+    """Starts and stops the streaming query and hands its batches to the runner."""
+
+    def __init__(
+        self, spark: SparkSession, state_dir: Path, runner: BatchRunner, after_batch: Callable[[], None]
+    ) -> None:
+        self.spark = spark
+        self.state_dir = state_dir
+        self.runner = runner
+        self.after_batch = after_batch
+        self._query: StreamingQuery | None = None
+        self._failure: BaseException | None = None
+        self._ticks = threading.Lock()
+        spark.dataSource.register(ThalwegSource)
+
+    @property
+    def is_running(self) -> bool:
+        return self._query is not None and self._query.isActive
+
+    def start(self, trigger: str) -> None:
+        """Batches as data arrives, at most one per `trigger` interval."""
+        self._failure = None
+        self._query = self._writer().trigger(processingTime=trigger).start()
+        self.tick()
+
+    def run_available(self) -> None:
+        """All that is there, in batches, and one last batch that closes what the final watermark closes."""
+        self._failure = None
+        self._query = self._writer().trigger(availableNow=True).start()
+        try:
+            self._query.awaitTermination()
+        except PySparkException as error:
+            raise self._reason(error) from None
+        finally:
+            self._query = None
+
+    def stop(self) -> None:
+        """Returns when no batch runs any more. A batch in flight is finished or will be repeated."""
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
+
+    def check(self) -> None:
+        """Raises what ended the pipeline, if it did not end by `stop`."""
+        if self._failure is not None and isinstance(self._failure, ThalwegError):
+            raise self._failure
+        if self._query is not None and not self._query.isActive and self._query.exception() is not None:
+            raise self._reason(self._query.exception())
+
+    def tick(self) -> None:
+        """Asks for a batch even where no stream has anything new."""
+        with self._ticks:
+            save_tick(self.state_dir, load_tick(self.state_dir) + 1)
+
+    def _writer(self):  # type: ignore[no-untyped-def]
+        splits = (
+            self.spark.readStream.format("thalweg")
+            .option("dir", str(self.state_dir))
+            .option("tasks", str(self.runner.tasks))
+            .load()
+        )
+        return splits.writeStream.foreachBatch(self._run).option(
+            "checkpointLocation", str(self.state_dir / "checkpoint")
+        )
+
+    def _run(self, splits: DataFrame, batch: int) -> None:
+        try:
+            self.runner.run(splits, batch)
+            self.after_batch()
+        except BaseException as error:
+            self._failure = error
+            raise
+        if self.runner.has_more_to_close():
+            self.tick()
+
+    def _reason(self, error: BaseException | None) -> ThalwegError:
+        if isinstance(self._failure, ThalwegError):
+            return self._failure
+        text = str(self._failure or error)
+        return source_error_in(text) or pipeline_failed(text)

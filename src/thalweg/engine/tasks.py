@@ -1,0 +1,248 @@
+"""The two tasks of a batch, as Spark runs them in its Python workers: INGEST and SLOT.
+
+Between them goes one shuffle of a few binary rows `(slot, kind, payload)`; after them the driver collects a
+few more. A task never fails for what a user did: it reports, and the driver decides.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.broadcast import Broadcast
+
+from thalweg.errors import StateError, ThalwegError
+from thalweg.ingest.read import read
+from thalweg.ingest.split import parse_splits
+from thalweg.model.plan import Grouping, Plan
+from thalweg.operate.columns import GROUP
+from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
+from thalweg.operate.source import Ingested, ingest_chunk, routing_table
+from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
+from thalweg.state.collect import bucket_name
+from thalweg.state.container import ContainerWriter, read_section
+from thalweg.state.manifest import Bucket
+from thalweg.testing import faults
+
+ROWS_AT_ONCE = 2_000_000
+"""Rows that INGEST groups in one go: more per pass means fewer partials, this many bounds its memory."""
+INLINE_BYTES = 1_000_000
+"""Results up to this size travel with the report; larger ones are left in a file for the driver."""
+
+CELL_SCHEMA = "slot int, kind string, payload binary"
+CELLS = pa.schema([("slot", pa.int32()), ("kind", pa.string()), ("payload", pa.binary())])
+
+Batches = Iterator[pa.RecordBatch]
+
+faults.register("task.ingest", "task.slot", "task.bucket")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What differs from batch to batch under one plan."""
+
+    state_dir: str
+    clock: Clock
+    buckets: Mapping[int, Sequence[Bucket]] = field(default_factory=dict)
+    """slot -> live buckets with rows of that slot."""
+    tasks: int = 1
+
+
+def ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
+    """Splits -> one cell per slot that has rows, the results of plain queries, and a report."""
+
+    def run(batches: Batches) -> Batches:
+        started = time.perf_counter()
+        done = Ingested()
+        report: dict[str, Any] = {"rejected": {}, "read_seconds": 0.0}
+        try:
+            for batch in batches:
+                for text in batch.column(0).to_pylist():
+                    _ingest(plan.value, work, text, done, report)
+        except ThalwegError as error:
+            report["error"] = _error_json(error)
+        faults.point("task.ingest")
+        yield from _cells(plan.value, done, report, started)
+
+    return run
+
+
+def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: dict[str, Any]) -> None:
+    waiting: dict[str, list[pa.Table]] = {}
+    for split in parse_splits(text):
+        stream = plan.streams.get(split.stream)
+        if stream is None:
+            continue
+        began = time.perf_counter()
+        for number, chunk in enumerate(read(split, stream.stream, stream.columns)):
+            report["read_seconds"] += time.perf_counter() - began
+            if chunk.rejected is not None and chunk.rejected.num_rows:
+                _set_aside(work, split.stream, f"{split.start}-{number}", chunk.rejected, report)
+            tables = waiting.setdefault(split.stream, [])
+            tables.append(chunk.table)
+            if sum(t.num_rows for t in tables) >= ROWS_AT_ONCE:
+                _flush(plan, work, split.stream, waiting.pop(split.stream), done)
+            began = time.perf_counter()
+    for name, tables in waiting.items():
+        _flush(plan, work, name, tables, done)
+
+
+def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], done: Ingested) -> None:
+    ingest_chunk(plan, name, pa.concat_tables(tables), work.clock.closed_us[name], done)
+
+
+def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: dict[str, Any]) -> None:
+    """Rows that cannot be read are kept with their reasons, under a name that a repeat writes again."""
+    context = TaskContext.get()
+    partition = context.partitionId() if context else 0
+    file = f"{work.clock.batch:012d}-{partition}-{name}-{report['rejected'].get(stream, 0)}.arrow"
+    directory = Path(work.state_dir) / "rejected" / stream
+    directory.mkdir(parents=True, exist_ok=True)
+    with ContainerWriter(directory / file) as writer:
+        writer.add(stream, rejected, {"batch": work.clock.batch})
+        writer.close()
+    report["rejected"][stream] = report["rejected"].get(stream, 0) + rejected.num_rows
+
+
+def _cells(plan: Plan, done: Ingested, report: dict[str, Any], started: float) -> Batches:
+    for slot in range(plan.slots):
+        yield _cell(slot, "buckets", pack(done.cells.pop(slot, [])))
+    if done.results:
+        yield _cell(0, "results", pack(done.results))
+    report |= {
+        "rows": done.rows,
+        "late": done.late,
+        "max_time_us": done.max_time_us,
+        "groups": done.groups,
+        "passed": done.passed,
+        "failures": done.failures,
+        "seconds": time.perf_counter() - started,
+    }
+    yield _cell(0, "ingested", json.dumps(report).encode())
+
+
+def _cell(slot: int, kind: str, payload: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([slot], pa.int32()), pa.array([kind]), pa.array([payload], pa.binary())], schema=CELLS
+    )
+
+
+def slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
+    """Cells of this task's slots -> results, and reports of what was kept. Reports of INGEST pass through."""
+
+    def run(batches: Batches) -> Batches:
+        started = time.perf_counter()
+        arrived: dict[int, dict[str, list[pa.Table]]] = {}
+        for batch in batches:
+            for slot, kind, payload in zip(*(batch.column(i) for i in range(3)), strict=True):
+                if kind.as_py() != "buckets":
+                    yield _cell(slot.as_py(), kind.as_py(), payload.as_py())
+                    continue
+                tables = arrived.setdefault(slot.as_py(), {})
+                for name, table in unpack(payload.as_buffer()):
+                    tables.setdefault(name, []).append(table)
+        waited = time.perf_counter()
+        context = TaskContext.get()
+        first = context.partitionId() if context else 0
+        for slot in range(first, plan.value.slots, work.tasks):
+            yield from _run_slot(plan.value, work, slot, arrived.pop(slot, {}), waited - started)
+
+    return run
+
+
+def _run_slot(
+    plan: Plan, work: Work, slot: int, arrived: Mapping[str, Sequence[pa.Table]], waited: float
+) -> Batches:
+    began = time.perf_counter()
+    report: dict[str, Any] = {"slot": slot, "wait_seconds": waited}
+    try:
+        result = run_slot(plan, work.clock, arrived, _held(plan, work, slot))
+        faults.point("task.slot")
+        finished = time.perf_counter()
+        report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, result.kept)]
+        faults.point("task.bucket")
+        report |= {"replaced": result.replaced, "failures": result.failures}
+        report["write_seconds"] = time.perf_counter() - finished
+        yield from _results(work, slot, result)
+    except ThalwegError as error:
+        report["error"] = _error_json(error)
+    report["seconds"] = time.perf_counter() - began
+    yield _cell(slot, "slot", json.dumps(report).encode())
+
+
+def _held(plan: Plan, work: Work, slot: int) -> dict[str, list[Held]]:
+    held: dict[str, list[Held]] = {}
+    for bucket in work.buckets.get(slot, ()):
+        grouping = plan.groupings.get(bucket.grouping)
+        if grouping is not None:
+            held.setdefault(grouping.id, []).append(_hold(plan, work, slot, grouping, bucket))
+    return held
+
+
+def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket) -> Held:
+    ranges = routing_table(plan, grouping).slot_ranges(slot)
+    offsets = decode_offsets(bucket.section.meta["offsets"])
+    mine = sum(int(offsets[last] - offsets[first]) for first, last in ranges)
+
+    def load() -> pa.Table:
+        return slice_groups(read_section(work.state_dir, bucket.section), offsets, ranges)
+
+    return Held(
+        name=f"{bucket.section.file}#{bucket.section.offset}",
+        grouping=grouping.id,
+        level=bucket.level,
+        span_us=bucket.spans[0][1],
+        starts=tuple(start for start, _ in bucket.spans),
+        batch_from=bucket.batch_from,
+        whole=mine == bucket.rows,
+        load=load,
+    )
+
+
+def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Bucket]:
+    """All that a slot keeps of a batch goes into one file, each bucket ordered by key group."""
+    if not kept:
+        return []
+    path = Path(work.state_dir) / bucket_name(work.clock.batch, slot)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    buckets = []
+    with ContainerWriter(path, root=work.state_dir) as writer:
+        for k in kept:
+            groups = k.table.column(GROUP).to_numpy().astype(np.uint16, copy=False)
+            table, offsets = order_by_group(k.table, groups, plan.groups)
+            section = writer.add(k.grouping, table, {"offsets": encode_offsets(offsets)})
+            spans = tuple((start, k.span_us) for start in k.starts)
+            buckets.append(
+                Bucket(section, k.grouping, slot, k.level, k.batch_from, work.clock.batch, spans, table.num_rows)
+            )
+        writer.close()
+    return buckets
+
+
+def _results(work: Work, slot: int, result: SlotResult) -> Batches:
+    if not result.results:
+        return
+    if sum(table.nbytes for _, table in result.results) <= INLINE_BYTES:
+        yield _cell(slot, "results", pack(result.results))
+        return
+    name = f"spill/{work.clock.batch:012d}-{slot}-{secrets.token_hex(6)}.arrow"
+    path = Path(work.state_dir) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ContainerWriter(path, root=work.state_dir) as writer:
+        for query, table in result.results:
+            writer.add(query, table)
+        sections = writer.close(sync=False)
+    yield _cell(slot, "spill", json.dumps([s.to_json() for s in sections]).encode())
+
+
+def _error_json(error: ThalwegError) -> dict[str, Any]:
+    kind = "state" if isinstance(error, StateError) else "source"
+    return {"kind": kind, "message": error.message, "detail": error.detail, "hint": error.hint}

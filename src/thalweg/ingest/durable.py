@@ -1,0 +1,82 @@
+"""Small writes that are on disk when the call returns, and whole or not there at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], sync: bool = True) -> None:
+    """Write a temporary file beside `path`, make it durable, and rename it into place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.{uuid.uuid4().hex[:8]}")
+    try:
+        with temporary.open("wb") as out:
+            write(out)
+            out.flush()
+            if sync:
+                os.fsync(out.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_directory(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=1).encode()
+    write_atomically(path, lambda out: out.write(text))
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes a rename survive a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Log:
+    """An append-only file of JSON lines with one writer.
+
+    A line counts once its newline is on disk. What a crash left behind the last newline is no entry; the
+    next append overwrites it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._end = 0
+
+    def read_new(self) -> list[Any]:
+        """The complete lines that were appended since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._end)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        complete = data[: data.rfind(b"\n") + 1]
+        self._end += len(complete)
+        return [json.loads(line) for line in complete.splitlines()]
+
+    def append(self, entries: Sequence[Any]) -> None:
+        """All of them or, after a crash, a leading part of them."""
+        if not entries:
+            return
+        data = b"".join(json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries)
+        is_new = not self._path.exists()
+        with self._path.open("r+b" if not is_new else "wb") as file:
+            file.seek(self._end)
+            file.write(data)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        if is_new:
+            sync_directory(self._path.parent)
+        self._end += len(data)

@@ -1,0 +1,79 @@
+"""The streams of a state directory: written by the driver, read by the process that plans batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from thalweg import errors
+from thalweg.ingest.durable import write_json
+from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+
+STREAMS_FILE = "streams.json"
+CONTROL_FILE = "control.json"
+_VERSION = 1
+
+
+def streams_path(state_dir: str | Path) -> Path:
+    return Path(state_dir) / STREAMS_FILE
+
+
+def source_dir(state_dir: str | Path, stream: str) -> Path:
+    """Where the source of a stream keeps all that it must remember."""
+    return Path(state_dir) / "sources" / stream
+
+
+def save_streams(state_dir: str | Path, streams: Iterable[Stream]) -> None:
+    """Durable when it returns; a reader sees the old list or the new one."""
+    Path(state_dir).mkdir(parents=True, exist_ok=True)
+    value = {"version": _VERSION, "streams": [stream_to_json(stream) for stream in streams]}
+    write_json(streams_path(state_dir), value)
+
+
+def load_streams(state_dir: str | Path) -> dict[str, Stream]:
+    """The registered streams by name; none where nothing was ever saved."""
+    path = streams_path(state_dir)
+    try:
+        value = json.loads(path.read_bytes())
+        if value["version"] != _VERSION:
+            raise errors.source_registry_unreadable(str(path), f"format version {value['version']}")
+        streams = [stream_from_json(item) for item in value["streams"]]
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as failure:
+        raise errors.source_registry_unreadable(str(path), repr(failure)) from failure
+    return {stream.name: stream for stream in streams}
+
+
+def save_tick(state_dir: str | Path, tick: int) -> None:
+    """Ask for a batch even if no stream has anything new: `tick` must be greater than any before."""
+    write_json(Path(state_dir) / CONTROL_FILE, {"tick": tick})
+
+
+def load_tick(state_dir: str | Path) -> int:
+    try:
+        return int(json.loads((Path(state_dir) / CONTROL_FILE).read_bytes())["tick"])
+    except FileNotFoundError:
+        return 0
+
+
+def stream_to_json(stream: Stream) -> dict[str, Any]:
+    return {
+        "name": stream.name,
+        "schema": [[field.name, field.type] for field in stream.schema.fields],
+        "time": stream.time,
+        "delay_us": stream.delay_us,
+        "source": {"kind": stream.source.kind, "options": dict(stream.source.options)},
+    }
+
+
+def stream_from_json(value: Mapping[str, Any]) -> Stream:
+    return Stream(
+        name=value["name"],
+        schema=Schema(tuple(Field(name, type_) for name, type_ in value["schema"])),
+        time=value["time"],
+        delay_us=value["delay_us"],
+        source=SourceSpec(value["source"]["kind"], value["source"]["options"]),
+    )

@@ -1,0 +1,142 @@
+"""The schema of a source: from DDL text, from Arrow, or from the first file that is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.ipc as pa_ipc
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from thalweg import errors
+from thalweg.model.stream import Field, Schema
+from thalweg.model.types import from_arrow, to_arrow
+
+_ALIASES = {
+    "long": "bigint",
+    "integer": "int",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "bool": "boolean",
+    "timestamp_ltz": "timestamp",
+    "decimal": "decimal(10,0)",
+    "dec": "decimal(10,0)",
+    "numeric": "decimal(10,0)",
+}
+_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+(.+?)\s*", re.DOTALL)
+_INFER_BYTES = 4 << 20
+
+
+def parse_schema(text: str) -> Schema:
+    """The schema that DDL text such as `a bigint, price decimal(10,2), ts timestamp` means."""
+    fields = []
+    for part in re.split(r",(?![^(]*\))", text):
+        match = _COLUMN.fullmatch(part)
+        if match is None:
+            raise errors.source_schema_invalid(text, f"{part.strip()!r} is not a name and a type")
+        kind = re.sub(r"\s+", "", match[2].lower())
+        kind = _ALIASES.get(kind, re.sub(r"^(dec|numeric)\(", "decimal(", kind))
+        kind = re.sub(r"^decimal\((\d+)\)$", r"decimal(\1,0)", kind)
+        try:
+            to_arrow(kind)
+        except ValueError:
+            raise errors.source_schema_invalid(text, f"{match[2]!r} is not a flat type") from None
+        fields.append(Field(match[1].strip("`"), kind))
+    return _without_doubles(fields, text)
+
+
+def as_schema(value: Schema | pa.Schema | str) -> Schema:
+    """A schema in any of the forms a user may give it in."""
+    if isinstance(value, Schema):
+        return value
+    if isinstance(value, str):
+        return parse_schema(value)
+    fields = []
+    for field in value:
+        try:
+            fields.append(Field(field.name, from_arrow(field.type)))
+        except ValueError as failure:
+            raise errors.source_schema_invalid(str(field), str(failure)) from None
+    return _without_doubles(fields, str(value))
+
+
+def _without_doubles(fields: list[Field], text: str) -> Schema:
+    names = [field.name for field in fields]
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        raise errors.source_schema_invalid(text, f"column {min(doubled)} is there twice")
+    return Schema(tuple(fields))
+
+
+def schema_of_file(path: str, kind: str, options: Mapping[str, Any]) -> Schema:
+    """What the file says (Parquet, Arrow) or looks like (CSV, JSON). Nested columns are left out."""
+    try:
+        arrow = _READERS[kind](path, options)
+    except (pa.ArrowException, OSError, ValueError) as failure:
+        raise errors.source_schema_unreadable(path, str(failure)) from failure
+    fields = []
+    for field in arrow:
+        try:
+            spark_type = from_arrow(field.type)
+        except ValueError:
+            continue
+        fields.append(Field(field.name, _widen_guess(spark_type) if kind in ("csv", "json") else spark_type))
+    if not fields:
+        raise errors.source_schema_unreadable(path, "it has no column of a flat type")
+    return Schema(tuple(fields))
+
+
+def _widen_guess(spark_type: str) -> str:
+    """A guess from text: a time without a zone is an instant in UTC; nothing but nulls may be anything."""
+    return {"timestamp_ntz": "timestamp", "void": "string"}.get(spark_type, spark_type)
+
+
+def _parquet(path: str, options: Mapping[str, Any]) -> pa.Schema:
+    return pq.read_schema(path)
+
+
+def _arrow(path: str, options: Mapping[str, Any]) -> pa.Schema:
+    with pa.OSFile(path) as file:
+        try:
+            return pa_ipc.open_file(file).schema
+        except pa.ArrowInvalid:
+            file.seek(0)
+            return pa_ipc.open_stream(file).schema
+
+
+def _json(path: str, options: Mapping[str, Any]) -> pa.Schema:
+    return pa_json.read_json(pa.BufferReader(_head(path))).schema
+
+
+def _csv(path: str, options: Mapping[str, Any]) -> pa.Schema:
+    if not options.get("header", True):
+        raise ValueError("a CSV file without a header does not name its columns")
+    table = pa_csv.read_csv(
+        pa.BufferReader(_head(path)),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=options.get("delimiter", ","),
+            newlines_in_values=bool(options.get("multiline", False)),
+            invalid_row_handler=lambda row: "skip",
+        ),
+        convert_options=pa_csv.ConvertOptions(null_values=[options.get("null_value", "")]),
+    )
+    return table.schema
+
+
+def _head(path: str) -> bytes:
+    """The complete lines among the first few megabytes."""
+    with pa.input_stream(path, compression="detect") as file:
+        data: bytes = file.read(_INFER_BYTES)
+    if len(data) == _INFER_BYTES:
+        data = data[: data.rfind(b"\n") + 1]
+    if not data.strip():
+        raise ValueError("the file is empty")
+    return data
+
+
+_READERS = {"parquet": _parquet, "arrow": _arrow, "json": _json, "csv": _csv}

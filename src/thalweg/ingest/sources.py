@@ -1,0 +1,275 @@
+"""The sources that users name: `files`, `memory`, `generate`. Each is a spec (plain data) and a schema."""
+
+from __future__ import annotations
+
+import glob as globbing
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.ipc as pa_ipc
+
+from thalweg import errors
+from thalweg.ingest import generate as generators
+from thalweg.ingest.conform import conform
+from thalweg.ingest.durable import write_atomically
+from thalweg.ingest.schema import as_schema, schema_of_file
+from thalweg.model.stream import Schema, SourceSpec
+
+FORMATS = ("parquet", "json", "csv", "arrow")
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+COMPRESSIONS = (".gz", ".bz2", ".zst")
+_CSV_OPTIONS: dict[str, Any] = {
+    "header": True,
+    "delimiter": ",",
+    "quote": '"',
+    "multiline": False,
+    "null_value": "",
+}
+_OPTION_ALIASES = {"sep": "delimiter", "multiLine": "multiline", "nullValue": "null_value"}
+
+
+class Source(Protocol):
+    """What a stream can be made of."""
+
+    def spec(self) -> SourceSpec: ...
+
+    def schema(self) -> Schema | None:
+        """None: not known yet; the columns of the stream must be given."""
+        ...
+
+
+class Files:
+    """Files that match a pattern; new ones are picked up while the pipeline runs.
+
+    A file must appear whole (write elsewhere, rename into place) and never change. Names that start with
+    `.` or `_` are not looked at.
+    """
+
+    def __init__(
+        self, pattern: str, kind: str | None, max_files_per_batch: int | None, options: Mapping[str, Any]
+    ) -> None:
+        self._pattern = _absolute_pattern(pattern)
+        self._kind = kind or _kind_of(self._pattern)
+        self._limit = _positive("files", "max_files_per_batch", max_files_per_batch)
+        self._options = _csv_options(options) if self._kind == "csv" else _no_options(self._kind, options)
+
+    def spec(self) -> SourceSpec:
+        return SourceSpec(
+            "files",
+            {
+                "glob": self._pattern,
+                "format": self._kind,
+                "max_files_per_batch": self._limit,
+                "reader": dict(self._options),
+            },
+        )
+
+    def schema(self) -> Schema | None:
+        paths = list_files(self._pattern)
+        return schema_of_file(min(paths), self._kind, self._options) if paths else None
+
+
+class Memory:
+    """Arrow tables that the program appends.
+
+    Until the source is bound to a stream's directory the tables wait in this process; from then on each
+    append is a durable file before it returns.
+    """
+
+    def __init__(self, schema: Schema, max_files_per_batch: int | None) -> None:
+        self._schema = schema
+        self._limit = _positive("memory", "max_files_per_batch", max_files_per_batch)
+        self._lock = threading.Lock()
+        self._waiting: list[pa.Table] = []
+        self._directory: Path | None = None
+        self._next = 0
+
+    def spec(self) -> SourceSpec:
+        return SourceSpec("memory", {"max_files_per_batch": self._limit})
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def append(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Add rows, cast to the schema. One call is one unit: it is never divided over two batches."""
+        table = self._cast(pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows)
+        with self._lock:
+            if self._directory is None:
+                self._waiting.append(table)
+            else:
+                self._write(self._directory, table)
+
+    def bind(self, directory: str | Path) -> None:
+        """Keep everything in `directory` from now on, after what earlier runs left there."""
+        with self._lock:
+            path = Path(directory)
+            path.mkdir(parents=True, exist_ok=True)
+            self._next = count_memory_units(path)
+            self._directory = path
+            while self._waiting:
+                self._write(path, self._waiting[0])
+                del self._waiting[0]
+
+    def _cast(self, table: pa.Table) -> pa.Table:
+        unknown = [name for name in table.column_names if name not in self._schema]
+        if unknown:
+            raise errors.source_append_mismatch(f"There is no column {', '.join(unknown)}.")
+        result = conform(table, self._schema, self._schema.names)
+        if result.rejected is not None:
+            first = result.rejected.slice(0, 1).to_pylist()[0]
+            raise errors.source_append_mismatch(f"{first['reason']}, in row {first['row']}")
+        return result.table
+
+    def _write(self, directory: Path, table: pa.Table) -> None:
+        def write(out: Any) -> None:
+            with pa_ipc.new_file(out, table.schema) as writer:
+                writer.write_table(table)
+
+        write_atomically(memory_unit(directory, self._next), write)
+        self._next += 1
+
+
+class Generate:
+    """Rows that are made up, the same ones for the same seed."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._options = generators.check_options(name, options)
+
+    def spec(self) -> SourceSpec:
+        return SourceSpec("generate", dict(self._options))
+
+    def schema(self) -> Schema:
+        return generators.schema_of(self._options)
+
+
+def files(
+    glob: str,
+    format: str | None = None,
+    max_files_per_batch: int | None = None,
+    **reader_options: Any,
+) -> Files:
+    """Parquet, JSON lines, CSV or Arrow IPC files; `format` is taken from the suffix if not given.
+
+    Reader options, for CSV: header (true), delimiter, quote, null_value (empty), multiline (false: a line
+    break inside quotes is a fault). Times in CSV and JSON are ISO-8601 text, with a zone or in UTC.
+    """
+    if format is not None:
+        format = _SUFFIXES.get("." + format.lower(), format.lower())
+        if format not in FORMATS:
+            raise errors.source_format_unknown(glob, FORMATS)
+    return Files(glob, format, max_files_per_batch, reader_options)
+
+
+def memory(schema: Schema | pa.Schema | str, max_files_per_batch: int | None = None) -> Memory:
+    """A source that the program itself feeds with `.append(table)`."""
+    return Memory(as_schema(schema), max_files_per_batch)
+
+
+def generate(name: str, **options: Any) -> Generate:
+    """Rows of the generator `name`: purchases, ads, ajoin or facts."""
+    return Generate(name, options)
+
+
+def list_files(pattern: str) -> list[str]:
+    """The files that match, hidden ones left out, in no order."""
+    directory = _fixed_part(pattern)
+    if not os.path.isdir(directory):
+        raise errors.source_path_missing(directory)
+    paths = globbing.iglob(pattern, recursive=True)
+    return [path for path in paths if not os.path.basename(path).startswith((".", "_"))]
+
+
+def memory_unit(directory: Path, number: int) -> Path:
+    return directory / f"{number:010d}.arrow"
+
+
+def count_memory_units(directory: Path, known: int = 0) -> int:
+    """How many units there are, given that the first `known` were there before."""
+    number = known
+    while memory_unit(directory, number).exists():
+        number += 1
+    return number
+
+
+def _absolute_pattern(pattern: str) -> str:
+    path = os.path.abspath(os.path.expanduser(os.fspath(pattern)))
+    return os.path.join(globbing.escape(path), "*") if os.path.isdir(path) else path
+
+
+def _fixed_part(pattern: str) -> str:
+    """The directories before the first wildcard, which have to be there from the start."""
+    directory = os.path.dirname(pattern)
+    while globbing.has_magic(globbing_unescaped(directory)):
+        directory = os.path.dirname(directory)
+    return globbing_unescaped(directory)
+
+
+def globbing_unescaped(pattern: str) -> str:
+    return pattern.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?")
+
+
+def _kind_of(pattern: str) -> str:
+    """The format that the suffix of the pattern, or of the first file that matches it, stands for."""
+    candidates = [pattern]
+    if os.path.splitext(pattern)[1].lower() not in (*_SUFFIXES, *COMPRESSIONS):
+        candidates = sorted(list_files(pattern))[:1]
+    for candidate in candidates:
+        stem, suffix = os.path.splitext(candidate.lower())
+        if suffix in COMPRESSIONS:
+            suffix = os.path.splitext(stem)[1]
+        if suffix in _SUFFIXES:
+            return _SUFFIXES[suffix]
+    raise errors.source_format_unknown(pattern, FORMATS)
+
+
+def _positive(source: str, option: str, value: int | None) -> int | None:
+    try:
+        number = None if value is None else int(value)
+    except ValueError:
+        number = 0
+    if number is not None and number < 1:
+        raise errors.source_option_invalid(source, option, f"{value!r} is not a number above 0")
+    return number
+
+
+def _no_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    for name in options:
+        raise errors.source_option_invalid("files", name, f"Format {kind} has no such option.")
+    return {}
+
+
+def _csv_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(_CSV_OPTIONS)
+    for given, value in options.items():
+        name = _OPTION_ALIASES.get(given, given)
+        if name not in result:
+            raise errors.source_option_invalid("files", given, f"CSV has {', '.join(_CSV_OPTIONS)}.")
+        result[name] = _boolean(name, value) if isinstance(result[name], bool) else str(value)
+    for name in ("delimiter", "quote"):
+        result[name] = "\t" if result[name] == "\\t" else result[name]
+        if len(result[name]) != 1:
+            raise errors.source_option_invalid("files", name, "It must be one character.")
+    return result
+
+
+def _boolean(name: str, value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise errors.source_option_invalid("files", name, f"{value!r} is neither true nor false")
+    return text == "true"

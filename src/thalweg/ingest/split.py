@@ -1,0 +1,63 @@
+"""A split: the part of a stream's input that one task reads, as plain data; and how splits become tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_BYTES_PER_ROW = 64
+"""A guess, to weigh text files, whose rows nobody has counted, against the others."""
+
+
+@dataclass(frozen=True)
+class Split:
+    stream: str
+    kind: str
+    """parquet | arrow | json | csv | generate."""
+    path: str
+    """Empty for a generator."""
+    start: int
+    """First row group, record batch, byte or generated row; what it counts depends on the kind."""
+    end: int
+    """One past the last; -1: to the end of the file."""
+    rows: int = 0
+    """Rows inside, estimated where a file is cut; 0 if nobody knows."""
+    bytes: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def weight(self) -> int:
+        return max(1, self.rows or self.bytes // _BYTES_PER_ROW)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Split:
+        return Split(**value)
+
+
+def dump_splits(splits: Sequence[Split]) -> str:
+    return json.dumps([split.to_json() for split in splits], separators=(",", ":"))
+
+
+def parse_splits(text: str) -> list[Split]:
+    return [Split.from_json(value) for value in json.loads(text)]
+
+
+def pack(splits: Sequence[Split], parts: int) -> list[list[Split]]:
+    """Cut the list into `parts` contiguous runs of about the same weight.
+
+    Contiguous, because neighbours in the list are neighbours in event time: a task then sees few slices
+    and its partial aggregates stay small. A split goes where its middle falls on the line of all weights.
+    """
+    tasks: list[list[Split]] = [[] for _ in range(max(1, parts))]
+    total = sum(split.weight for split in splits)
+    before = 0
+    for split in splits:
+        middle = before + split.weight / 2
+        tasks[min(len(tasks) - 1, int(middle * len(tasks) / total))].append(split)
+        before += split.weight
+    return tasks

@@ -1,0 +1,156 @@
+"""The plan: everything the data path needs to run one batch. Immutable.
+
+Its parts are named by their content (`named`), so the same piece of work has the same name in every plan
+and in the state of every earlier batch: that is what lets a new query find what is already kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from thalweg.model.query import Expr, Window
+from thalweg.model.stream import Stream
+
+
+FILTER = "/*filter*/"
+"""Where the filter of a partial goes in its combine text; at the end where the mark is missing."""
+
+
+def named(prefix: str, *content: object) -> str:
+    """A short name made from what the thing is."""
+    digest = hashlib.blake2b(repr(content).encode(), digest_size=6).hexdigest()
+    return f"{prefix}_{digest}"
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A column worked out once per row for all who need it."""
+
+    name: str
+    expr: Expr
+    kind: str = "sql"
+    """sql, or register / rank: the two halves of a HyperLogLog observation of the expression's value."""
+    precision: int = 0
+
+
+@dataclass(frozen=True)
+class Partial:
+    """One mergeable column of a grouping: an aggregate before its window is complete."""
+
+    name: str
+    combine: str
+    """DuckDB aggregate over rows (for groupings of raw rows: evaluated when the window closes)."""
+    filter: str | None
+    """The boolean column that admits a row, None for all rows."""
+    merge: str
+    """DuckDB aggregate over partials of this column."""
+    type: str
+    """DuckDB's type of the column."""
+    mean_of: tuple[str, str] | None = None
+    """For a sum of squared deviations: the columns of its count and its mean, which the merge needs."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """One grouping pass over a stream, shared by all queries with these keys."""
+
+    id: str
+    stream: str
+    kind: str
+    """combine: partials per slice and key are made at the source; rows: raw rows are shipped and kept."""
+    keys: tuple[str, ...]
+    """The columns (of the stream, or computed) that are the keys, in the order of k0, k1, ..."""
+    values: tuple[str, ...]
+    """Further grouping columns that are not routed by: the values of a DISTINCT, a register's number."""
+    partials: tuple[Partial, ...]
+    carried: tuple[str, ...]
+    """For raw rows: the columns that travel."""
+    windows: tuple[Window, ...]
+    slice_us: int
+    slice_start_us: int
+    finer: str | None = None
+    """The grouping whose partials this one is rolled up from, None: from the rows."""
+    extra: tuple[Partial, ...] = ()
+    """Partials made in the same pass for groupings that are rolled up from this one."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one grouping contributes to a query's window: aggregate values over merged partials."""
+
+    grouping: str
+    aggregates: tuple[tuple[str, str], ...]
+    """(name of the aggregate value, DuckDB expression over merged partials); for value groupings the
+    expression is an aggregate over the values' merged partials."""
+    missing: tuple[tuple[str, str], ...] = ()
+    """(name, value) for keys of which this grouping holds nothing."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One windowed query as the slots finish it."""
+
+    query: str
+    """The id of the query."""
+    window: Window
+    main: Piece
+    """Of the grouping by exactly the query's keys."""
+    further: tuple[Piece, ...]
+    """Of value and row groupings with the same keys, joined to the main one."""
+    keys: tuple[tuple[str, str], ...]
+    """(column, Spark type) of k0, k1, ..."""
+    present: str
+    """The partial that counts the rows which passed the query's WHERE: a group exists where it is > 0."""
+    outputs: tuple[Expr, ...]
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    having: Expr | None
+    order: tuple[tuple[Expr, bool, bool], ...]
+    limit: int | None
+    updates: bool
+    fence: tuple[int, int] | None = None
+    """(batch, event time): windows that start before the event time see only rows from that batch on."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One plain filter/projection query as INGEST serves it."""
+
+    query: str
+    stream: str
+    where: str | None
+    """The boolean column that admits a row."""
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """What INGEST does with the rows of one stream."""
+
+    stream: Stream
+    columns: tuple[str, ...]
+    """What is read."""
+    computed: tuple[Computed, ...]
+    groupings: tuple[str, ...]
+    """In the order in which they can be made: finer ones before those rolled up from them."""
+    selections: tuple[Selection, ...]
+    users: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """computed column or partial -> the ids of the queries that cannot do without it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    id: str
+    slots: int
+    groups: int
+    """G: the number of key groups of every route key."""
+    streams: dict[str, StreamPlan]
+    groupings: dict[str, Grouping]
+    members: tuple[Member, ...]
+    assignment: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """route key -> slot of each key group, where it is not the hashed default."""
+    notes: tuple[str, ...] = ()
+    """Why it is as it is, for EXPLAIN."""

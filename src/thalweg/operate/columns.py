@@ -1,0 +1,22 @@
+"""Names of Thalweg's own columns in buckets. They start with a dot; a stream's columns may not."""
+
+from __future__ import annotations
+
+START = ".start"
+"""The first microsecond of the slice."""
+GROUP = ".kg"
+"""The key group."""
+WINDOW = ".w"
+"""The first microsecond of the window."""
+NEW = ".new"
+"""Whether the row came with this batch."""
+SPAN = ".span"
+"""The width of the stretch of slices that the row stands for."""
+
+
+def key(i: int) -> str:
+    return f".k{i}"
+
+
+def value(i: int) -> str:
+    return f".v{i}"

@@ -1,0 +1,119 @@
+"""Source combining: rows of a chunk -> partials per slice and key, for every grouping of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from thalweg.model.plan import FILTER, Grouping, Partial
+from thalweg.model.query import quote
+from thalweg.operate import duck
+from thalweg.operate.columns import START, key, value
+from thalweg.operate.compute import Failures
+
+
+def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
+    """The first microsecond of each row's slice. Floor division by a constant is vectorised, modulo is not."""
+    origin, width = grouping.slice_start_us, grouping.slice_us
+    return np.floor_divide(times_us - origin, width) * width + origin
+
+
+def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
+    """The partials of one grouping. `rows` has the column START besides the grouping's own columns."""
+    partials = (*grouping.partials, *grouping.extra)
+    try:
+        return duck.run(_combine_text(grouping, partials), batch=rows)
+    except duck.Error:
+        return _combine_apart(rows, grouping, partials, failures)
+
+
+def carry(rows: pa.Table, grouping: Grouping) -> pa.Table:
+    """The raw rows of a grouping that keeps them, with only the columns it needs, where some query admits them."""
+    columns = [f"{quote(START)}", *_named_keys(grouping), *(quote(c) for c in grouping.carried)]
+    return duck.run(f"SELECT {', '.join(columns)} FROM batch {_admitted(grouping.partials)}", batch=rows)
+
+
+def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
+    """A coarser grouping's partials from a finer one's."""
+    partials = (*grouping.partials, *grouping.extra)
+    origin, width = grouping.slice_start_us, grouping.slice_us
+    start = f"{quote(START)} - ((({quote(START)} - {origin}) % {width}) + {width}) % {width}"
+    keys = [f"{quote(key(source.keys.index(k)))} AS {quote(key(i))}" for i, k in enumerate(grouping.keys)]
+    groups = [f"{start} AS {quote(START)}", *keys]
+    return duck.run(merge_text("finer", groups, [_expression(g) for g in groups], partials), finer=finer)
+
+
+def merge_text(source: str, groups: Sequence[str], group_by: Sequence[str], partials: Sequence[Partial]) -> str:
+    """Merges partials of `source`. `groups` are its grouping columns as selected, `group_by` as grouped."""
+    means = [p for p in partials if p.mean_of is not None]
+    if means:
+        over = f"OVER (PARTITION BY {', '.join(group_by)})"
+        extra = ", ".join(
+            f"sum({quote(n)} * {quote(m)}) {over} / nullif(sum({quote(n)}) {over}, 0) AS {quote(p.name + '_mean')}"
+            for p in means
+            for n, m in [p.mean_of or ("", "")]
+        )
+        source = f"(SELECT *, {extra} FROM {source})"
+    merged = [f"{p.merge} AS {quote(p.name)}" for p in partials]
+    return f"SELECT {', '.join([*groups, *merged])} FROM {source} GROUP BY {', '.join(group_by)}"
+
+
+def combined(partial: Partial) -> str:
+    """The aggregate over rows, with its filter in place."""
+    if partial.filter is None:
+        return partial.combine.replace(FILTER, "")
+    clause = f" FILTER (WHERE {quote(partial.filter)})"
+    return partial.combine.replace(FILTER, clause) if FILTER in partial.combine else partial.combine + clause
+
+
+def group_columns(grouping: Grouping) -> list[str]:
+    """The names of a bucket's grouping columns other than the slice."""
+    return [
+        *(key(i) for i in range(len(grouping.keys))),
+        *(value(i) for i in range(len(grouping.values))),
+    ]
+
+
+def _named_keys(grouping: Grouping) -> list[str]:
+    keys = [f"{quote(k)} AS {quote(key(i))}" for i, k in enumerate(grouping.keys)]
+    return keys + [f"{quote(v)} AS {quote(value(i))}" for i, v in enumerate(grouping.values)]
+
+
+def _expression(selected: str) -> str:
+    return selected.rsplit(" AS ", 1)[0]
+
+
+def _combine_text(grouping: Grouping, partials: Sequence[Partial]) -> str:
+    groups = [quote(START), *_named_keys(grouping)]
+    made = [f"{combined(p)} AS {quote(p.name)}" for p in partials]
+    by = ", ".join([quote(START), *(quote(c) for c in (*grouping.keys, *grouping.values))])
+    return f"SELECT {', '.join([*groups, *made])} FROM batch {_admitted(partials)} GROUP BY {by}"
+
+
+def _admitted(partials: Sequence[Partial]) -> str:
+    """Rows that no partial admits make no group."""
+    filters = {p.filter for p in partials}
+    named = sorted(f for f in filters if f is not None)
+    if not named or None in filters or len(named) > 16:
+        return ""
+    return "WHERE " + " OR ".join(quote(f) for f in named)
+
+
+def _combine_apart(
+    rows: pa.Table, grouping: Grouping, partials: Sequence[Partial], failures: Failures
+) -> pa.Table:
+    """After a failure: each partial is tried alone, those that fail are NULL and named."""
+    sound: list[Partial] = []
+    for p in partials:
+        try:
+            duck.run(_combine_text(grouping, [p]), batch=rows)
+            sound.append(p)
+        except duck.Error as error:
+            failures[p.name] = str(error)
+    table = duck.run(_combine_text(grouping, sound), batch=rows)
+    for p in partials:
+        if p not in sound:
+            table = table.append_column(p.name, pa.nulls(table.num_rows, duck.arrow_type(p.type)))
+    return table

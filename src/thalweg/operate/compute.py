@@ -1,0 +1,64 @@
+"""Computed columns: every expression that some query needs, worked out once per row for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from thalweg.model.plan import Computed
+from thalweg.model.query import quote
+from thalweg.model.types import to_inner_arrow
+from thalweg.operate import duck
+from thalweg.route.hash import hash_rows
+
+Failures = dict[str, str]
+"""column, partial or query -> what went wrong with it."""
+
+
+def add_computed(rows: pa.Table, computed: Sequence[Computed], failures: Failures) -> pa.Table:
+    """`rows` with the computed columns appended. One that fails is NULL and named in `failures`."""
+    plain = [c for c in computed if c.kind == "sql"]
+    if plain:
+        for c, column in zip(plain, _evaluate(rows, plain, failures).itercolumns(), strict=True):
+            rows = rows.append_column(c.name, column)
+    for c in computed:
+        if c.kind != "sql":
+            rows = rows.append_column(c.name, observe(rows.column(c.expr.columns[0]), c.kind, c.precision))
+    return rows
+
+
+def _evaluate(rows: pa.Table, computed: Sequence[Computed], failures: Failures) -> pa.Table:
+    try:
+        return _select(rows, computed)
+    except duck.Error:
+        columns = [_evaluate_alone(rows, c, failures) for c in computed]
+        return pa.table(columns, names=[c.name for c in computed])
+
+
+def _evaluate_alone(rows: pa.Table, computed: Computed, failures: Failures) -> pa.ChunkedArray:
+    try:
+        return _select(rows, [computed]).column(0)
+    except duck.Error as error:
+        failures[computed.name] = str(error)
+        return pa.chunked_array([pa.nulls(rows.num_rows, to_inner_arrow(computed.expr.type))])
+
+
+def _select(rows: pa.Table, computed: Sequence[Computed]) -> pa.Table:
+    columns = ", ".join(f"{c.expr.sql} AS {quote(c.name)}" for c in computed)
+    return duck.run(f"SELECT {columns} FROM batch", batch=rows)
+
+
+def observe(column: pa.ChunkedArray, kind: str, precision: int) -> pa.Array:
+    """One half of a HyperLogLog observation: the register's number, or the rank of the rest of the hash."""
+    hashes = hash_rows([column])
+    if kind == "register":
+        return pa.array((hashes & np.uint64((1 << precision) - 1)).astype(np.int32))
+    rest = (hashes >> np.uint64(precision)).astype(np.float64)
+    bits = 64 - precision
+    # The exponent of a double is the position of the highest bit; a remainder of zero ranks last. A value
+    # that rounds up to the next power of two is one rank off, once in 2**53 values.
+    rank = (bits + 1 - np.frexp(rest)[1]).astype(np.int8)
+    rank[rest == 0] = bits + 1
+    return pa.array(rank, mask=np.asarray(column.is_null()))

@@ -1,0 +1,240 @@
+"""Windows finished in a slot: partials merged per window and key, then every query's result from one statement.
+
+All queries with the same keys and the same window are finished together. Their output columns stand side by
+side in one statement; a query's own rows are then those where its count of admitted rows is not zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thalweg.model.plan import Grouping, Member, Piece
+from thalweg.model.query import Window, quote
+from thalweg.model.types import to_inner_arrow
+from thalweg.operate import duck
+from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key
+from thalweg.operate.combine import combined, group_columns, merge_text
+from thalweg.operate.compute import Failures
+
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[A-Za-z_]\w*|\.")
+
+
+@dataclass(frozen=True)
+class Closing:
+    """Windows of one width and slide to be finished, for the members that see the same batches."""
+
+    window: Window
+    members: tuple[Member, ...]
+    cover: tuple[tuple[int, int, int], ...]
+    """(stretch start, stretch span, window start): which stretches of slices make up which window."""
+    updates: bool = False
+
+
+def finish(
+    closing: Closing,
+    groupings: Mapping[str, Grouping],
+    sources: Mapping[str, pa.Table],
+    failures: Failures,
+) -> dict[str, pa.Table]:
+    """The rows of each member's result. Columns beginning with a dot are for ordering and are taken off later."""
+    try:
+        return _finish_together(closing, groupings, sources)
+    except duck.Error as error:
+        if len(closing.members) == 1:
+            failures[closing.members[0].query] = str(error)
+            return {}
+    results: dict[str, pa.Table] = {}
+    for member in closing.members:
+        alone = Closing(closing.window, (member,), closing.cover, closing.updates)
+        results.update(finish(alone, groupings, sources, failures))
+    return results
+
+
+def _finish_together(
+    closing: Closing, groupings: Mapping[str, Grouping], sources: Mapping[str, pa.Table]
+) -> dict[str, pa.Table]:
+    statement = _Statement(closing, groupings)
+    used = {id_: sources[id_] for id_ in statement.groupings}
+    cover = pa.table(
+        {
+            START: pa.array([c[0] for c in closing.cover], pa.int64()),
+            SPAN: pa.array([c[1] for c in closing.cover], pa.int64()),
+            WINDOW: pa.array([c[2] for c in closing.cover], pa.int64()),
+        }
+    )
+    wide = duck.run_over(statement.text, {**used, "cover": cover})
+    return {
+        member.query: _rows_of(wide, member, columns)
+        for member, columns in zip(closing.members, statement.columns, strict=True)
+    }
+
+
+@dataclass
+class _MemberColumns:
+    mask: str
+    outputs: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+
+class _Statement:
+    """The text that finishes a closing, and which of its columns are whose."""
+
+    def __init__(self, closing: Closing, groupings: Mapping[str, Grouping]) -> None:
+        self.closing = closing
+        self.main = groupings[closing.members[0].main.grouping]
+        self.names: dict[str, str] = {}
+        self.columns: list[_MemberColumns] = []
+        further = _by_grouping(closing.members)
+        self.groupings = [self.main.id, *further]
+        keys = [quote(key(i)) for i in range(len(self.main.keys))]
+        joins = [
+            self._further(i, groupings[id_], pieces, keys) for i, (id_, pieces) in enumerate(further.items())
+        ]
+        self._substitutes = [self._substitute(member, list(further)) for member in closing.members]
+        for member, names in zip(closing.members, self._substitutes, strict=True):
+            self._add(member, names)
+        partials = _needed_partials(self.main, closing.members)
+        merged = merge_text(self._covered(self.main.id), [quote(WINDOW), *keys], [quote(WINDOW), *keys], partials)
+        if closing.updates:
+            fresh = ", ".join(
+                f"sum({quote(p)}) FILTER (WHERE {quote(NEW)}) AS {quote('.new ' + p)}"
+                for p in sorted({m.present for m in closing.members})
+            )
+            merged = merged.replace(" FROM ", f", {fresh} FROM ", 1)
+        columns = ", ".join(f"{sql} AS {quote(name)}" for sql, name in self.names.items())
+        self.text = f"WITH m AS ({merged}) SELECT {columns} FROM m {' '.join(joins)}"
+
+    def _covered(self, source: str) -> str:
+        c, s = "cover", quote(source)
+        return f"(SELECT {c}.{quote(WINDOW)}, {s}.* FROM {s} JOIN {c} USING ({quote(START)}, {quote(SPAN)}))"
+
+    def _further(self, i: int, grouping: Grouping, pieces: Sequence[Piece], keys: Sequence[str]) -> str:
+        by = ", ".join([quote(WINDOW), *keys])
+        aggregates = list(dict.fromkeys(sql for piece in pieces for _, sql in piece.aggregates))
+        if grouping.kind == "rows":
+            texts = {quote(p.name): combined(p) for p in grouping.partials}
+            made = ", ".join(f"{texts[sql]} AS {quote(f'.f{i} {sql}')}" for sql in aggregates)
+            inner = self._covered(grouping.id)
+        else:
+            groups = [quote(WINDOW), *(quote(c) for c in group_columns(grouping))]
+            inner = f"({merge_text(self._covered(grouping.id), groups, groups, grouping.partials)})"
+            inner = _with_names(inner, grouping)
+            made = ", ".join(f"{sql} AS {quote(f'.f{i} {sql}')}" for sql in aggregates)
+        on = " AND ".join(
+            [f"m.{quote(WINDOW)} = f{i}.{quote(WINDOW)}"]
+            + [f"m.{k} IS NOT DISTINCT FROM f{i}.{k}" for k in keys]
+        )
+        return f"LEFT JOIN (SELECT {by}, {made} FROM {inner} GROUP BY {by}) f{i} ON {on}"
+
+    def _substitute(self, member: Member, further: Sequence[str]) -> dict[str, str]:
+        """What a member's free names (k0, a0, window_start, window_end) stand for in this statement."""
+        w = f"m.{quote(WINDOW)}"
+        names = {
+            "window_start": f"make_timestamp({w})",
+            "window_end": f"make_timestamp({w} + {member.window.range_us})",
+        }
+        for i, (column, _) in enumerate(member.keys):
+            names[f"k{i}"] = f"m.{quote(key(self.main.keys.index(column)))}"
+        for name, sql in member.main.aggregates:
+            names[name] = f"({sql})"
+        for piece in member.further:
+            i = further.index(piece.grouping)
+            for name, sql in piece.aggregates:
+                missing = dict(piece.missing)[name]
+                names[name] = f"coalesce(f{i}.{quote(f'.f{i} {sql}')}, {missing})"
+        return names
+
+    def _add(self, member: Member, names: Mapping[str, str]) -> None:
+        mask = f"coalesce(m.{quote(member.present)} > 0, FALSE)"
+        if self.closing.updates:
+            mask = f"coalesce(m.{quote('.new ' + member.present)} > 0, FALSE)"
+        if member.having is not None:
+            having = f"coalesce({rename(member.having.sql, names)}, FALSE)"
+            mask = f"CASE WHEN {mask} THEN {having} ELSE FALSE END"
+        columns = _MemberColumns(self._name(mask))
+        for expr in member.outputs:
+            columns.outputs.append(self._name(_guarded(rename(expr.sql, names), mask, expr.fails)))
+        if member.order:
+            columns.order.append(self._name(f"m.{quote(WINDOW)}"))
+        for expr, _, _ in member.order:
+            columns.order.append(self._name(_guarded(rename(expr.sql, names), mask, expr.fails)))
+        self.columns.append(columns)
+
+    def _name(self, sql: str) -> str:
+        return self.names.setdefault(sql, f"c{len(self.names)}")
+
+
+def _guarded(sql: str, mask: str, fails: bool) -> str:
+    return f"CASE WHEN {mask} THEN {sql} END" if fails else sql
+
+
+def _with_names(inner: str, grouping: Grouping) -> str:
+    """Values under the names by which aggregates over them call them."""
+    renamed = [f"{quote(f'.v{i}')} AS {quote(v)}" for i, v in enumerate(grouping.values)]
+    return f"(SELECT *, {', '.join(renamed)} FROM {inner})" if renamed else inner
+
+
+def _by_grouping(members: Sequence[Member]) -> dict[str, list[Piece]]:
+    further: dict[str, list[Piece]] = {}
+    for member in members:
+        for piece in member.further:
+            further.setdefault(piece.grouping, []).append(piece)
+    return further
+
+
+def _needed_partials(grouping: Grouping, members: Sequence[Member]) -> list:  # type: ignore[type-arg]
+    """Of the shared grouping only what these members finish from."""
+    texts = " ".join(sql for m in members for _, sql in m.main.aggregates)
+    present = {m.present for m in members}
+    needed = {p.name for p in grouping.partials if p.name in present or quote(p.name) in texts}
+    for p in grouping.partials:
+        if p.name in needed and p.mean_of is not None:
+            needed.update(p.mean_of)
+    return [p for p in grouping.partials if p.name in needed]
+
+
+def rename(sql: str, names: Mapping[str, str]) -> str:
+    """`sql` with its free names replaced; names after a dot (struct fields) and strings stay as they are."""
+    out: list[str] = []
+    position = 0
+    after_dot = False
+    for token in _TOKEN.finditer(sql):
+        out.append(sql[position : token.start()])
+        text = token[0]
+        bare = text[1:-1] if text.startswith('"') else text
+        out.append(names[bare] if not after_dot and not text.startswith("'") and bare in names else text)
+        after_dot = text == "."
+        position = token.end()
+    out.append(sql[position:])
+    return "".join(out)
+
+
+def _rows_of(wide: pa.Table, member: Member, columns: _MemberColumns) -> pa.Table:
+    arrays = [wide.column(name) for name in columns.outputs]
+    arrays = [a.cast(to_inner_arrow(t)) for a, t in zip(arrays, member.types, strict=True)]
+    arrays += [wide.column(name) for name in columns.order]
+    names = [*(f"{i}" for i in range(len(columns.outputs))), *(f".o{i}" for i in range(len(columns.order)))]
+    table = pa.Table.from_arrays(arrays, names=names)
+    mask = wide.column(columns.mask)
+    if not pc.all(mask).as_py():
+        table = table.filter(mask)
+    return table
+
+
+def order_rows(table: pa.Table, member: Member) -> pa.Table:
+    """ORDER BY and LIMIT of a member, per window; ties are broken by the result's own columns."""
+    directions = [
+        f"{quote(f'.o{i + 1}')} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
+        for i, (_, descending, nulls_first) in enumerate(member.order)
+    ]
+    ties = [quote(str(i)) for i in range(len(member.outputs))]
+    by = ", ".join([*directions, *ties])
+    limit = ""
+    if member.limit is not None:
+        limit = f"QUALIFY row_number() OVER (PARTITION BY {quote('.o0')} ORDER BY {by}) <= {member.limit}"
+    return duck.run(f"SELECT * FROM rows {limit} ORDER BY {quote('.o0')}, {by}", rows=table)

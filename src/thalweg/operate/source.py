@@ -1,0 +1,145 @@
+"""The work of INGEST on one chunk of a stream: computed columns, plain queries, partials, routing to slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan
+from thalweg.model.types import to_inner_arrow
+from thalweg.operate.columns import GROUP, START, key
+from thalweg.operate.combine import carry, combine, roll_up, slice_starts
+from thalweg.operate.compute import Failures, add_computed
+from thalweg.route.bucket import order_by_group, slice_groups
+from thalweg.route.hash import hash_rows, key_groups
+from thalweg.route.table import RoutingTable
+
+
+@dataclass
+class Ingested:
+    """What an INGEST task has made so far: tables for slots, results of plain queries, counts."""
+
+    cells: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
+    """slot -> (grouping, bucket) in the order of arrival."""
+    results: list[tuple[str, pa.Table]] = field(default_factory=list)
+    failures: Failures = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    max_time_us: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+    """grouping -> partials made."""
+    passed: dict[str, int] = field(default_factory=dict)
+    """grouping -> rows it was made from."""
+
+
+def ingest_chunk(plan: Plan, name: str, chunk: pa.Table, closed_us: int, done: Ingested) -> None:
+    """Runs one chunk of the stream `name` through the plan. `closed_us`: windows up to there have closed."""
+    stream = plan.streams[name]
+    _count(done.rows, name, chunk.num_rows)
+    if chunk.num_rows == 0:
+        return
+    rows = add_computed(chunk, stream.computed, done.failures)
+    for selection in stream.selections:
+        done.results.append((selection.query, select(rows, selection)))
+    if stream.groupings:
+        rows, times = on_time(rows, plan, stream, closed_us, done)
+        if rows.num_rows:
+            _group(plan, stream, rows, times, done)
+    else:
+        times, valid = _times(rows, stream)
+        _note_max(done, name, times[valid])
+
+
+def select(rows: pa.Table, selection: Selection) -> pa.Table:
+    """A plain query's rows, columns numbered in order."""
+    table = pa.Table.from_arrays(
+        [
+            rows.column(column).cast(to_inner_arrow(kind))
+            for column, kind in zip(selection.columns, selection.types, strict=True)
+        ],
+        names=[str(i) for i in range(len(selection.columns))],
+    )
+    return table if selection.where is None else table.filter(rows.column(selection.where))
+
+
+def on_time(
+    rows: pa.Table, plan: Plan, stream: StreamPlan, closed_us: int, done: Ingested
+) -> tuple[pa.Table, np.ndarray]:
+    """The rows for which some window is still open, and their event times. Rows without a time have none."""
+    times, valid = _times(rows, stream)
+    if not valid.all():
+        rows = rows.filter(pa.array(valid))
+        times = times[valid]
+    _note_max(done, stream.stream.name, times)
+    if len(times) == 0 or int(times.min()) > closed_us:
+        return rows, times
+    open_ = np.zeros(len(times), dtype=bool)
+    for window in {w for id_ in stream.groupings for w in plan.groupings[id_].windows}:
+        last = np.floor_divide(times - window.start_us, window.slide_us) * window.slide_us + window.start_us
+        open_ |= last + window.range_us > closed_us
+    _count(done.late, stream.stream.name, int(len(times) - open_.sum()))
+    return (rows, times) if open_.all() else (rows.filter(pa.array(open_)), times[open_])
+
+
+def _times(rows: pa.Table, stream: StreamPlan) -> tuple[np.ndarray, np.ndarray]:
+    column = rows.column(stream.stream.time)
+    times = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+    valid = np.ones(len(times), bool) if column.null_count == 0 else pc.is_valid(column).to_numpy()
+    return times, valid
+
+
+def _note_max(done: Ingested, name: str, times: np.ndarray) -> None:
+    if len(times):
+        done.max_time_us[name] = max(done.max_time_us.get(name, -(2**63)), int(times.max()))
+
+
+def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, done: Ingested) -> None:
+    starts: dict[tuple[int, int], pa.Array] = {}
+    made: dict[str, pa.Table] = {}
+    for id_ in stream.groupings:
+        grouping = plan.groupings[id_]
+        if grouping.finer is not None:
+            table = roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
+        else:
+            grid = (grouping.slice_us, grouping.slice_start_us)
+            if grid not in starts:
+                starts[grid] = pa.array(slice_starts(times, grouping))
+            sliced = rows.append_column(START, starts[grid])
+            table = combine(sliced, grouping, done.failures) if grouping.kind == "combine" else carry(sliced, grouping)
+        made[id_] = table
+        _count(done.groups, id_, table.num_rows)
+        _count(done.passed, id_, rows.num_rows)
+        extra = [p.name for p in grouping.extra]
+        route(plan, grouping, table.drop_columns(extra) if extra else table, done)
+
+
+def route(plan: Plan, grouping: Grouping, table: pa.Table, done: Ingested) -> None:
+    """Orders a grouping's rows by key group and deals them out to the slots."""
+    if table.num_rows == 0:
+        return
+    columns = [table.column(key(i)) for i in range(len(grouping.keys))]
+    groups = key_groups(hash_rows(columns, rows=table.num_rows), plan.groups)
+    ordered, offsets = order_by_group(table.append_column(GROUP, pa.array(groups)), groups, plan.groups)
+    routing = routing_table(plan, grouping)
+    for slot in range(plan.slots):
+        piece = slice_groups(ordered, offsets, routing.slot_ranges(slot))
+        if piece.num_rows:
+            done.cells.setdefault(slot, []).append((grouping.id, piece))
+
+
+def route_key(grouping: Grouping) -> str:
+    return f"{grouping.stream}({', '.join(grouping.keys)})"
+
+
+def routing_table(plan: Plan, grouping: Grouping) -> RoutingTable:
+    assignment = plan.assignment.get(route_key(grouping))
+    if assignment is None:
+        return RoutingTable.hashed(plan.groups, plan.slots)
+    return RoutingTable(plan.groups, plan.slots, assignment)
+
+
+def _count(counts: dict[str, int], name: str, n: int) -> None:
+    counts[name] = counts.get(name, 0) + n

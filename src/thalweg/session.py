@@ -1,0 +1,515 @@
+"""The session: everything a user does, put together from the other packages."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from thalweg import errors
+from thalweg.engine.analyzer import SparkAnalyzer
+from thalweg.engine.batch import BatchRunner
+from thalweg.engine.changelog import Entry, query_id
+from thalweg.engine.delivery import Delivery
+from thalweg.engine.landing import Landing, is_dataframe
+from thalweg.engine.pipeline import Pipeline
+from thalweg.engine.spark import check_settings, cores, create_session
+from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
+from thalweg.ingest.sources import Memory, files, generate, memory
+from thalweg.model.query import Query, SinkSpec, query_from_json, query_to_json
+from thalweg.model.stream import Schema, Stream
+from thalweg.model.types import to_arrow
+from thalweg.observe.explain import explain_plan, explain_query
+from thalweg.operate.windows import BEGINNING
+from thalweg.optimize.grouping import make_plan
+from thalweg.engine.changelog import registered
+from thalweg.sink.specs import parse_spec, to_callable
+from thalweg.sql.bind import bind
+from thalweg.sql.intervals import parse_interval
+from thalweg.sql.statements import CreateQuery, CreateStream, DropQuery, Explain, Show, parse
+from thalweg.state.changes import ChangeLog
+from thalweg.state.container import read_footer, read_section
+from thalweg.state.durable import write_atomic
+from thalweg.state.lock import DirectoryLock
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+Callback = Callable[[pa.Table, int], Any]
+
+
+def connect(state_dir: str | Path, spark: Any = None, *, slots: int | None = None, **settings: Any) -> Session:
+    """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
+
+    `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration.
+    `slots`: places where state lives and work is done; one per core unless given.
+    """
+    return Session(Path(state_dir), spark, slots, settings)
+
+
+class Session:
+    """One state directory, one pipeline, any number of queries. Methods may be called from any thread."""
+
+    def __init__(self, state_dir: Path, spark: Any, slots: int | None, settings: Mapping[str, Any]) -> None:
+        self.state_dir = state_dir.absolute()
+        self._lock = DirectoryLock(self.state_dir)
+        try:
+            self._own_spark = spark is None
+            self._spark = create_session(**settings) if spark is None else check_settings(spark)
+            self._mutex = threading.RLock()
+            self._changes = ChangeLog(self.state_dir)
+            self._streams = self._load_catalog()
+            self._restored = set(self._streams)
+            self._sources: dict[str, Any] = {}
+            self._delivery = Delivery(self._spark, self.state_dir)
+            self._runner = BatchRunner(
+                self._spark,
+                self.state_dir,
+                self._changes,
+                lambda: self._streams,
+                self._delivery.deliver,
+                slots=slots or cores(self._spark),
+                tasks=cores(self._spark),
+            )
+            self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._activate_streams)
+            self._analyzer = SparkAnalyzer(self._spark)
+            for stream in self._streams.values():
+                self._analyzer.register(stream)
+            self._handles: dict[str, QueryHandle] = {}
+            self._restore_handles()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    # -- streams -------------------------------------------------------------------------------------------
+
+    def create_stream(
+        self, name: str, source: Any, *, time: str, watermark: str | timedelta, schema: Any = None
+    ) -> Stream:
+        """A named source with an event-time column and a watermark delay.
+
+        After a restart the same definition takes up the stream that the state directory holds.
+        """
+        with self._mutex:
+            self._check_open()
+            _check_name("stream", name)
+            if is_dataframe(source):
+                source = Landing(self._spark, name, source, source_dir(self.state_dir, name))
+            if not hasattr(source, "spec"):
+                raise errors.wrong_source(name, source)
+            stream = self._stream(name, source, time, watermark, schema)
+            known = self._streams.get(name)
+            if known is not None and name not in self._restored:
+                raise errors.name_taken("stream", name)
+            if known is not None and replace(known, source=stream.source) != stream:
+                raise errors.definition_differs("stream", name)
+            self._restored.discard(name)
+            if isinstance(source, Memory):
+                source.bind(source_dir(self.state_dir, name))
+            self._sources[name] = source
+            self._streams = {**self._streams, name: stream}
+            self._save_catalog()
+            self._analyzer.register(stream)
+            self._activate_streams()
+            if isinstance(source, Landing) and self._pipeline.is_running:
+                source.start()
+            return stream
+
+    def _stream(self, name: str, source: Any, time: str, watermark: str | timedelta, schema: Any) -> Stream:
+        given = None if schema is None else memory(schema).schema()
+        columns: Schema | None = given or source.schema()
+        if columns is None:
+            raise errors.unknown_schema(name)
+        if time not in columns:
+            raise errors.missing_time_column(name, time, columns.names)
+        if columns.type_of(time) not in ("timestamp", "timestamp_ntz"):
+            raise errors.bad_time_column(name, time, columns.type_of(time))
+        for column in columns.names:
+            if column.startswith("."):
+                raise errors.reserved_column(name, column)
+        if isinstance(watermark, timedelta):
+            delay = watermark // timedelta(microseconds=1)
+        else:
+            delay = parse_interval(watermark)
+        return Stream(name, columns, time, delay, source.spec())
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return MappingProxyType(self._streams)
+
+    # -- queries -------------------------------------------------------------------------------------------
+
+    def create_query(
+        self,
+        name: str,
+        select: str,
+        sink: SinkSpec | Callback | None = None,
+        *,
+        emit: str = "final",
+        options: Mapping[str, str] | None = None,
+    ) -> QueryHandle:
+        """A continuous query. It is durable when this returns and takes part from the next batch on."""
+        with self._mutex:
+            self._check_open()
+            _check_name("query", name)
+            spec = sink if isinstance(sink, SinkSpec) else to_callable() if callable(sink) else SinkSpec()
+            if sink is not None and not isinstance(sink, SinkSpec) and not callable(sink):
+                raise errors.wrong_sink(name, sink)
+            pairs = tuple(sorted((options or {}).items()))
+            query = bind(name, select, self._streams, self._analyzer, sink=spec, options=pairs, emit=emit)
+            handle = self._handles.get(name)
+            if handle is not None and not handle.restored:
+                raise errors.name_taken("query", name)
+            if handle is not None and handle.definition != query:
+                raise errors.definition_differs("query", name)
+            if callable(sink):
+                self._delivery.callbacks[name] = sink
+            if handle is not None:
+                handle.restored = False
+                return handle
+            sequence = self._changes.append({"op": "create", "query": query_to_json(query)})
+            handle = QueryHandle(self, query_id(name, sequence), query)
+            self._handles[name] = handle
+            self._activate_streams()
+            self._wake()
+            return handle
+
+    def drop_query(self, name: str) -> None:
+        """Ends a query from the next batch on; state that only it used is freed then."""
+        with self._mutex:
+            self._check_open()
+            handle = self.query(name)
+            self._changes.append({"op": "drop", "name": name})
+            del self._handles[name]
+            handle.dropped = True
+            self._wake()
+
+    def query(self, name: str) -> QueryHandle:
+        if name not in self._handles:
+            raise errors.unknown_name("query", name, _near(name, self._handles))
+        return self._handles[name]
+
+    @property
+    def queries(self) -> Mapping[str, QueryHandle]:
+        return MappingProxyType(self._handles)
+
+    # -- SQL -----------------------------------------------------------------------------------------------
+
+    def sql(self, text: str) -> Any:
+        """Runs statements. CREATE QUERY gives its handle, SHOW a table, EXPLAIN a text; several give a list."""
+        results = [self._execute(statement, text) for statement in parse(text)]
+        return results[0] if len(results) == 1 else results
+
+    def _execute(self, statement: Any, text: str) -> Any:
+        match statement:
+            case CreateStream():
+                return self._create_stream_from(statement)
+            case CreateQuery():
+                return self._create_query_from(statement, text)
+            case DropQuery(name):
+                return self.drop_query(name)
+            case Show(what):
+                return self._show(what)
+            case Explain(name):
+                return self.explain(name)
+        raise AssertionError(statement)
+
+    def _create_stream_from(self, statement: CreateStream) -> Stream:
+        options: dict[str, Any] = dict(statement.options)
+        kind = options.pop("source", "files")
+        schema = None if statement.fields is None else Schema(statement.fields)
+        delay = timedelta(microseconds=statement.delay_us)
+        if kind == "files":
+            source: Any = files(options.pop("path", ""), **options)
+        elif kind == "generate":
+            source = generate(options.pop("generator", statement.name), **options)
+        elif kind == "memory":
+            if schema is None:
+                raise errors.unknown_schema(statement.name)
+            source = memory(schema)
+        else:
+            raise errors.unknown_source(kind)
+        return self.create_stream(
+            statement.name, source, time=statement.time, watermark=delay, schema=schema
+        )
+
+    def _create_query_from(self, statement: CreateQuery, text: str) -> QueryHandle:
+        options = dict(statement.options)
+        sink = parse_spec(statement.sink, options) if statement.sink is not None else None
+        try:
+            return self.create_query(
+                statement.name,
+                statement.select,
+                sink,
+                emit=statement.emit,
+                options=None if sink is not None else options,
+            )
+        except errors.SqlError as error:
+            raise errors.moved(error, text, statement.offset) from None
+
+    def _show(self, what: str) -> pa.Table:
+        if what == "streams":
+            rows = [
+                {
+                    "stream": s.name,
+                    "source": s.source.kind,
+                    "time": s.time,
+                    "watermark_delay_us": s.delay_us,
+                    "columns": ", ".join(f"{f.name} {f.type}" for f in s.schema.fields),
+                }
+                for s in self._streams.values()
+            ]
+            return pa.Table.from_pylist(rows, schema=_SHOW_STREAMS)
+        rows = [
+            {
+                "query": name,
+                "state": h.status["state"],
+                "stream": h.definition.stream,
+                "sink": h.definition.sink.kind,
+                "select": h.definition.text,
+            }
+            for name, h in self._handles.items()
+        ]
+        return pa.Table.from_pylist(rows, schema=_SHOW_QUERIES)
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def start(self, trigger: str = "1 second") -> None:
+        """Runs in the background until `stop`: a batch whenever there is input, at most one per trigger."""
+        with self._mutex:
+            self._check_open()
+            if self._pipeline.is_running:
+                raise errors.already_running()
+            parse_interval(trigger)
+            self._check_sources()
+            for landing in self._landings():
+                landing.start()
+            self._pipeline.start(trigger)
+
+    def run_available(self) -> None:
+        """Processes everything that is there, emits every window that the final watermark closes, returns."""
+        with self._mutex:
+            self._check_open()
+            if self._pipeline.is_running:
+                raise errors.already_running()
+            self._check_sources()
+        for landing in self._landings():
+            landing.run_available()
+        self._pipeline.run_available()
+
+    def stop(self) -> None:
+        """Ends the pipeline and frees the state directory. What was not finished goes on at the next connect."""
+        with self._mutex:
+            if self._changes is None:
+                return
+            self._pipeline.stop()
+            for landing in self._landings():
+                landing.stop()
+            self._changes.close()
+            self._changes = None  # type: ignore[assignment]
+            self._lock.release()
+            if self._own_spark:
+                self._spark.stop()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    def explain(self, name: str | None = None) -> str:
+        """What runs and why, for all queries or for one."""
+        with self._mutex:
+            entries = [self._entry(h) for h in self._handles.values()]
+            plan = make_plan(
+                registered(entries), self._streams, slots=self._runner.slots, loads=self._runner.loads()
+            )
+            names = {e.id: e.query for e in entries}
+            if name is None:
+                return explain_plan(plan, names, self._runner.manifest)
+            return explain_query(plan, names, self._entry(self.query(name)).id, self._runner.manifest)
+
+    def progress(self) -> dict[str, Any]:
+        """Counters: what has come in, what has gone out, how long batches take."""
+        self._pipeline.check()
+        manifest, reports = self._runner.manifest, self._runner.reports
+        last = reports[-1] if reports else None
+        recent = [r for r in reports[-5:] if r.rows]
+        seconds = sum(r.seconds for r in recent)
+        streams = {}
+        for name in self._streams:
+            p = manifest.streams.get(name)
+            closed = manifest.extra.get("closed", {}).get(name, BEGINNING)
+            streams[name] = {
+                "rows": p.rows if p else 0,
+                "late": p.late if p else 0,
+                "rejected": p.rejected if p else 0,
+                "watermark": None if closed <= BEGINNING else _EPOCH + timedelta(microseconds=closed),
+            }
+        return {
+            "batch": manifest.batch,
+            "rows": sum(s["rows"] for s in streams.values()),
+            "rows_per_second": sum(r.rows for r in recent) / seconds if seconds else 0.0,
+            "batch_seconds": last.seconds if last else 0.0,
+            "phases": dict(last.phases) if last else {},
+            "state": {"buckets": len(manifest.buckets), "rows": sum(b.rows for b in manifest.buckets)},
+            "queries": {name: h.status for name, h in self._handles.items()},
+            "streams": streams,
+        }
+
+    def rejected(self, stream: str) -> pa.Table:
+        """The rows of a stream that could not be read, each with its reason."""
+        directory = self.state_dir / "rejected" / stream
+        schema = pa.schema([("reason", pa.string()), ("row", pa.string())])
+        tables = [
+            read_section(directory, section)
+            for path in sorted(directory.glob("[0-9]*.arrow"))
+            for section in read_footer(path)
+            if section.meta["batch"] <= self._runner.manifest.batch
+        ]
+        return pa.concat_tables([schema.empty_table(), *tables])
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _entry(self, handle: QueryHandle) -> Entry:
+        return self._runner.entries.get(handle.id) or Entry(handle.id, handle.definition, "pending")
+
+    def _read_results(self, handle: QueryHandle) -> pa.Table:
+        query = handle.definition
+        if query.sink.kind != "memory":
+            raise errors.not_in_memory(query.name, query.sink.kind)
+        schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
+        return self._delivery.log.read(handle.id, schema, self._runner.manifest.batch)
+
+    def _restore_handles(self) -> None:
+        for id_, entry in self._runner.entries.items():
+            self._handles[entry.query.name] = QueryHandle(self, id_, entry.query, restored=True)
+        for sequence, change in self._changes.read_after(self._runner.manifest.extra.get("through", 0)):
+            if change["op"] == "create":
+                query = query_from_json(change["query"])
+                id_ = query_id(query.name, sequence)
+                self._handles[query.name] = QueryHandle(self, id_, query, restored=True)
+            else:
+                self._handles.pop(change["name"], None)
+        self._delivery.log.retain([h.id for h in self._handles.values()])
+        self._activate_streams()
+
+    def _activate_streams(self) -> None:
+        """Only streams that some query reads are read; the others wait where they are."""
+        with self._mutex:
+            used = {h.definition.stream for h in self._handles.values()}
+            used |= {e.query.stream for e in self._runner.entries.values() if e.state == "running"}
+            save_streams(self.state_dir, [s for name, s in self._streams.items() if name in used])
+
+    def _wake(self) -> None:
+        if self._pipeline.is_running:
+            self._pipeline.tick()
+
+    def _landings(self) -> list[Landing]:
+        return [source for source in self._sources.values() if isinstance(source, Landing)]
+
+    def _check_sources(self) -> None:
+        for name, stream in self._streams.items():
+            if stream.source.kind == "spark" and name not in self._sources:
+                raise errors.source_not_given(name)
+        for name, handle in self._handles.items():
+            if handle.definition.sink.kind == "callable" and name not in self._delivery.callbacks:
+                raise errors.missing_callback(name)
+
+    def _check_open(self) -> None:
+        if self._changes is None:
+            raise errors.session_stopped()
+        self._pipeline.check()
+
+    def _load_catalog(self) -> dict[str, Stream]:
+        path = self.state_dir / "catalog.json"
+        if not path.exists():
+            return {}
+        return {s["name"]: stream_from_json(s) for s in json.loads(path.read_bytes())["streams"]}
+
+    def _save_catalog(self) -> None:
+        value = {"streams": [stream_to_json(s) for s in self._streams.values()]}
+        write_atomic(self.state_dir / "catalog.json", json.dumps(value).encode())
+
+
+class QueryHandle:
+    """A query in the hands of a user."""
+
+    def __init__(self, session: Session, id_: str, definition: Query, restored: bool = False) -> None:
+        self._session = session
+        self.id = id_
+        self.definition = definition
+        self.restored = restored
+        self.dropped = False
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """state (pending, running, failed, dropped), error, rows emitted, and from when on it is complete."""
+        if self.dropped:
+            return {"state": "dropped", "error": None, "emitted": 0, "complete_from": None}
+        entry = self._session._entry(self)
+        fence = None if entry.fence is None else _EPOCH + timedelta(microseconds=entry.fence[1])
+        return {
+            "state": entry.state,
+            "error": entry.error,
+            "emitted": entry.emitted,
+            "complete_from": fence,
+        }
+
+    def results(self) -> pa.Table:
+        """All results so far, of a query without a sink of its own."""
+        return self._session._read_results(self)
+
+    def drop(self) -> None:
+        self._session.drop_query(self.name)
+
+    def explain(self) -> str:
+        return self._session.explain(self.name)
+
+    def __repr__(self) -> str:
+        return f"<query {self.name}: {self.status['state']}>"
+
+
+_SHOW_STREAMS = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("source", pa.string()),
+        ("time", pa.string()),
+        ("watermark_delay_us", pa.int64()),
+        ("columns", pa.string()),
+    ]
+)
+_SHOW_QUERIES = pa.schema(
+    [
+        ("query", pa.string()),
+        ("state", pa.string()),
+        ("stream", pa.string()),
+        ("sink", pa.string()),
+        ("select", pa.string()),
+    ]
+)
+
+
+def _check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise errors.bad_name(kind, name)
+
+
+def _near(name: str, known: Mapping[str, Any]) -> list[str]:
+    return difflib.get_close_matches(name, list(known), n=3)

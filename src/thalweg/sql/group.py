@@ -1,0 +1,221 @@
+"""GROUP BY: what is a key, what the window, and how the rest reads in terms of them."""
+
+from __future__ import annotations
+
+from thalweg.errors import SqlError, bad_window, needs_window, not_supported, unknown_column
+from thalweg.model.query import Aggregate, Expr, Order, Window, quote
+from thalweg.model.stream import Stream
+from thalweg.model.types import WINDOW_STRUCT, WINDOW_STRUCT_NTZ
+from thalweg.sql.aggregates import build, is_aggregate
+from thalweg.sql.code import Code
+from thalweg.sql.compile import Compiler
+from thalweg.sql.functions import WINDOW
+from thalweg.sql.intervals import parse_interval
+from thalweg.sql.tree import Access, Call, Column, Interval, Literal, Node, Select, Star, walk
+
+_BOUNDS = {"start": "window_start", "end": "window_end"}
+
+
+class Grouping:
+    """One grouped SELECT. Keys first, then everything else in terms of `k0..`, `a0..` and the window."""
+
+    def __init__(self, tree: Select, stream: Stream, scope: Compiler) -> None:
+        self._tree, self._stream, self._scope = tree, stream, scope
+        self._aliases = {i.alias.lower(): i.expr for i in tree.items if i.alias is not None}
+        self._keys: dict[str, Code] = {}
+        self._aggregates: dict[Aggregate, int] = {}
+        self._window: tuple[Window, Node] | None = None
+        for node in tree.group:
+            self._add_key(self._target(node))
+        if self._window is None:
+            raise needs_window("GROUP BY", stream.time, scope.text, tree.group_span or (0, 1))
+        self._after = Compiler(scope.text, self._unresolved, self._hook)
+        self._use_aliases = False
+
+    @property
+    def window(self) -> Window:
+        assert self._window is not None
+        return self._window[0]
+
+    @property
+    def keys(self) -> tuple[Expr, ...]:
+        return tuple(code.to_expr() for code in self._keys.values())
+
+    @property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        """Complete once outputs, having and order have been asked for."""
+        return tuple(self._aggregates)
+
+    # -- keys
+
+    def _target(self, node: Node) -> Node:
+        """What a GROUP BY entry stands for: a position, an alias, or itself."""
+        if isinstance(node, Literal) and node.type == "int" and isinstance(node.value, int):
+            # Spark has already checked the range.
+            return self._tree.items[node.value - 1].expr
+        if isinstance(node, Column) and len(node.parts) == 1:
+            name = node.parts[0].lower()
+            if name not in (n.lower() for n in self._stream.schema.names) and name in self._aliases:
+                return self._aliases[name]
+        return node
+
+    def _add_key(self, node: Node) -> None:
+        if isinstance(node, Call) and node.name == WINDOW:
+            if self._window is not None and self._window[0] != self._read_window(node):
+                raise bad_window("a query has one window", self._scope.text, node.span)
+            self._window = (self._read_window(node), node)
+            return
+        code = self._scope.compile(node)
+        if not code.columns:
+            raise not_supported("grouping by a constant", self._scope.text, node.span, "leave it out")
+        self._keys.setdefault(code.sql, code)
+
+    def _read_window(self, node: Call) -> Window:
+        text = self._scope.text
+        if not 2 <= len(node.args) <= 4 or node.distinct or node.filter is not None:
+            raise bad_window("window takes a time, a range, a slide and a start", text, node.span)
+        time = self._scope.compile(node.args[0])
+        if time.sql != quote(self._stream.time):
+            raise bad_window(
+                "a window is over the stream's event time", text, node.args[0].span,
+                hint=f"write window({self._stream.time}, ...)",
+            )  # fmt: skip
+        range_us = self._length(node.args[1])
+        slide_us = self._length(node.args[2]) if len(node.args) > 2 else range_us
+        start_us = self._length(node.args[3]) if len(node.args) > 3 else 0
+        if range_us <= 0 or slide_us <= 0:
+            raise bad_window("the range and slide of a window are longer than nothing", text, node.span)
+        if slide_us > range_us:
+            raise bad_window("the slide of a window is at most its range", text, node.args[2].span)
+        if abs(start_us) >= slide_us:
+            raise bad_window("the start of a window is less than its slide", text, node.args[3].span)
+        return Window(range_us, slide_us, start_us)
+
+    def _length(self, node: Node) -> int:
+        text = self._scope.text
+        if isinstance(node, Interval) and not node.months:
+            return node.us
+        if not isinstance(node, Literal) or node.type != "string":
+            raise bad_window("write the length as a string, such as '1 minute'", text, node.span)
+        try:
+            return parse_interval(str(node.value))
+        except SqlError as reason:
+            raise SqlError(
+                reason.message, detail=reason.detail, hint=reason.hint, sql=text, span=node.span
+            ) from None
+
+    # -- everything after grouping
+
+    def outputs(self) -> list[Code]:
+        codes: list[Code] = []
+        for item in self._tree.items:
+            if isinstance(item.expr, Star):
+                raise not_supported("* with GROUP BY", self._scope.text, item.expr.span, "name the columns")
+            codes.append(self._after.compile(item.expr))
+        return codes
+
+    def having(self) -> Expr | None:
+        if self._tree.having is None:
+            return None
+        self._use_aliases = True
+        return self._after.boolean(self._tree.having).to_expr()
+
+    def order(self) -> tuple[Order, ...]:
+        self._use_aliases = True
+        orders: list[Order] = []
+        for sort in self._tree.order:
+            node = sort.expr
+            if isinstance(node, Literal) and node.type == "int" and isinstance(node.value, int):
+                node = self._tree.items[node.value - 1].expr
+            orders.append(Order(self._after.compile(node).to_expr(), sort.descending, sort.nulls_first))
+        return tuple(orders)
+
+    def _hook(self, node: Node) -> Code | None:
+        if is_aggregate(node) and isinstance(node, Call):
+            return self._aggregate(node)
+        if (window := self._window_code(node)) is not None:
+            return window
+        if isinstance(node, Column) and len(node.parts) == 1 and (alias := self._alias(node)) is not None:
+            return alias
+        return self._key(node)
+
+    def _aggregate(self, node: Call) -> Code:
+        aggregate = build(self._scope, node)
+        place = self._aggregates.setdefault(aggregate, len(self._aggregates))
+        name = f"a{place}"
+        return Code(quote(name), aggregate.type, frozenset((name,)))
+
+    def _window_code(self, node: Node) -> Code | None:
+        """The window itself, or its start or end, however it is named."""
+        if isinstance(node, Access) and self._is_window(node.arg) and node.name.lower() in _BOUNDS:
+            return self._bound(node.name.lower())
+        if isinstance(node, Column) and len(node.parts) == 2 and node.parts[1].lower() in _BOUNDS:
+            if self._is_window(Column(node.span, node.parts[:1])):
+                return self._bound(node.parts[1].lower())
+            return None
+        if self._is_window(node):
+            start, end = (self._bound(name) for name in _BOUNDS)
+            sql = f'struct_pack("start" := {start.sql}, "end" := {end.sql})'
+            type_ = WINDOW_STRUCT if self._time_type() == "timestamp" else WINDOW_STRUCT_NTZ
+            return Code(sql, type_, start.columns | end.columns)
+        return None
+
+    def _is_window(self, node: Node) -> bool:
+        if isinstance(node, Call) and node.name == WINDOW:
+            if self._read_window(node) != self.window:
+                raise bad_window("this window is not the one in GROUP BY", self._scope.text, node.span)
+            return True
+        if not isinstance(node, Column) or len(node.parts) != 1:
+            return False
+        name = node.parts[0].lower()
+        if name in (n.lower() for n in self._stream.schema.names):
+            return False
+        target = self._aliases.get(name)
+        return name == WINDOW or (isinstance(target, Call) and target.name == WINDOW)
+
+    def _bound(self, name: str) -> Code:
+        column = _BOUNDS[name]
+        return Code(quote(column), self._time_type(), frozenset((column,)))
+
+    def _time_type(self) -> str:
+        return self._stream.schema.type_of(self._stream.time)
+
+    def _alias(self, node: Column) -> Code | None:
+        """In HAVING and ORDER BY a result's name goes before a column's; in SELECT only where there is none."""
+        name = node.parts[0].lower()
+        target = self._aliases.get(name)
+        if target is None or target == node:
+            return None
+        known = name in (n.lower() for n in self._stream.schema.names)
+        if known and not self._use_aliases:
+            return None
+        before, self._use_aliases = self._use_aliases, False
+        try:
+            return self._after.compile(target)
+        finally:
+            self._use_aliases = before
+
+    def _key(self, node: Node) -> Code | None:
+        """`kN` for an expression that is grouped by: the same text over the stream is the same expression."""
+        if isinstance(node, (Literal, Interval, Star)) or any(self._is_later(part) for part in walk(node)):
+            return None
+        try:
+            code = self._scope.compile(node)
+        except SqlError:
+            return None
+        for place, (sql, key) in enumerate(self._keys.items()):
+            if sql == code.sql:
+                name = f"k{place}"
+                return Code(quote(name), key.type, frozenset((name,)))
+        return None
+
+    def _is_later(self, node: Node) -> bool:
+        return is_aggregate(node) or (isinstance(node, Call) and node.name == WINDOW)
+
+    def _unresolved(self, column: Column) -> Code:
+        name = ".".join(column.parts)
+        if column.parts[-1].lower() in (n.lower() for n in self._stream.schema.names):
+            raise not_supported(
+                f"'{name}' outside an aggregate", self._scope.text, column.span, "add it to GROUP BY"
+            )
+        raise unknown_column(name, [], self._scope.text, column.span)

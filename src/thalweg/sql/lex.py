@@ -1,0 +1,98 @@
+"""Text -> tokens, by Spark's rules for names, strings and numbers. Every token knows its place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from thalweg.errors import bad_syntax
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+|--[^\n]*|/\*.*?\*/)
+    | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+    | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    | (?P<quoted>`(?:[^`]|``)+`)
+    | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|bd|[LlSsYyDdFf])?(?![A-Za-z0-9_]))
+    | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<op><=>|->|=>|\|\||<<|>>|<>|!=|<=|>=|==|::|[-+*/%&|^~=<>!(),.;\[\]:?{}@$])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Token:
+    kind: str
+    """name | quoted | string | number | op | end."""
+    text: str
+    start: int
+    end: int
+    value: str = ""
+    """A name without its backticks; a string with its escapes resolved."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return (self.start, self.end)
+
+    @property
+    def word(self) -> str:
+        """The token as a keyword: a plain name in lower case, nothing for every other kind."""
+        return self.text.lower() if self.kind == "name" else ""
+
+
+def lex(text: str) -> list[Token]:
+    """All tokens of the text, comments left out, closed by one of kind `end`."""
+    tokens: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _unreadable(text, at)
+        kind = match.lastgroup or ""
+        if kind != "space":
+            tokens.append(_token(kind, match[0], at))
+        at = match.end()
+    tokens.append(Token("end", "", len(text), len(text)))
+    return tokens
+
+
+def _token(kind: str, text: str, at: int) -> Token:
+    end = at + len(text)
+    if kind == "raw":
+        return Token("string", text, at, end, text[2:-1])
+    if kind == "string":
+        return Token("string", text, at, end, _unescape(text))
+    if kind == "quoted":
+        return Token("quoted", text, at, end, text[1:-1].replace("``", "`"))
+    return Token(kind, text, at, end, text if kind == "name" else "")
+
+
+def _unescape(literal: str) -> str:
+    quote = literal[0]
+    body = literal[1:-1].replace(quote * 2, quote)
+
+    def resolve(match: re.Match[str]) -> str:
+        code = match[1]
+        if code[0] in "uU" and len(code) > 1:
+            return chr(int(code[1:], 16))
+        if len(code) == 3:
+            return chr(int(code, 8))
+        return _ESCAPES.get(code, code)
+
+    return _ESCAPE.sub(resolve, body)
+
+
+def _unreadable(text: str, at: int) -> Exception:
+    char = text[at]
+    if char in "'\"":
+        return bad_syntax("this string is never closed", text, (at, len(text)))
+    if char == "`":
+        return bad_syntax("this quoted name is never closed", text, (at, len(text)))
+    if text.startswith("/*", at):
+        return bad_syntax("this comment is never closed", text, (at, len(text)))
+    if char.isdigit() or char == ".":
+        return bad_syntax("not a number", text, (at, at + 1))
+    return bad_syntax(f"unexpected character {char!r}", text, (at, at + 1))

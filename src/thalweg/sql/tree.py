@@ -1,0 +1,187 @@
+"""What a SELECT says, as frozen values. Each node knows its place in the text; equality ignores it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Node:
+    span: Span = field(compare=False)
+
+    def children(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Literal(Node):
+    value: int | float | str | bool | Decimal | None
+    type: str
+    """Spark's type of the literal; dates and timestamps carry their text."""
+
+
+@dataclass(frozen=True)
+class Interval(Node):
+    months: int
+    us: int
+    days_only: bool
+    """Whether only days, months or years were named: then a date plus it stays a date."""
+
+
+@dataclass(frozen=True)
+class Column(Node):
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Star(Node):
+    qualifier: str | None = None
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    name: str
+    args: tuple[Node, ...]
+    distinct: bool = False
+    filter: Node | None = None
+    ignore_nulls: bool = False
+
+    def children(self) -> tuple[Node, ...]:
+        return (*self.args, self.filter) if self.filter is not None else self.args
+
+
+@dataclass(frozen=True)
+class Access(Node):
+    """`window(...).start`: a field of something that is not a plain name."""
+
+    arg: Node
+    name: str
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.arg,)
+
+
+@dataclass(frozen=True)
+class Unary(Node):
+    op: str
+    """- + ~ not."""
+    arg: Node
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.arg,)
+
+
+@dataclass(frozen=True)
+class Binary(Node):
+    op: str
+    left: Node
+    right: Node
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True)
+class Between(Node):
+    arg: Node
+    low: Node
+    high: Node
+    negated: bool
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.arg, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class In(Node):
+    arg: Node
+    options: tuple[Node, ...]
+    negated: bool
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.arg, *self.options)
+
+
+@dataclass(frozen=True)
+class Like(Node):
+    arg: Node
+    pattern: Node
+    escape: str
+    negated: bool
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.arg, self.pattern)
+
+
+@dataclass(frozen=True)
+class Is(Node):
+    arg: Node
+    what: str
+    """null | true | false."""
+    negated: bool
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.arg,)
+
+
+@dataclass(frozen=True)
+class Case(Node):
+    operand: Node | None
+    whens: tuple[tuple[Node, Node], ...]
+    default: Node | None
+
+    def children(self) -> tuple[Node, ...]:
+        pairs = tuple(node for pair in self.whens for node in pair)
+        ends = tuple(node for node in (self.operand, self.default) if node is not None)
+        return pairs + ends
+
+
+@dataclass(frozen=True)
+class Cast(Node):
+    arg: Node
+    type: str
+    tried: bool
+
+    def children(self) -> tuple[Node, ...]:
+        return (self.arg,)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry of a SELECT list."""
+
+    expr: Node
+    alias: str | None
+
+
+@dataclass(frozen=True)
+class Sort:
+    expr: Node
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class Select:
+    items: tuple[Item, ...]
+    stream: str
+    stream_span: Span
+    alias: str | None
+    where: Node | None
+    group: tuple[Node, ...]
+    group_span: Span | None
+    having: Node | None
+    order: tuple[Sort, ...]
+    order_span: Span | None
+    limit: int | None
+    limit_span: Span | None
+
+
+def walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children():
+        yield from walk(child)

@@ -1,0 +1,65 @@
+"""One session at a time on a state directory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+
+from thalweg.errors import state_locked, unusable_directory
+from thalweg.state.durable import make_directory
+
+
+class DirectoryLock:
+    """Held from construction to `release`, or until the process dies in whatever way.
+
+    `flock` belongs to the open file, so a second session in the same process is refused as well. The file
+    itself stays: deleting it would let a third process lock a name that the second no longer sees.
+    """
+
+    def __init__(self, state_dir: Path | str) -> None:
+        self.path = make_directory(Path(state_dir)) / "lock"
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise unusable_directory(Path(state_dir), error) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(self._descriptor)
+            self.release()
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise state_locked(Path(state_dir), holder) from error
+            raise unusable_directory(Path(state_dir), error) from error
+        self._sign()
+
+    def _sign(self) -> None:
+        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text.encode(), 0)
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> DirectoryLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _holder(descriptor: int) -> str:
+    """Who wrote the lock file last, for the message only."""
+    try:
+        found = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {found['pid']} on host {found['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,217 @@
+"""The manifest: the committed list of live buckets, watermarks and counters after a batch.
+
+What no manifest names does not exist. Each is a file of its own, written whole and renamed into place:
+
+    manifests/000000000041.json     {"format": 1, "crc": ..., "length": ...} newline, the body
+    intents/000000000042.json       the same outline: what batch 42 was about to do
+
+A batch's intent is written before it runs, its manifest after it. The last two of each are kept: Spark may
+repeat the newest batch, which starts from the manifest before it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thalweg.errors import corrupt_file, wrong_state_format
+from thalweg.state.container import Section
+from thalweg.state.durable import make_directory, read_bytes, write_atomic
+
+FORMAT = 1
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A live bucket: where it lies and what it holds, enough to decide who must read it."""
+
+    section: Section
+    grouping: str
+    slot: int
+    level: int
+    """How often its rows were merged by compaction."""
+    batch_from: int
+    batch_to: int
+    """The batches, inclusive, whose rows it holds."""
+    spans: tuple[tuple[int, int], ...]
+    """(slice start, span) pairs present, in microseconds: it can go when the last has expired."""
+    rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "section": self.section.to_json(),
+            "grouping": self.grouping,
+            "slot": self.slot,
+            "level": self.level,
+            "batches": [self.batch_from, self.batch_to],
+            "spans": [list(span) for span in self.spans],
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Bucket:
+        return cls(
+            section=Section.from_json(value["section"]),
+            grouping=value["grouping"],
+            slot=value["slot"],
+            level=value["level"],
+            batch_from=value["batches"][0],
+            batch_to=value["batches"][1],
+            spans=tuple((start, span) for start, span in value["spans"]),
+            rows=value["rows"],
+        )
+
+
+@dataclass(frozen=True)
+class StreamProgress:
+    """What a stream has shown so far."""
+
+    max_time_us: int | None = None
+    """The greatest event time seen; None before the first row."""
+    rows: int = 0
+    late: int = 0
+    rejected: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "max_time_us": self.max_time_us,
+            "rows": self.rows,
+            "late": self.late,
+            "rejected": self.rejected,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StreamProgress:
+        return cls(value["max_time_us"], value["rows"], value["late"], value["rejected"])
+
+
+@dataclass(frozen=True)
+class Manifest:
+    batch: int
+    groups: int
+    """G, the number of key groups: part of state, unlike the number of slots."""
+    hash: str
+    streams: Mapping[str, StreamProgress] = field(default_factory=dict)
+    buckets: tuple[Bucket, ...] = ()
+    queries: Mapping[str, Any] = field(default_factory=dict)
+    lanes: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """queries, lanes and extra are the engine's: JSON values that state keeps and does not read."""
+
+    def files(self) -> frozenset[str]:
+        """The files it names, each once."""
+        return frozenset(bucket.section.file for bucket in self.buckets)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "batch": self.batch,
+            "groups": self.groups,
+            "hash": self.hash,
+            "streams": {name: progress.to_json() for name, progress in self.streams.items()},
+            "buckets": [bucket.to_json() for bucket in self.buckets],
+            "queries": dict(self.queries),
+            "lanes": dict(self.lanes),
+            "extra": dict(self.extra),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Manifest:
+        return cls(
+            batch=value["batch"],
+            groups=value["groups"],
+            hash=value["hash"],
+            streams={name: StreamProgress.from_json(p) for name, p in value["streams"].items()},
+            buckets=tuple(Bucket.from_json(b) for b in value["buckets"]),
+            queries=value["queries"],
+            lanes=value["lanes"],
+            extra=value["extra"],
+        )
+
+
+def write_manifest(state_dir: Path | str, manifest: Manifest) -> Path:
+    """Commit a batch: once this returns, a crash cannot undo it."""
+    return _write(Path(state_dir) / "manifests", manifest.batch, manifest.to_json())
+
+
+def read_manifest(state_dir: Path | str, batch: int) -> Manifest:
+    return _parse_manifest(_place(Path(state_dir) / "manifests", batch))
+
+
+def latest_manifest(state_dir: Path | str) -> Manifest | None:
+    """The newest manifest, None in a directory without any.
+
+    A newest one that cannot be read is an error, never passed over: names appear by rename, so a torn file
+    is damage, and going back a batch would repeat results that were given out.
+    """
+    batches = manifest_batches(state_dir)
+    return read_manifest(state_dir, batches[-1]) if batches else None
+
+
+def manifest_batches(state_dir: Path | str) -> list[int]:
+    """The batches whose manifests are kept, in order."""
+    return _batches(Path(state_dir) / "manifests")
+
+
+def write_intent(state_dir: Path | str, batch: int, intent: Mapping[str, Any]) -> Path:
+    """Persist what a batch is about to do, so that a repeat does the same."""
+    return _write(Path(state_dir) / "intents", batch, dict(intent))
+
+
+def read_intent(state_dir: Path | str, batch: int) -> dict[str, Any] | None:
+    """The intent of a batch, None where it never got as far."""
+    path = _place(Path(state_dir) / "intents", batch)
+    return _read(path) if path.exists() else None
+
+
+def _place(directory: Path, batch: int) -> Path:
+    return directory / f"{batch:012d}.json"
+
+
+def _batches(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.json") if path.stem.isdigit())
+
+
+def _write(directory: Path, batch: int, value: dict[str, Any]) -> Path:
+    body = json.dumps(value, separators=(",", ":")).encode()
+    header = {"format": FORMAT, "crc": zlib.crc32(body), "length": len(body)}
+    path = _place(make_directory(directory), batch)
+    write_atomic(path, json.dumps(header).encode() + b"\n" + body + b"\n")
+    _prune(directory, batch)
+    return path
+
+
+def _prune(directory: Path, newest: int) -> None:
+    for batch in [b for b in _batches(directory) if b <= newest][:-_KEPT]:
+        _place(directory, batch).unlink(missing_ok=True)
+
+
+def _parse_manifest(path: Path) -> Manifest:
+    try:
+        return Manifest.from_json(_read(path))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise corrupt_file(path, "a manifest", f"{type(error).__name__}: {error}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    head, _, rest = read_bytes(path).partition(b"\n")
+    try:
+        header = json.loads(head)
+        found_format, crc, length = header["format"], header["crc"], header["length"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise corrupt_file(path, "a header line", repr(head[:80])) from error
+    if found_format != FORMAT:
+        raise wrong_state_format(path, found_format, FORMAT)
+    body = rest[:-1]
+    if len(body) != length or zlib.crc32(body) != crc:
+        raise corrupt_file(
+            path,
+            f"{length} bytes with checksum {crc:08x}",
+            f"{len(body)} bytes with checksum {zlib.crc32(body):08x}",
+        )
+    value: dict[str, Any] = json.loads(body)
+    return value

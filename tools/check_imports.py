@@ -1,0 +1,146 @@
+"""Keeps imports pointing one way: cli, web -> session -> engine -> data path -> model.
+
+Measurements rise as events and decisions descend as plans, so no package of the data path may know `sql`,
+`optimize` or `stats`. Libraries that must stay behind one door are listed too. The two tables below are the
+rules; everything after them only reads them. Run from anywhere: `python tools/check_imports.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "thalweg"
+
+# Every unit (a package or a top-level module) may import itself, `errors`, and what its row names.
+VALUES = {"model"}
+DATA_PATH = {"ingest", "route", "operate", "state", "sink"}
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "model": set(),
+    # The control path: pure functions over values.
+    "sql": VALUES,
+    "stats": VALUES,
+    "optimize": VALUES | {"stats"},
+    # The data path, in the order data meets it.
+    "partition": VALUES,
+    "observe": VALUES | {"state"},
+    "ingest": VALUES | {"observe"},
+    "route": VALUES | {"partition", "observe"},
+    "operate": VALUES | {"route", "observe"},
+    "state": VALUES | {"route"},
+    "sink": VALUES | {"state", "observe"},
+    # What binds them to Spark and asks for the next plan, and the composition root above it.
+    "engine": VALUES | DATA_PATH | {"optimize", "stats", "partition", "observe", "testing"},
+    "session": VALUES | DATA_PATH | {"engine", "sql", "stats", "optimize", "partition", "observe"},
+    "thalweg": VALUES | {"session", "ingest", "sink", "partition"},
+    # Thin faces: they talk to the public interface only.
+    "cli": VALUES | {"session", "thalweg"},
+    "web": VALUES | {"session", "thalweg"},
+    # For tests: a peer of the engine (it may use Spark to say what is right), never a user of it.
+    "testing": VALUES,
+}
+
+# Libraries that only these units may import; a library that is not listed may be imported anywhere.
+DOORS: dict[str, set[str]] = {
+    "pyspark": {"engine", "testing"},
+    "py4j": {"engine"},
+    "sqlglot": {"sql"},
+    "typer": {"cli"},
+    "rich": {"cli", "sink"},
+    "scipy": {"optimize"},
+    "highspy": {"optimize"},
+    # Neither needed nor fast enough where rows flow; Spark brings it along.
+    "pandas": set(),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement's target, absolute."""
+
+    line: int
+    target: str
+
+
+@dataclass(frozen=True)
+class Violation:
+    path: Path
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def main() -> int:
+    violations = check(SOURCE)
+    for violation in violations:
+        print(violation)
+    if violations:
+        print(f"{len(violations)} forbidden imports; the rules are at the top of tools/check_imports.py")
+    return 1 if violations else 0
+
+
+def check(source: Path) -> list[Violation]:
+    """Every import below `source`, the folder of the package `thalweg`, that the tables forbid."""
+    found: list[Violation] = []
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        unit = unit_of(parts)
+        for imported in imports_of(path, parts):
+            message = forbidden(unit, imported.target)
+            if message:
+                found.append(Violation(path, imported.line, message))
+    return found
+
+
+def unit_of(parts: tuple[str, ...]) -> str:
+    return "thalweg" if parts == ("__init__",) else parts[0]
+
+
+def forbidden(unit: str, target: str) -> str | None:
+    """Why `unit` may not import the module `target`, None if it may."""
+    head, *rest = target.split(".")
+    if head != "thalweg":
+        users = DOORS.get(head)
+        if users is None or unit in users:
+            return None
+        return f"{unit} imports {head}, which only {', '.join(sorted(users)) or 'nobody'} may import"
+    wanted = rest[0] if rest else "thalweg"
+    if unit not in ALLOWED:
+        return f"{unit} has no row in the table of allowed imports"
+    if wanted in ALLOWED[unit] | {unit, "errors"}:
+        return None
+    allowed = ", ".join(sorted(ALLOWED[unit])) or "errors"
+    return f"{unit} imports thalweg.{wanted}, but may import only {allowed}"
+
+
+def imports_of(path: Path, parts: tuple[str, ...]) -> Iterator[Import]:
+    """Absolute targets of the file's imports, those inside functions and TYPE_CHECKING blocks included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(node, parts)
+            # `from thalweg import x` names either a unit or something of the public face.
+            units = [alias.name for alias in node.names if base == "thalweg" and alias.name in ALLOWED]
+            yield from (Import(node.lineno, f"thalweg.{unit}") for unit in units)
+            if len(units) < len(node.names):
+                yield Import(node.lineno, base)
+
+
+def absolute(node: ast.ImportFrom, parts: tuple[str, ...]) -> str:
+    if not node.level:
+        return node.module or ""
+    package = ("thalweg", *parts[:-1])
+    base = package[: len(package) - node.level + 1]
+    return ".".join((*base, node.module) if node.module else base)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
