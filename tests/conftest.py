@@ -13,7 +13,7 @@ from thalweg.engine.spark import create_session
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One small Spark for the whole run, set up as the engine's own: starting it takes longer than most tests."""
+    """One small Spark for the whole run, set up as the engine's own: starting one takes seconds."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = create_session("local[2]", **{"spark.sql.warehouse.dir": str(warehouse)})
     yield session

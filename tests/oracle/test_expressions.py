@@ -6,21 +6,28 @@ import datetime as dt
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from thalweg.engine.analyzer import SparkAnalyzer
+from thalweg.errors import SqlError
 from thalweg.model.query import Expr
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.model.types import to_inner_arrow
+from thalweg.model.types import to_arrow, to_inner_arrow
 from thalweg.sql.bind import bind
 
 UTC = dt.UTC
+DECIMALS = {
+    "de": ["0.00", "1.50", "-1.55", "99999999.99", "0.01"],
+    "dw": ["0.0000", "1.2345", "-9999999999999999.9999", "2.5000"],
+}
 COLUMNS: dict[str, tuple[str, list[Any]]] = {
     "ti": ("tinyint", [0, 1, -1, 127, -128, 7]),
     "si": ("smallint", [0, 1, -1, 32767, -32768, 300]),
@@ -29,21 +36,84 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
     "x": ("int", [0, 1, -1, 2, 3, -3, 17, 100, -250]),
     "y": ("bigint", [0, 5, -5, 1000, -1001, 3, 10**9]),
     "f": ("float", [0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4e38, 1e-10]),
-    "d": ("double", [0.0, -0.0, 1.5, -2.5, math.nan, math.inf, -math.inf, 1e300, 1e-300, 1.005, 2.675, 123456789.5]),
-    "p": ("double", [0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1.005, 99.995, -1234.5678, 1e6]),
-    "de": ("decimal(10,2)", [Decimal("0.00"), Decimal("1.50"), Decimal("-1.55"), Decimal("99999999.99"), Decimal("0.01")]),
-    "dw": ("decimal(20,4)", [Decimal("0.0000"), Decimal("1.2345"), Decimal("-9999999999999999.9999"), Decimal("2.5000")]),
-    "s": ("string", ["", "a", "abc", "ABC", "hello world", " pad ", "100%", "a_b", "çédille", "🙂x🙂", "Straße", "a\tb\n"]),
-    "n": ("string", ["0", "12", "-7", " 42 ", "+3", "1.5", "1e3", "abc", "", "9223372036854775808", "NaN", "0x1F", "-0.004"]),
+    "d": (
+        "double",
+        [
+            0.0,
+            -0.0,
+            1.5,
+            -2.5,
+            math.nan,
+            math.inf,
+            -math.inf,
+            1e300,
+            1e-300,
+            2.0**63,
+            -(2.0**63),
+            1.005,
+            2.675,
+        ],
+    ),
+    "p": ("double", [0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1.005, 99.995, -1234.5678, 1e6, 123456789.5]),
+    "de": ("decimal(10,2)", [Decimal(text) for text in DECIMALS["de"]]),
+    "dw": ("decimal(20,4)", [Decimal(text) for text in DECIMALS["dw"]]),
+    "s": (
+        "string",
+        [
+            "",
+            "a",
+            "abc",
+            "ABC",
+            "hello world",
+            " pad ",
+            "100%",
+            "a_b",
+            "çédille",
+            "🙂x🙂",
+            "Straße",
+            "a\tb\n",
+        ],
+    ),
+    "n": (
+        "string",
+        [
+            "0",
+            "12",
+            "-7",
+            " 42 ",
+            "+3",
+            "1.5",
+            "1e3",
+            "abc",
+            "",
+            "9223372036854775808",
+            "NaN",
+            "0x1F",
+            "-0.004",
+        ],
+    ),
     "c": ("string", ["2024-02-29", "1969-12-31", "2023-02-30", "2020-1-5", "2020-01-05 10:11:12", "x", ""]),
     "b": ("boolean", [True, False]),
-    "da": ("date", [dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(1900, 3, 1),
-                    dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(2021, 1, 3)]),
-    "ts": ("timestamp", [dt.datetime(1970, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
-                         dt.datetime(2024, 2, 29, 13, 14, 15, 123456), dt.datetime(1905, 7, 7, 1, 2, 3, 500000),
-                         dt.datetime(2021, 1, 3, 0, 0, 0, 1000)]),
-    "nt": ("timestamp_ntz", [dt.datetime(1970, 1, 1), dt.datetime(2024, 3, 31, 2, 30), dt.datetime(1955, 5, 5, 5, 5)]),
-}  # fmt: skip
+    "da": (
+        "date",
+        [
+            *(dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(1900, 3, 1)),
+            *(dt.date(1500, 6, 1), dt.date(9000, 12, 31), dt.date(2021, 1, 3)),
+        ],
+    ),
+    "ts": (
+        "timestamp",
+        [
+            *(dt.datetime(1970, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999)),
+            *(dt.datetime(2024, 2, 29, 13, 14, 15, 123456), dt.datetime(1905, 7, 7, 1, 2, 3, 500000)),
+            dt.datetime(2021, 1, 3, 0, 0, 0, 1000),
+        ],
+    ),
+    "nt": (
+        "timestamp_ntz",
+        [dt.datetime(1970, 1, 1), dt.datetime(2024, 3, 31, 2, 30), dt.datetime(1955, 5, 5, 5, 5)],
+    ),
+}
 ROWS = 60
 
 EXPRESSIONS = """
@@ -101,14 +171,15 @@ try_cast(n as int) | try_cast(n as double) | try_cast(n as decimal(5,1)) | try_c
 try_cast(c as date) | x::double | int(n) | string(x) | double(de) | n + 1 | n = 12 | p < n | x::string || 'q' | sqrt(n)
 1 | -2147483648 | 2147483648 | 1L | 1S | 1Y | 1.5 | .5 | 1.50 | 1.5D | 1e3 | 1.5F | 1.5BD | 'it''s' | "dq" | 'tab\\there' | 'a' 'b'
 DATE '2024-02-29' | TIMESTAMP '2024-02-29 01:02:03.5' | TIMESTAMP_NTZ '1969-12-31 23:59:59' | true | null | r'\\n' | '\\u00e9'
-x + y * 2 - -3 | (x + 1) * (y - 2) / 4 | not x > 1 and b or s = 'a' | x + 1 = y - 1 | - x * - 2 | x || y = '11' | 1 + 2 * 3 | x & 3 = 1
+x + y * 2 - -3 | (x + 1) * (y - 2) / 4 | (x + i) + (i + l) | (i + 1) / (x - 1) | x > i + 1 | not x > 1 and b or s = 'a' | x + 1 = y - 1 | - x * - 2 | x || y = '11' | 1 + 2 * 3 | x & 3 = 1
 """  # noqa: E501
 CLOSE = ("exp(", "ln(", "log10(", "log2(", "pow(", "power(")
 """Functions whose last bit is the math library's own."""
 
 
 def _expressions() -> list[str]:
-    return [e.strip().replace("\\\\", "\\") for line in EXPRESSIONS.strip().splitlines() for e in line.split(" | ")]
+    lines = EXPRESSIONS.strip().replace("\\\\", "\\").splitlines()
+    return [text.strip() for line in lines for text in line.split(" | ")]
 
 
 def _rows() -> dict[str, list[Any]]:
@@ -130,32 +201,31 @@ class Sides:
         self.stream = Stream("t", Schema(fields), "ts", 0, SourceSpec("memory", {}))
         self.analyzer = SparkAnalyzer(spark)
         self.analyzer.register(self.stream)
-        table = pa.table(
-            {name: pa.array(self.columns[name], to_inner_arrow(type_)) for name, (type_, _) in COLUMNS.items()}
-        )
+        types = {name: type_ for name, (type_, _) in COLUMNS.items()}
+        table = pa.table({name: pa.array(self.columns[name], to_inner_arrow(types[name])) for name in types})
         self.duck = duckdb.connect()
         self.duck.execute("SET threads = 1")
         self.duck.register("source", table)
         self.duck.execute("CREATE TABLE t AS SELECT row_number() OVER () - 1 AS row_id, * FROM source")
         self.spark = spark
-        ddl = "row_id int, " + ", ".join(f"{name} {type_}" for name, (type_, _) in COLUMNS.items())
-        rows = [(k, *(self._outer(name, self.columns[name][k]) for name in COLUMNS)) for k in range(ROWS)]
-        spark.createDataFrame(rows, ddl).createOrReplaceTempView("t")
+        rows = {"row_id": pa.array(range(ROWS), pa.int32())} | {
+            name: pa.array(self.columns[name], to_arrow(type_)) for name, (type_, _) in COLUMNS.items()
+        }
+        # Small Arrow tables become local relations: Spark evaluates over them without starting a job.
+        spark.createDataFrame(pa.table(rows)).createOrReplaceTempView("t")
 
-    @staticmethod
-    def _outer(name: str, value: Any) -> Any:
-        return value.replace(tzinfo=UTC) if name == "ts" and value is not None else value
-
-    def compile(self, text: str) -> tuple[Expr, str]:
-        query = bind("q", f"SELECT {text} AS x FROM t", {"t": self.stream}, self.analyzer)
-        return query.outputs[0].expr, query.outputs[0].expr.type
+    def compile(self, texts: list[str]) -> list[Expr]:
+        """Bound as one SELECT: names and types have then been held against Spark's analyser too."""
+        listed = ", ".join(f"{text} AS result_{k}" for k, text in enumerate(texts))
+        query = bind("q", f"SELECT {listed} FROM t", {"t": self.stream}, self.analyzer)
+        return [output.expr for output in query.outputs]
 
     def in_duck(self, sql: str, where: str = "TRUE") -> pa.Table:
         return self.duck.sql(f"SELECT {sql} AS x FROM t WHERE {where} ORDER BY row_id").to_arrow_table()
 
     def in_spark(self, texts: list[str], where: str = "true") -> list[list[Any]]:
         listed = ", ".join(f"{text} AS c{k}" for k, text in enumerate(texts))
-        rows = self.spark.sql(f"SELECT {listed} FROM t WHERE {where} ORDER BY row_id").collect()
+        rows = self.spark.sql(f"SELECT {listed} FROM t WHERE {where}").collect()
         return [[row[k] for row in rows] for k in range(len(texts))]
 
     def raising_rows(self, sql: str) -> list[int]:
@@ -213,10 +283,105 @@ def _difference(sides: Sides, text: str, expr: Expr, sparks: list[Any], where: s
     return None
 
 
-def test_values_and_types_are_sparks(sides: Sides) -> None:
-    compiled = [(text, sides.compile(text)[0]) for text in _expressions()]
+def _holes(sides: Sides, expr: Expr) -> list[int]:
+    """The rows where the DuckDB text raises."""
+    if not expr.fails:
+        return []
+    try:
+        sides.in_duck(expr.sql)
+    except duckdb.Error:
+        return sides.raising_rows(expr.sql)
+    return []
+
+
+def _listed(rows: list[int]) -> str:
+    return ", ".join(str(k) for k in rows) or "-1"
+
+
+@pytest.fixture(scope="module")
+def compiled(sides: Sides) -> list[tuple[str, Expr, list[int]]]:
+    texts = _expressions()
+    exprs = [expr for at in range(0, len(texts), 20) for expr in sides.compile(texts[at : at + 20])]
+    return [(text, expr, _holes(sides, expr)) for text, expr in zip(texts, exprs, strict=True)]
+
+
+def test_values_and_types_are_sparks(sides: Sides, compiled: list[tuple[str, Expr, list[int]]]) -> None:
+    """On every row where the text does not raise; Spark must not raise there either."""
     assert len(compiled) > 150
-    safe = [(text, expr) for text, expr in compiled if not expr.fails]
-    results = sides.in_spark([text for text, _ in safe])
-    found = [_difference(sides, text, expr, r, "TRUE") for (text, expr), r in zip(safe, results, strict=True)]
+    wrapped = [
+        f"CASE WHEN row_id NOT IN ({_listed(bad)}) THEN {text} END" if bad else text
+        for text, _, bad in compiled
+    ]
+    found: list[str | None] = []
+    for at in range(0, len(compiled), 40):
+        results = sides.in_spark(wrapped[at : at + 40])
+        for (text, expr, bad), sparks in zip(compiled[at : at + 40], results, strict=True):
+            kept = [value for k, value in enumerate(sparks) if k not in bad]
+            found.append(_difference(sides, text, expr, kept, f"row_id NOT IN ({_listed(bad)})"))
     assert [line for line in found if line] == []
+
+
+def test_errors_are_sparks(sides: Sides, compiled: list[tuple[str, Expr, list[int]]]) -> None:
+    """Where the text raises, Spark raises: the first two such rows of each expression."""
+    raised = [(text, k) for text, _, bad in compiled for k in bad[:2]]
+    assert len(raised) > 40
+    silent = []
+    for text, k in raised:
+        try:
+            sides.in_spark([text], f"row_id = {k}")
+        except PySparkException:
+            continue
+        silent.append(f"{text} in row {k}")
+    assert silent == []
+
+
+GROUPED = """
+SELECT x, sum(y), window.end AS until FROM t GROUP BY x, window(ts, '1 minute', '10 seconds')
+SELECT window, count(*), count(1), sum(x * 2) + 1, avg(de), avg(x) FROM t WHERE de > 5 GROUP BY window(ts, '1 hour')
+SELECT x AS g, upper(s) AS u, count(DISTINCT l, s) FROM t GROUP BY g, u, window(ts, '1 day') HAVING sum(de) > 1
+SELECT window(ts, '1 minute') AS w, max(d) AS m FROM t GROUP BY w ORDER BY m DESC, w.start LIMIT 3
+SELECT x % 3, count(*) AS c FROM t GROUP BY 1, window(ts, '1 hour') ORDER BY 2 DESC, 1
+SELECT x % 3 + 1, sum(de) / count(*) AS r, avg(de) * 2 FROM t GROUP BY x % 3, window(ts, '1 hour') HAVING r > 2
+SELECT first(s), last(s) IGNORE NULLS, any_value(b), every(b), some(b), count_if(x > 1) FROM t GROUP BY window(ts, '1 day')
+SELECT sum(x) FILTER (WHERE b), median(de), percentile(x, 0.9), min_by(s, ts) FROM t GROUP BY window(ts, '1 day')
+SELECT stddev(x), stddev_pop(de), variance(f), var_pop(d), sum(f), sum(de), sum(ti), sum(n) FROM t GROUP BY window(ts, '1 day')
+SELECT min(da), max(ts), min(b), max(s), approx_count_distinct(s), avg(n), mean(f) FROM t GROUP BY window(ts, '1 week')
+SELECT window.start - INTERVAL 1 HOUR, date_trunc('hour', window.end), 1 AS one FROM t GROUP BY window(ts, '5 minutes')
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("text", GROUPED.strip().splitlines())
+def test_grouped_results_are_named_and_typed_as_sparks(sides: Sides, text: str) -> None:
+    query = bind("q", text, {"t": sides.stream}, sides.analyzer)
+    assert [(o.name, o.expr.type) for o in query.outputs] == sides.analyzer.analyze(text)
+    known = {f"k{k}" for k in range(len(query.keys))} | {f"a{k}" for k in range(len(query.aggregates))}
+    read = {name for output in query.outputs for name in output.expr.columns}
+    assert read <= known | {"window_start", "window_end"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        ("SELECT prise FROM t", "unknown column 'prise'", "prise"),
+        ("SELECT s\nFROM t\nWHERE s + 1 > true", "data type mismatch", "s + 1 > true"),
+        ("SELECT x FROM t GROUP BY window(ts, '1 minute')", "GROUP BY", "x"),
+        ("SELECT round(x, 1, 2) FROM t", "round takes 1 to 2 arguments", "round(x, 1, 2)"),
+        ("SELECT x FROM t WHERE sum(x) > 1", "aggregate", "sum(x)"),
+    ],
+)
+def test_sparks_complaints_are_underlined(sides: Sides, text: str, message: str, place: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        bind("q", text, {"t": sides.stream}, sides.analyzer)
+    assert message in caught.value.message
+    assert "JVM" not in str(caught.value)
+    assert caught.value.span is not None
+    assert text[slice(*caught.value.span)] == place
+
+
+def test_a_dropped_stream_is_unknown(sides: Sides) -> None:
+    other = replace(sides.stream, name="other")
+    sides.analyzer.register(other)
+    assert len(sides.analyzer.analyze("SELECT * FROM other")) == len(COLUMNS)
+    sides.analyzer.unregister("other")
+    with pytest.raises(SqlError, match="unknown stream 'other'"):
+        sides.analyzer.analyze("SELECT * FROM other")

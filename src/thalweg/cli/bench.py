@@ -24,10 +24,15 @@ def listed(tree: Path = TREE) -> dict[str, str]:
     found = {}
     for path in sorted(folder.glob("*.py")):
         module = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in module.body):
+        if any(_is_entry(node) for node in module.body):
             meaning = ast.get_docstring(module) or ""
             found[path.stem.replace("_", "-")] = meaning.split("\n", 1)[0]
     return found
+
+
+def _is_entry(node: ast.stmt) -> bool:
+    """`def main(arguments)`: a module that is only part of a benchmark has none, or one of another form."""
+    return isinstance(node, ast.FunctionDef) and node.name == "main" and len(node.args.args) == 1
 
 
 def run(name: str, arguments: list[str], tree: Path = TREE) -> int:

@@ -14,10 +14,10 @@ from rich.console import Console
 
 import thalweg
 from thalweg.cli import show
-from thalweg.cli.watch import drawing
+from thalweg.cli.watch import Draw, drawing
 
 _TICK_SECONDS = 0.25
-_NOTES = 4
+_PATIENCE_SECONDS = 120.0
 _LEADERS = "top_packs"
 
 
@@ -84,12 +84,13 @@ def play(console: Console, session: thalweg.Session, game: Game) -> None:
     waiting = deque(SCHEDULE)
     notes = make_changes(session, waiting, 0.0)
     session.start(trigger="1 second")
-    started = time.monotonic()
     with drawing(console, session) as draw:
+        wait_for_first_rows(session, draw)
+        started = time.monotonic()
         while (elapsed := time.monotonic() - started) < game.seconds:
             made = make_changes(session, waiting, elapsed / game.seconds)
             notes += [f"{elapsed:5.1f} s  {note}" for note in made]
-            draw(notes[-_NOTES:])
+            draw(notes)
             time.sleep(_TICK_SECONDS)
     summarise(console, session, time.monotonic() - started)
 
@@ -101,13 +102,21 @@ def create_streams(session: thalweg.Session, game: Game) -> None:
             name,
             rows_per_second=rate,
             pace=rate,
-            rows_per_batch=5 * rate,
+            rows_per_batch=10 * rate,
             packs_per_user=5,
             zipf=0.6,
             out_of_order=1.0,
             seed=game.seed,
         )
         session.create_stream(name, source, time="ts", watermark="2 seconds")
+
+
+def wait_for_first_rows(session: thalweg.Session, draw: Draw) -> None:
+    """The first batch also starts Spark's workers; the game's time begins after it."""
+    patience = time.monotonic() + _PATIENCE_SECONDS
+    while session.progress()["rows"] == 0 and time.monotonic() < patience:
+        draw(("the first batch starts Spark's workers",))
+        time.sleep(_TICK_SECONDS)
 
 
 def make_changes(session: thalweg.Session, waiting: deque[Event], over: float) -> list[str]:

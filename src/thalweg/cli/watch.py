@@ -15,6 +15,7 @@ from thalweg.session import Session
 
 _REDRAW_SECONDS = 0.25
 _LINE_SECONDS = 2.0
+_NOTES = 5
 
 Draw = Callable[[Sequence[str]], None]
 """Shows where the session is; the argument is what else there is to say."""
@@ -52,7 +53,11 @@ def drawing(console: Console, session: Session) -> Iterator[Draw]:
     """A function that shows the session's progress, as often as it is called or as is good for a log."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            yield lambda notes: live.update(show.progress(session.progress(), notes=notes), refresh=True)
+
+            def redraw(notes: Sequence[str]) -> None:
+                live.update(show.progress(session.progress(), notes=notes[-_NOTES:]), refresh=True)
+
+            yield redraw
         return
     yield _lines(console, session)
 

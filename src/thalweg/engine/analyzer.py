@@ -6,7 +6,7 @@ import difflib
 import re
 from typing import Any
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from thalweg.errors import SqlError, analysis_failed, unknown_column, unknown_stream
@@ -25,7 +25,7 @@ _TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(;\s*line \d+ pos \d+.*)?$", re.DOTAL
 
 
 class SparkAnalyzer:
-    """Streams are empty temporary views of a session of its own: analysis touches no data and no other user."""
+    """Streams are temporary views in a session of its own: analysis touches no data and no other user."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark.newSession()
@@ -57,14 +57,14 @@ class SparkAnalyzer:
     def _analyze(self, sql: str) -> list[tuple[str, str]]:
         try:
             schema = self._spark.sql(sql).schema
-        except (AnalysisException, ParseException) as error:
+        except PySparkException as error:
             raise self._explain(error, sql) from None
         return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
     def _explain(self, error: Any, sql: str) -> SqlError:
         parameters: dict[str, str] = error.getMessageParameters() or {}
         condition = error.getCondition() or ""
-        span = _span(error, sql)
+        span = _span(error, sql) or _find(parameters, sql)
         if condition.startswith("UNRESOLVED_COLUMN") and span is not None:
             name = parameters.get("objectName", "").replace("`", "")
             return unknown_column(name, self._near_columns(name, parameters), sql, span)
@@ -75,8 +75,8 @@ class SparkAnalyzer:
 
     def _near_columns(self, name: str, parameters: dict[str, str]) -> list[str]:
         proposed = [part.strip(" `") for part in parameters.get("proposal", "").split(",")]
-        near = difflib.get_close_matches(name.split(".")[-1], [p.split(".")[-1] for p in proposed if p], 3, 0.5)
-        return near or [p for p in proposed[:3] if p]
+        columns = [column.split(".")[-1].strip("`") for column in proposed if column]
+        return difflib.get_close_matches(name.split(".")[-1], columns, 3, 0.5) or columns[:3]
 
 
 def _span(error: Any, sql: str) -> tuple[int, int] | None:
@@ -91,6 +91,13 @@ def _span(error: Any, sql: str) -> tuple[int, int] | None:
     lines = sql.split("\n")
     start = sum(len(line) + 1 for line in lines[: int(place[1]) - 1]) + int(place[2])
     return (min(start, max(0, len(sql) - 1)), min(start + 1, len(sql)))
+
+
+def _find(parameters: dict[str, str], sql: str) -> tuple[int, int] | None:
+    """The first place where the text holds the expression that the error is about."""
+    name = (parameters.get("expression") or parameters.get("expressionAnyValue") or "").strip('"`')
+    match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) if name else None
+    return match.span() if match else None
 
 
 def _primary(message: str) -> str:

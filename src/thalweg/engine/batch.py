@@ -36,7 +36,7 @@ from thalweg.model.types import to_arrow
 from thalweg.operate.finish import order_rows
 from thalweg.operate.slot import Clock
 from thalweg.operate.source import routing_table
-from thalweg.operate.windows import BEGINNING, needed_until
+from thalweg.operate.windows import BEGINNING, Stretch, needed_until
 from thalweg.optimize.grouping import GROUPS, GroupingLoad, make_plan
 from thalweg.route.bucket import decode_offsets, unpack
 from thalweg.route.hash import HASH_NAME
@@ -87,6 +87,8 @@ class BatchReport:
     rows: int
     emitted: int
     seconds: float
+    ended: float
+    """When, in seconds since the epoch."""
     phases: Mapping[str, float]
 
 
@@ -157,7 +159,7 @@ class BatchRunner:
             "manifest": ended - delivered,
             **outcome.seconds,
         }
-        report = BatchReport(batch, sum(outcome.rows.values()), emitted, ended - began, phases)
+        report = BatchReport(batch, sum(outcome.rows.values()), emitted, ended - began, time.time(), phases)
         with self.finished:
             self.manifest, self.entries, self.plan = after, entries, plan
             self.reports = [*self.reports[-99:], report]
@@ -220,10 +222,11 @@ class BatchRunner:
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(self, splits: DataFrame, plan: Plan, clock: Clock) -> Outcome:
-        work = Work(str(self.state_dir), clock, self._buckets_by_slot(plan), min(self.tasks, plan.slots))
+        tasks = min(self.tasks, plan.slots)
+        work = Work(str(self.state_dir), clock, self._buckets_by_slot(plan), self._nodes(), tasks)
         shared = self._shared(plan)
         cells = (
-            splits.mapInArrow(ingest_task(shared, replace(work, buckets={})), CELL_SCHEMA)
+            splits.mapInArrow(ingest_task(shared, replace(work, buckets={}, nodes={})), CELL_SCHEMA)
             .repartitionById(work.tasks, "slot")
             .mapInArrow(slot_task(shared, work), CELL_SCHEMA)
         )
@@ -248,6 +251,12 @@ class BatchRunner:
             for slot in {assignment[g] for g in range(plan.groups) if offsets[g] < offsets[g + 1]}:
                 by_slot.setdefault(slot, []).append(bucket)
         return by_slot
+
+    def _nodes(self) -> dict[str, frozenset[Stretch]]:
+        nodes: dict[str, set[Stretch]] = {}
+        for bucket in self.manifest.buckets:
+            nodes.setdefault(bucket.grouping, set()).update(s for s in bucket.spans if s[1] < 0)
+        return {grouping: frozenset(found) for grouping, found in nodes.items()}
 
     def _add_up(self, cells: pa.Table) -> Outcome:
         outcome = Outcome()

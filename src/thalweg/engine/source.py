@@ -19,8 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from thalweg.errors import SourceError
-from thalweg.ingest.generate import ENDLESS
-from thalweg.ingest.inventory import Inventory
+from thalweg.ingest.inventory import ENDLESS, Inventory
 from thalweg.ingest.registry import load_streams, load_tick, streams_path
 from thalweg.ingest.split import Split, dump_splits, pack
 

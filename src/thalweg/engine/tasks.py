@@ -25,6 +25,7 @@ from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan
 from thalweg.operate.columns import GROUP
 from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
+from thalweg.operate.windows import Stretch
 from thalweg.operate.source import Ingested, ingest_chunk, routing_table
 from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
 from thalweg.state.collect import bucket_name
@@ -53,6 +54,8 @@ class Work:
     clock: Clock
     buckets: Mapping[int, Sequence[Bucket]] = field(default_factory=dict)
     """slot -> live buckets with rows of that slot."""
+    nodes: Mapping[str, frozenset[Stretch]] = field(default_factory=dict)
+    """grouping -> the nodes that exist."""
     tasks: int = 1
 
 
@@ -164,7 +167,7 @@ def _run_slot(
     began = time.perf_counter()
     report: dict[str, Any] = {"slot": slot, "wait_seconds": waited}
     try:
-        result = run_slot(plan, work.clock, arrived, _held(plan, work, slot))
+        result = run_slot(plan, work.clock, arrived, _held(plan, work, slot), work.nodes)
         faults.point("task.slot")
         finished = time.perf_counter()
         report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, result.kept)]
@@ -197,9 +200,8 @@ def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket)
 
     return Held(
         name=f"{bucket.section.file}#{bucket.section.offset}",
-        grouping=grouping.id,
         level=bucket.level,
-        span_us=bucket.spans[0][1],
+        span=bucket.spans[0][1],
         starts=tuple(start for start, _ in bucket.spans),
         batch_from=bucket.batch_from,
         whole=mine == bucket.rows,
@@ -219,7 +221,7 @@ def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Buck
             groups = k.table.column(GROUP).to_numpy().astype(np.uint16, copy=False)
             table, offsets = order_by_group(k.table, groups, plan.groups)
             section = writer.add(k.grouping, table, {"offsets": encode_offsets(offsets)})
-            spans = tuple((start, k.span_us) for start in k.starts)
+            spans = tuple((start, k.span) for start in k.starts)
             buckets.append(
                 Bucket(section, k.grouping, slot, k.level, k.batch_from, work.clock.batch, spans, table.num_rows)
             )

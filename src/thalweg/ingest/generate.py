@@ -20,7 +20,6 @@ from thalweg import errors
 from thalweg.ingest.schema import parse_schema
 from thalweg.model.stream import Schema
 
-ENDLESS = 1 << 62
 _SECOND = 1_000_000
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc as pa_ipc
@@ -22,12 +22,13 @@ import pyarrow.parquet as pq
 
 from thalweg import errors
 from thalweg.ingest.durable import Log, write_json
-from thalweg.ingest.generate import ENDLESS
+from thalweg.ingest.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
 from thalweg.ingest.registry import source_dir
-from thalweg.ingest.sources import COMPRESSIONS, count_memory_units, list_files, memory_unit
 from thalweg.ingest.split import Split
 from thalweg.model.stream import Stream
 
+ENDLESS = 1 << 62
+"""The units of a generator without an end."""
 FILES_LOG = "files.log"
 LANDED_LOG = "landed.log"
 _ROWS_PER_SPLIT = 750_000
@@ -140,7 +141,7 @@ class _Files(Units):
     def _cut(self, file: _File, rows_per_split: int, parts: int) -> list[Split]:
         kind, reader = self.options["format"], self.options["reader"]
         if kind == "parquet" and file.groups:
-            return self._cut_groups(file, rows_per_split)
+            return _cut_groups(self.stream, file, rows_per_split)
         whole = Split(self.stream, kind, file.path, 0, -1, file.rows, file.size, reader)
         is_one_piece = (
             kind not in ("json", "csv") or reader.get("multiline") or file.path.lower().endswith(COMPRESSIONS)
@@ -149,22 +150,6 @@ class _Files(Units):
             return [whole]
         cuts = _cut_range(0, file.size, _BYTES_PER_SPLIT)
         return [Split(self.stream, kind, file.path, low, high, 0, high - low, reader) for low, high in cuts]
-
-    def _cut_groups(self, file: _File, rows_per_split: int) -> list[Split]:
-        rows_per_group = max(1, file.rows / file.groups)
-        cuts = _cut_range(0, file.groups, max(1, round(rows_per_split / rows_per_group)))
-        return [
-            Split(
-                self.stream,
-                "parquet",
-                file.path,
-                low,
-                high,
-                rows=file.rows * high // file.groups - file.rows * low // file.groups,
-                bytes=file.size * (high - low) // file.groups,
-            )
-            for low, high in cuts
-        ]
 
 
 class _Memory(Units):
@@ -185,30 +170,33 @@ class _Memory(Units):
 
 
 class _Spark(Units):
-    """A unit is a micro-batch of a streaming DataFrame, landed as Arrow files and then logged."""
+    """A unit is a micro-batch of a streaming DataFrame, landed as Parquet files and then logged."""
 
     def __init__(self, stream: Stream, directory: Path) -> None:
         super().__init__(stream, directory)
         self._log = Log(self.directory / LANDED_LOG)
-        self._batches: list[Any] = []
+        self._batches: list[list[_File]] = []
         self._released = 0
 
     def available(self) -> int:
-        self._batches += self._log.read_new()
+        for entry in self._log.read_new():
+            files = [
+                _File(str(self.directory / name), size, rows, groups)
+                for name, rows, size, groups in entry["files"]
+            ]
+            self._batches.append(files)
         return len(self._batches)
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         _check_units(self.stream, end, self.available())
-        return [
-            Split(self.stream, "arrow", str(self.directory / name), 0, -1, rows, size, {"own": True})
-            for batch in self._batches[start:end]
-            for name, rows, size in batch["files"]
-        ]
+        files = [file for batch in self._batches[start:end] for file in batch]
+        rows = _rows_per_split(sum(file.rows for file in files), parts)
+        return [split for file in files for split in _cut_groups(self.stream, file, rows)]
 
     def release(self, end: int) -> None:
         for batch in self._batches[self._released : end]:
-            for name, _, _ in batch["files"]:
-                (self.directory / name).unlink(missing_ok=True)
+            for directory in {os.path.dirname(file.path) for file in batch}:
+                shutil.rmtree(directory, ignore_errors=True)
         self._released = max(self._released, end)
 
 
@@ -251,6 +239,24 @@ _KINDS: dict[str, type[Units]] = {
     "spark": _Spark,
     "generate": _Generate,
 }
+
+
+def _cut_groups(stream: str, file: _File, rows_per_split: int) -> list[Split]:
+    """A Parquet file as ranges of row groups."""
+    rows_per_group = max(1, file.rows / file.groups)
+    cuts = _cut_range(0, file.groups, max(1, round(rows_per_split / rows_per_group)))
+    return [
+        Split(
+            stream,
+            "parquet",
+            file.path,
+            low,
+            high,
+            rows=file.rows * high // file.groups - file.rows * low // file.groups,
+            bytes=file.size * (high - low) // file.groups,
+        )
+        for low, high in cuts
+    ]
 
 
 def cut_arrow(stream: str, path: Path, parts: int) -> list[Split]:

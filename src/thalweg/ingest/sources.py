@@ -16,6 +16,7 @@ from thalweg import errors
 from thalweg.ingest import generate as generators
 from thalweg.ingest.conform import conform
 from thalweg.ingest.durable import write_atomically
+from thalweg.ingest.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
 from thalweg.ingest.schema import as_schema, schema_of_file
 from thalweg.model.stream import Schema, SourceSpec
 
@@ -33,7 +34,6 @@ _SUFFIXES = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-COMPRESSIONS = (".gz", ".bz2", ".zst")
 _CSV_OPTIONS: dict[str, Any] = {
     "header": True,
     "delimiter": ",",
@@ -186,42 +186,9 @@ def generate(name: str, **options: Any) -> Generate:
     return Generate(name, options)
 
 
-def list_files(pattern: str) -> list[str]:
-    """The files that match, hidden ones left out, in no order."""
-    directory = _fixed_part(pattern)
-    if not os.path.isdir(directory):
-        raise errors.source_path_missing(directory)
-    paths = globbing.iglob(pattern, recursive=True)
-    return [path for path in paths if not os.path.basename(path).startswith((".", "_"))]
-
-
-def memory_unit(directory: Path, number: int) -> Path:
-    return directory / f"{number:010d}.arrow"
-
-
-def count_memory_units(directory: Path, known: int = 0) -> int:
-    """How many units there are, given that the first `known` were there before."""
-    number = known
-    while memory_unit(directory, number).exists():
-        number += 1
-    return number
-
-
 def _absolute_pattern(pattern: str) -> str:
     path = os.path.abspath(os.path.expanduser(os.fspath(pattern)))
     return os.path.join(globbing.escape(path), "*") if os.path.isdir(path) else path
-
-
-def _fixed_part(pattern: str) -> str:
-    """The directories before the first wildcard, which have to be there from the start."""
-    directory = os.path.dirname(pattern)
-    while globbing.has_magic(globbing_unescaped(directory)):
-        directory = os.path.dirname(directory)
-    return globbing_unescaped(directory)
-
-
-def globbing_unescaped(pattern: str) -> str:
-    return pattern.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?")
 
 
 def _kind_of(pattern: str) -> str:

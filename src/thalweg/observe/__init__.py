@@ -1,0 +1,1 @@
+"""What a person sees of the engine: plans in words."""

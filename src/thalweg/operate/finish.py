@@ -30,8 +30,8 @@ class Closing:
 
     window: Window
     members: tuple[Member, ...]
-    cover: tuple[tuple[int, int, int], ...]
-    """(stretch start, stretch span, window start): which stretches of slices make up which window."""
+    cover: Mapping[str, tuple[tuple[int, int, int], ...]]
+    """grouping -> (stretch start, stretch span, window start): what of it makes up which window."""
     updates: bool = False
 
 
@@ -59,19 +59,18 @@ def _finish_together(
     closing: Closing, groupings: Mapping[str, Grouping], sources: Mapping[str, pa.Table]
 ) -> dict[str, pa.Table]:
     statement = _Statement(closing, groupings)
-    used = {id_: sources[id_] for id_ in statement.groupings}
-    cover = pa.table(
-        {
-            START: pa.array([c[0] for c in closing.cover], pa.int64()),
-            SPAN: pa.array([c[1] for c in closing.cover], pa.int64()),
-            WINDOW: pa.array([c[2] for c in closing.cover], pa.int64()),
-        }
-    )
-    wide = duck.run_over(statement.text, {**used, "cover": cover})
+    tables = {id_: sources[id_] for id_ in statement.groupings}
+    tables |= {f"cover {id_}": _cover_table(closing.cover[id_]) for id_ in statement.groupings}
+    wide = duck.run_over(statement.text, tables)
     return {
         member.query: _rows_of(wide, member, columns)
         for member, columns in zip(closing.members, statement.columns, strict=True)
     }
+
+
+def _cover_table(parts: Sequence[tuple[int, int, int]]) -> pa.Table:
+    columns = [pa.array([part[i] for part in parts], pa.int64()) for i in range(3)]
+    return pa.Table.from_arrays(columns, names=[START, SPAN, WINDOW])
 
 
 @dataclass
@@ -110,7 +109,7 @@ class _Statement:
         self.text = f"WITH m AS ({merged}) SELECT {columns} FROM m {' '.join(joins)}"
 
     def _covered(self, source: str) -> str:
-        c, s = "cover", quote(source)
+        c, s = quote(f"cover {source}"), quote(source)
         return f"(SELECT {c}.{quote(WINDOW)}, {s}.* FROM {s} JOIN {c} USING ({quote(START)}, {quote(SPAN)}))"
 
     def _further(self, i: int, grouping: Grouping, pieces: Sequence[Piece], keys: Sequence[str]) -> str:

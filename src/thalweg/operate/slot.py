@@ -6,7 +6,7 @@ does not depend on their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,10 +19,19 @@ from thalweg.operate.columns import GROUP, NEW, SPAN, START
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.compute import Failures
 from thalweg.operate.finish import Closing, finish, order_rows
-from thalweg.operate.windows import needed_until, windows_of
+from thalweg.operate.windows import (
+    BEGINNING,
+    Stretch,
+    cover,
+    needed_until,
+    node_spans,
+    widest_first,
+    windows_of,
+)
 
 FANOUT = 8
 """Buckets of one level that are merged into one of the next."""
+END = -BEGINNING
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,9 @@ class Held:
     """A bucket that an earlier batch kept, as this slot sees it."""
 
     name: str
-    grouping: str
     level: int
-    span_us: int
+    span: int
+    """Negative for nodes."""
     starts: tuple[int, ...]
     batch_from: int
     whole: bool
@@ -46,7 +55,7 @@ class Kept:
 
     grouping: str
     level: int
-    span_us: int
+    span: int
     starts: tuple[int, ...]
     batch_from: int
     table: pa.Table
@@ -80,33 +89,56 @@ class _Pile:
     arrived: pa.Table | None
     arrived_starts: tuple[int, ...]
     held: list[Held]
+    nodes: frozenset[Stretch]
+    """Nodes that exist in any slot. One without rows here is whole all the same, and must stay so: key groups
+    move between slots, and then this slot's rows must not be missing in it."""
+    late: list[Kept] = field(default_factory=list)
+    """Arrived rows whose slices are in a node already, as additions to that node."""
 
-    def stretches(self, batch_from: int) -> set[tuple[int, int]]:
-        found = {(s, h.span_us) for h in self.held if h.batch_from >= batch_from for s in h.starts}
+    def stretches(self, batch_from: int) -> set[Stretch]:
+        """What is there from this batch on. A node may hold older rows: it serves only those who see all."""
+        slices_only = batch_from > BEGINNING
+        found = {
+            (s, h.span)
+            for h in self.held
+            if h.batch_from >= batch_from and not (slices_only and h.span < 0)
+            for s in h.starts
+        }
         found.update((s, self.grouping.slice_us) for s in self.arrived_starts)
-        return found
+        return found if slices_only else found | self.nodes
 
-    def source(self, wanted: set[tuple[int, int]], batch_from: int) -> pa.Table:
-        """The rows of the wanted stretches, as one table with SPAN and NEW."""
-        tables = []
-        for h in self.held:
-            if h.batch_from >= batch_from and any((s, h.span_us) in wanted for s in h.starts):
-                tables.append(_marked(h.load(), h.span_us, False))
+    def source(self, wanted: Iterable[Stretch], batch_from: int = BEGINNING) -> pa.Table:
+        """The rows of (at least) the wanted stretches, as one table with SPAN and NEW."""
+        wanted = set(wanted)
+        tables = [
+            _marked(h.load(), h.span, False)
+            for h in self.held
+            if h.batch_from >= batch_from and any((s, h.span) in wanted for s in h.starts)
+        ]
         if self.arrived is not None and any((s, self.grouping.slice_us) in wanted for s in self.arrived_starts):
             tables.append(_marked(self.arrived, self.grouping.slice_us, True))
+        tables += [_marked(k.table, k.span, True) for k in self.late if (k.starts[0], k.span) in wanted]
         return _whole(self.grouping, tables)
 
 
 def run_slot(
-    plan: Plan, clock: Clock, arrived: Mapping[str, Sequence[pa.Table]], held: Mapping[str, Sequence[Held]]
+    plan: Plan,
+    clock: Clock,
+    arrived: Mapping[str, Sequence[pa.Table]],
+    held: Mapping[str, Sequence[Held]],
+    nodes: Mapping[str, frozenset[Stretch]],
 ) -> SlotResult:
-    """One slot's batch. `arrived` and `held` are by grouping."""
+    """One slot's batch. `arrived`, `held` and `nodes` are by grouping."""
     result = SlotResult()
-    piles = {id_: _pile(g, arrived.get(id_, ()), held.get(id_, ())) for id_, g in plan.groupings.items()}
+    piles = {
+        id_: _pile(g, clock.batch, arrived.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
+        for id_, g in plan.groupings.items()
+    }
     for closing, batch_from in closings(plan, clock, piles):
-        ids = {closing.members[0].main.grouping, *(p.grouping for m in closing.members for p in m.further)}
-        wanted = {(start, span) for start, span, _ in closing.cover}
-        sources = {id_: piles[id_].source(wanted, batch_from) for id_ in ids}
+        sources = {
+            id_: piles[id_].source(((start, span) for start, span, _ in parts), batch_from)
+            for id_, parts in closing.cover.items()
+        }
         finished = finish(closing, plan.groupings, sources, result.failures)
         for member in closing.members:
             table = finished.get(member.query)
@@ -117,25 +149,41 @@ def run_slot(
     return result
 
 
-def _pile(grouping: Grouping, arrived: Sequence[pa.Table], held: Sequence[Held]) -> _Pile:
+def _groupings_of(members: Sequence[Member]) -> set[str]:
+    return {members[0].main.grouping, *(p.grouping for m in members for p in m.further)}
+
+
+def _pile(
+    grouping: Grouping,
+    batch: int,
+    arrived: Sequence[pa.Table],
+    held: Sequence[Held],
+    nodes: frozenset[Stretch],
+) -> _Pile:
     if not arrived:
-        return _Pile(grouping, None, (), list(held))
+        return _Pile(grouping, None, (), list(held), nodes)
     table = pa.concat_tables(arrived, promote_options="default")
-    return _Pile(grouping, table, tuple(pc.unique(table.column(START)).to_pylist()), list(held))
+    starts = tuple(pc.unique(table.column(START)).to_pylist())
+    late = []
+    for node, span in sorted(nodes):
+        inside = [s for s in starts if node <= s < node - span]
+        if inside:
+            rows = _of_starts(table, inside)
+            moved = pa.repeat(pa.scalar(node, pa.int64()), rows.num_rows)
+            rows = rows.set_column(rows.column_names.index(START), START, moved)
+            late.append(Kept(grouping.id, 0, span, (node,), batch, rows))
+    return _Pile(grouping, table, starts, list(held), nodes, late)
 
 
-def _marked(table: pa.Table, span_us: int, new: bool) -> pa.Table:
+def _marked(table: pa.Table, span: int, new: bool) -> pa.Table:
     n = table.num_rows
-    table = table.append_column(SPAN, pa.repeat(pa.scalar(span_us, pa.int64()), n))
+    table = table.append_column(SPAN, pa.repeat(pa.scalar(span, pa.int64()), n))
     return table.append_column(NEW, pa.repeat(pa.scalar(new), n))
 
 
 def _whole(grouping: Grouping, tables: Sequence[pa.Table]) -> pa.Table:
     """One table with every partial of the grouping: what older buckets lack is NULL, which merges as nothing."""
-    if tables:
-        table = pa.concat_tables(tables, promote_options="default")
-    else:
-        table = _empty(grouping)
+    table = pa.concat_tables(tables, promote_options="default") if tables else _empty(grouping)
     if grouping.kind == "combine":
         for p in grouping.partials:
             if p.name not in table.column_names:
@@ -144,88 +192,147 @@ def _whole(grouping: Grouping, tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _empty(grouping: Grouping) -> pa.Table:
-    names = [START, SPAN]
-    columns: list[pa.Array] = [pa.array([], pa.int64()), pa.array([], pa.int64())]
-    for name in (*group_columns(grouping), *grouping.carried):
-        names.append(name)
-        columns.append(pa.array([], pa.null()))
-    names.append(NEW)
-    columns.append(pa.array([], pa.bool_()))
+    names = [START, SPAN, NEW, *group_columns(grouping), *grouping.carried]
+    types = [pa.int64(), pa.int64(), pa.bool_()]
+    columns = [pa.array([], t) for t in types] + [pa.array([], pa.null())] * (len(names) - len(types))
     return pa.Table.from_arrays(columns, names=names)
+
+
+# -- closing windows
 
 
 def closings(plan: Plan, clock: Clock, piles: Mapping[str, _Pile]) -> list[tuple[Closing, int]]:
     """What is to be finished: (closing, first batch that counts), queries that see the same rows together."""
-    shares: dict[tuple[str, Window, bool, int, int, int], list[Member]] = {}
-    always = -(2**62)
-    for member in plan.members:
-        lower = [(always, always, -always)]
-        if member.fence is not None:
-            batch, time = member.fence
-            lower = [(batch, always, time), (always, time, -always)]
-        for batch_from, first, before in lower:
-            share = (member.main.grouping, member.window, member.updates, batch_from, first, before)
-            shares.setdefault(share, []).append(member)
     found = []
-    for (id_, window, updates, batch_from, first, before), members in shares.items():
-        grouping = plan.groupings[id_]
-        closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
-        ids = {id_, *(p.grouping for m in members for p in m.further)}
-        stretches = {s for i in ids for s in piles[i].stretches(batch_from)}
+    for (_, window, updates, sight), members in _shares(plan).items():
+        stream = plan.groupings[members[0].main.grouping].stream
+        limits = (clock.closed_us[stream], clock.closing_us[stream])
+        batch_from, first, before = sight
+        held = {id_: piles[id_].stretches(batch_from) for id_ in _groupings_of(members)}
         if updates:
-            fresh = {
-                w for s in piles[id_].arrived_starts for w in windows_of(s, grouping.slice_us, window)
-            }
-            chosen = {w for w in fresh if w + window.range_us > closed}
+            main = piles[members[0].main.grouping]
+            touched = {(s, main.grouping.slice_us) for s in main.arrived_starts}
+            chosen = {w for s in touched for w in windows_of(s, window, limits[0], END)}
         else:
-            chosen = {
-                w for s, span in stretches for w in windows_of(s, span, window)
-                if closed < w + window.range_us <= closing
-            }
+            chosen = {w for stretches in held.values() for s in stretches for w in windows_of(s, window, *limits)}
         chosen = {w for w in chosen if first <= w < before}
         if chosen:
-            cover = cover_windows(chosen, window, stretches)
-            found.append((Closing(window, tuple(members), cover, updates), batch_from))
+            covers = {id_: _cover(chosen, window, stretches) for id_, stretches in held.items()}
+            found.append((Closing(window, members, covers, updates), batch_from))
     return found
 
 
-def cover_windows(
-    chosen: set[int], window: Window, stretches: set[tuple[int, int]]
+def _cover(
+    chosen: Iterable[int], window: Window, stretches: Iterable[Stretch]
 ) -> tuple[tuple[int, int, int], ...]:
-    """(start, span, window) for every stretch inside every chosen window."""
-    return tuple(
-        sorted((s, span, w) for s, span in stretches for w in windows_of(s, span, window) if w in chosen)
-    )
+    ordered = widest_first(stretches)
+    return tuple((s, span, w) for w in sorted(chosen) for s, span in cover(w, window, ordered))
+
+
+_Sight = tuple[int, int, int]
+"""(first batch that counts, windows from, windows before)"""
+
+
+def _shares(plan: Plan) -> dict[tuple[str, Window, bool, _Sight], tuple[Member, ...]]:
+    """Members that are finished in one statement: same grouping, same window, same sight of the past."""
+    shares: dict[tuple[str, Window, bool, _Sight], list[Member]] = {}
+    for member in plan.members:
+        sights: list[_Sight] = [(BEGINNING, BEGINNING, END)]
+        if member.fence is not None:
+            batch, time = member.fence
+            sights = [(batch, BEGINNING, time), (BEGINNING, time, END)]
+        for sight in sights:
+            share = (member.main.grouping, member.window, member.updates, sight)
+            shares.setdefault(share, []).append(member)
+    return {share: tuple(members) for share, members in shares.items()}
+
+
+# -- keeping state
 
 
 def _keep(pile: _Pile, clock: Clock, result: SlotResult) -> None:
-    """New rows that later windows need become a bucket; many small buckets become one."""
+    """New rows that later windows need become a bucket; complete runs become nodes; small buckets merge."""
     grouping = pile.grouping
     closing = clock.closing_us[grouping.stream]
-    live = [s for s in pile.arrived_starts if needed_until(s, grouping.windows) > closing]
+    live = tuple(s for s in pile.arrived_starts if needed_until(s, grouping.windows) > closing)
     if pile.arrived is not None and live:
-        table = pile.arrived
-        if len(live) < len(pile.arrived_starts):
-            table = table.filter(pc.is_in(table.column(START), pa.array(live, pa.int64())))
-        result.kept.append(Kept(grouping.id, 0, grouping.slice_us, tuple(live), clock.batch, table))
+        table = _of_starts(pile.arrived, live) if len(live) < len(pile.arrived_starts) else pile.arrived
+        result.kept.append(Kept(grouping.id, 0, grouping.slice_us, live, clock.batch, table))
+        result.kept += pile.late
+    if grouping.kind == "combine":
+        _build_nodes(pile, clock, result)
     for group in _to_compact(pile, clock):
         _compact(grouping, group, closing, result)
 
 
+def _of_starts(table: pa.Table, starts: Iterable[int]) -> pa.Table:
+    return table.filter(pc.is_in(table.column(START), pa.array(list(starts), pa.int64())))
+
+
+def _build_nodes(pile: _Pile, clock: Clock, result: SlotResult) -> None:
+    """Merges runs of slices that the watermark has passed in this batch, level by level."""
+    grouping = pile.grouping
+    closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
+    spans = node_spans(grouping.slice_us, grouping.windows)
+    if not spans or closing <= closed:
+        return
+    built: list[Kept] = []
+    for span in spans:
+        stretches = widest_first(pile.stretches(BEGINNING) | {(n, k.span) for k in built for n in k.starts})
+        nodes = _complete_nodes(grouping, stretches, span, closed, closing)
+        if not nodes:
+            continue
+        parts = [(s, n) for n in nodes for s in cover(n, Window(span, span), stretches)]
+        wanted = {s for s, _ in parts}
+        below = [k for k in built if any((n, k.span) in wanted for n in k.starts)]
+        table = _whole(grouping, [pile.source(wanted), *(_marked(k.table, k.span, False) for k in below)])
+        ages = [h.batch_from for h in pile.held if any((s, h.span) in wanted for s in h.starts)]
+        oldest = min([clock.batch, *ages, *(k.batch_from for k in below)])
+        merged = _merge_into(grouping, table, parts)
+        built.append(Kept(grouping.id, 0, -span, tuple(nodes), oldest, merged))
+    result.kept += built
+
+
+def _complete_nodes(
+    grouping: Grouping, stretches: Sequence[Stretch], span: int, closed: int, closing: int
+) -> list[int]:
+    """Where nodes of this span have become complete and will still be used, by start."""
+    origin = grouping.slice_start_us
+    starts = {s - (s - origin) % span for s, width in stretches if 0 < width < span}
+    return sorted(
+        n for n in starts if closed < n + span <= closing and needed_until(n, grouping.windows) > closing
+    )
+
+
+def _merge_into(grouping: Grouping, table: pa.Table, parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
+    """The rows of each part merged under the start of its node."""
+    names = [quote(c) for c in (*group_columns(grouping), GROUP)]
+    mapping = pa.table(
+        {
+            START: pa.array([s[0] for s, _ in parts], pa.int64()),
+            SPAN: pa.array([s[1] for s, _ in parts], pa.int64()),
+            ".node": pa.array([n for _, n in parts], pa.int64()),
+        }
+    )
+    node, using = quote(".node"), f"({quote(START)}, {quote(SPAN)})"
+    joined = f"(SELECT part.{node}, held.* FROM held JOIN part USING {using})"
+    text = merge_text(joined, [f"{node} AS {quote(START)}", *names], [node, *names], grouping.partials)
+    return duck.run(text, held=table, part=mapping)
+
+
 def _to_compact(pile: _Pile, clock: Clock) -> list[list[Held]]:
-    """Runs of buckets of one level, one span and one side of every fence, long enough to be worth merging."""
-    piles: dict[tuple[int, int, int], list[Held]] = {}
+    """Buckets of one level, one span and one side of every fence, enough of them to be worth merging."""
+    alike: dict[tuple[int, int, int], list[Held]] = {}
     for h in pile.held:
         if h.whole:
             fence = max((f for f in clock.fences if f <= h.batch_from), default=-1)
-            piles.setdefault((h.level, h.span_us, fence), []).append(h)
-    return [group for group in piles.values() if len(group) >= FANOUT]
+            alike.setdefault((h.level, h.span, fence), []).append(h)
+    return [group for group in alike.values() if len(group) >= FANOUT]
 
 
 def _compact(grouping: Grouping, group: Sequence[Held], closing_us: int, result: SlotResult) -> None:
     starts = sorted({s for h in group for s in h.starts if needed_until(s, grouping.windows) > closing_us})
-    table = pa.concat_tables([h.load() for h in group], promote_options="default")
-    table = table.filter(pc.is_in(table.column(START), pa.array(starts, pa.int64())))
+    table = _of_starts(pa.concat_tables([h.load() for h in group], promote_options="default"), starts)
     if grouping.kind == "combine":
         names = [quote(c) for c in (START, *group_columns(grouping), GROUP)]
         partials = [p for p in grouping.partials if p.name in table.column_names]
@@ -236,4 +343,4 @@ def _compact(grouping: Grouping, group: Sequence[Held], closing_us: int, result:
     result.replaced.extend(h.name for h in group)
     if starts:
         level, first = group[0].level + 1, min(h.batch_from for h in group)
-        result.kept.append(Kept(grouping.id, level, group[0].span_us, tuple(starts), first, table))
+        result.kept.append(Kept(grouping.id, level, group[0].span, tuple(starts), first, table))

@@ -32,9 +32,11 @@ def build(scope: Compiler, node: Call) -> Aggregate:
     if node.ignore_nulls and node.name not in _NULL_CHOOSERS:
         raise scope.refuse(f"IGNORE NULLS of {node.name}", node)
     if not entry.least <= len(node.args) <= entry.most:
-        expected = f"{entry.least} to {entry.most} arguments" if entry.most > entry.least else f"{entry.least}"
-        raise bad_arguments(node.name, f"{expected}, not {len(node.args)}", scope.text, node.span)
-    args = [] if node.args and isinstance(node.args[0], Star) else [scope.compile(arg) for arg in node.args]
+        many = f"{entry.least}" if entry.least == entry.most else f"{entry.least} to {entry.most}"
+        expected = f"{many} argument{'' if many == '1' else 's'}, not {len(node.args)}"
+        raise bad_arguments(node.name, expected, scope.text, node.span)
+    star = node.args[0] if len(node.args) == 1 and isinstance(node.args[0], Star) else None
+    args = [] if star is not None and not star.qualifier else [scope.compile(arg) for arg in node.args]
     if not args and node.name != "count":
         raise scope.refuse(f"{node.name}(*)", node)
     aggregate = entry.build(scope, node, args)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
-from thalweg.errors import needs_window, not_supported, unknown_column, unknown_stream
+from thalweg.errors import SqlError, needs_window, not_supported, unknown_column, unknown_stream
 from thalweg.model.query import Output, Query, SinkSpec, quote
 from thalweg.model.stream import Stream
 from thalweg.sql.aggregates import is_aggregate
@@ -20,6 +21,7 @@ from thalweg.sql.functions import WINDOW, check_arity, find
 from thalweg.sql.group import Grouping
 from thalweg.sql.parse import parse_select
 from thalweg.sql.tree import Call, Column, Item, Node, Select, Star, walk
+from thalweg.sql.windows import read_window
 
 
 class Analyzer(Protocol):
@@ -45,20 +47,15 @@ def bind(
     stream = _find_stream(tree, streams, select)
     _check_functions(tree, select)
     _check_shape(tree, stream, select)
-    columns = analyzer.analyze(select)
     scope = _scope(tree, stream, select)
+    for node in _nodes(tree):
+        if isinstance(node, Call) and node.name == WINDOW:
+            read_window(node, stream, scope)
+    columns = analyzer.analyze(select)
     shape = _grouped if tree.group else _plain
     query = shape(name, tree, stream, scope, columns)
     _check_types(query, columns, scope, tree, analyzer)
-    return _finish(query, select, sink or SinkSpec(), tuple(options), emit)
-
-
-def _finish(query: Query, text: str, sink: SinkSpec, options: tuple[tuple[str, str], ...], emit: str) -> Query:
-    return Query(
-        name=query.name, text=text, stream=query.stream, outputs=query.outputs, where=query.where,
-        window=query.window, keys=query.keys, aggregates=query.aggregates, having=query.having,
-        order=query.order, limit=query.limit, emit=emit, sink=sink, options=options,
-    )  # fmt: skip
+    return replace(query, text=select, sink=sink or SinkSpec(), options=tuple(options), emit=emit)
 
 
 # -- before Spark sees the text
@@ -136,9 +133,7 @@ def _scope(tree: Select, stream: Stream, text: str) -> Compiler:
 # -- plain queries
 
 
-def _plain(
-    name: str, tree: Select, stream: Stream, scope: Compiler, columns: list[tuple[str, str]]
-) -> Query:
+def _plain(name: str, tree: Select, stream: Stream, scope: Compiler, columns: list[tuple[str, str]]) -> Query:
     codes = _project(_expand(tree.items, stream), scope)
     outputs = tuple(Output(column, code.to_expr()) for (column, _), code in zip(columns, codes, strict=True))
     where = None if tree.where is None else scope.boolean(tree.where).to_expr()
@@ -155,27 +150,30 @@ def _expand(items: tuple[Item, ...], stream: Stream) -> Iterator[Item]:
 
 
 def _project(items: Iterator[Item], scope: Compiler) -> list[Code]:
-    """The items from left to right; a later one may name an earlier one's alias."""
+    """The items from left to right; a later one may name an earlier one's alias where no column has it."""
     aliases: dict[str, Code] = {}
-    inner = scope.resolve
+    used: list[Column] = []
 
     def resolve(column: Column) -> Code:
-        if len(column.parts) == 1 and column.parts[0].lower() in aliases:
-            try:
-                return inner(column)
-            except Exception:
-                return aliases[column.parts[0].lower()]
-        return inner(column)
+        alias = aliases.get(column.parts[0].lower()) if len(column.parts) == 1 else None
+        try:
+            return scope.resolve(column)
+        except SqlError:
+            if alias is None:
+                raise
+            used.append(column)
+            return alias
 
-    lateral = Compiler(scope.text, resolve)
     codes: list[Code] = []
     for item in items:
-        code = lateral.compile(item.expr)
-        codes.append(code)
+        lateral = Compiler(scope.text, resolve)
+        used.clear()
+        codes.append(lateral.compile(item.expr))
+        if not used:
+            # An expression over another one's alias means nothing to Spark outside this SELECT.
+            scope.typed.update(lateral.typed)
         if item.alias is not None:
-            aliases[item.alias.lower()] = code
-    if not aliases:
-        scope.typed.update(lateral.typed)
+            aliases[item.alias.lower()] = codes[-1]
     return codes
 
 

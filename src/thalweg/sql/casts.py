@@ -14,7 +14,7 @@ _FLOAT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _EXACT_DOUBLE_DIGITS = 15
 
 
-class CannotCast(Exception):
+class CastError(Exception):
     """Spark may do this cast, Thalweg does not."""
 
 
@@ -54,16 +54,16 @@ def _fold(code: Code, to: str) -> Code | None:
     if code.type == "string" and (to == "date" or to in TIMES):
         stamp = read_stamp(str(value))
         if stamp is None:
-            raise CannotCast(f"'{value}' is not a {to}")
+            raise CastError(f"'{value}' is not a {to}")
         return literal(stamp.date().isoformat() if to == "date" else stamp.isoformat(sep=" "), to)
     return None
 
 
 def _tried(code: Code, to: str) -> Code:
     inner = _cast(Code(code.sql, code.type, code.columns), to)
-    sql = f"TRY({inner.sql})" if inner.fails else inner.sql
+    sql = f"TRY({inner.sql.replace(_invalid(to), 'NULL')})" if inner.fails else inner.sql
     if code.fails and inner.fails:
-        raise CannotCast("try_cast of an expression that can itself fail")
+        raise CastError("try_cast of an expression that can itself fail")
     return emit(sql, to, code)
 
 
@@ -88,7 +88,7 @@ def _cast(code: Code, to: str) -> Code:
         return emit(x if to in TIMES else plain, to, code)
     if source == "timestamp" and to == "bigint":
         return emit(f"(epoch_us(date_trunc('second', {x})) // 1000000)", to, code)
-    raise CannotCast(f"a cast from {source} to {to}")
+    raise CastError(f"a cast from {source} to {to}")
 
 
 def _from_integral(code: Code, to: str, plain: str) -> Code:
@@ -103,7 +103,7 @@ def _from_integral(code: Code, to: str, plain: str) -> Code:
         return emit(f"({code.sql} <> 0)", to, code)
     if to == "timestamp":
         return emit(f"make_timestamp(CAST({code.sql} AS BIGINT) * 1000000)", to, code, fails=True)
-    raise CannotCast(f"a cast from {code.type} to {to}")
+    raise CastError(f"a cast from {code.type} to {to}")
 
 
 def _from_floating(code: Code, to: str, plain: str) -> Code:
@@ -123,10 +123,11 @@ def _from_floating(code: Code, to: str, plain: str) -> Code:
         return emit(f"CAST({_truncated(x, 'int')} AS {to_duck(to)})", to, code, fails=True)
     if decimal_parts(to):
         # Spark rounds the shortest decimal text of the number, not its binary value.
-        return emit(f"CAST(CAST({x} AS VARCHAR) AS {to_duck(to)})", to, code, fails=True)
+        exact = f"CAST(CAST({x} AS VARCHAR) AS {to_duck(to)})"
+        return emit(f"CASE WHEN isfinite({x}) THEN {exact} END", to, code, fails=True)
     if to == "boolean":
         return emit(f"({x} <> 0)", to, code)
-    raise CannotCast(f"a cast from {code.type} to {to}")
+    raise CastError(f"a cast from {code.type} to {to}")
 
 
 def _truncated(x: str, to: str) -> str:
@@ -152,7 +153,7 @@ def _from_decimal(code: Code, to: str, plain: str, parts: tuple[int, int]) -> Co
         return emit(plain, to, code)
     if to == "boolean":
         return emit(f"({code.sql} <> 0)", to, code)
-    raise CannotCast(f"a cast from {code.type} to {to}")
+    raise CastError(f"a cast from {code.type} to {to}")
 
 
 def _from_string(code: Code, to: str) -> Code:
@@ -180,7 +181,7 @@ def _from_string(code: Code, to: str) -> Code:
             f"THEN CAST({day} AS DATE) ELSE {_invalid(to)} END"
         )
         return emit(sql, to, code, fails=True)
-    raise CannotCast(f"a cast from {code.type} to {to}")
+    raise CastError(f"a cast from {code.type} to {to}")
 
 
 def _guarded(code: Code, to: str, pattern: str) -> Code:

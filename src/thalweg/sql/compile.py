@@ -1,7 +1,7 @@
 """Tree -> DuckDB text whose value and type are Spark's.
 
-Every cast that Spark's analyser would insert is written out, so DuckDB has nothing left to decide. What cannot
-be made exact is refused by name; nothing is approximated.
+Every cast that Spark's analyser would insert is written out, so DuckDB has nothing left to decide. What
+cannot be made exact is refused by name; nothing is approximated.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from thalweg.errors import SqlError, not_supported
 from thalweg.sql import operators
-from thalweg.sql.casts import CannotCast, cast
+from thalweg.sql.casts import CastError, cast
 from thalweg.sql.code import Code, emit, literal, text
-from thalweg.sql.coercion import common_type, common_type_of
-from thalweg.sql.functions import FUNCTIONS, check_arity, find
-from thalweg.sql.operators import NoSuchOperation
+from thalweg.sql.coercion import common_type_of
+from thalweg.sql.functions import check_arity, find
+from thalweg.sql.operators import OperationError
 from thalweg.sql.tree import (
     Access,
     Between,
@@ -54,7 +54,7 @@ class Compiler:
             return answer
         try:
             code = self._compile(node)
-        except (CannotCast, NoSuchOperation) as reason:
+        except (CastError, OperationError) as reason:
             raise self.refuse(str(reason), node) from None
         if not isinstance(node, (Column, Literal)) and code.type != "boolean":
             self.typed[self.text[node.span[0] : node.span[1]]] = (code.type, node)
@@ -66,7 +66,7 @@ class Compiler:
     def cast(self, code: Code, to: str, node: Node) -> Code:
         try:
             return cast(code, to)
-        except CannotCast as reason:
+        except CastError as reason:
             raise self.refuse(str(reason), node) from None
 
     def common(self, codes: list[Code], node: Node) -> list[Code]:
@@ -228,6 +228,3 @@ def _chain(node: Node, op: str) -> list[Node]:
     if isinstance(node, Binary) and node.op == op:
         return _chain(node.left, op) + _chain(node.right, op)
     return [node]
-
-
-__all__ = ["FUNCTIONS", "Compiler", "common_type"]

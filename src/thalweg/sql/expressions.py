@@ -1,7 +1,7 @@
 """Tokens -> tree for expressions, with the precedence of Spark's own grammar.
 
-The grammar is written out, not borrowed, because it is the first half of the allow-list: what has no rule here
-cannot reach Spark's analyser. Each node keeps its place in the text, and a function the name the user wrote.
+The grammar is written out, not borrowed, because it is the first half of the allow-list: what has no rule
+here cannot reach Spark's analyser. Each node keeps its place in the text, a function the name it was given.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from thalweg.sql.tree import (
 )
 
 RESERVED = frozenset(
-    "from where group having order limit union except intersect minus join inner left right full cross natural "
-    "anti semi on using lateral window qualify sort cluster distribute offset tablesample pivot unpivot emit "
-    "and or not between in like ilike rlike regexp is as then when else end asc desc nulls div case within "
-    "with by escape select".split()
+    (  # noqa: SIM905 - a list would be formatted to one word a line
+        "from where group having order limit union except intersect minus join inner left right full cross "
+        "natural anti semi on using lateral window qualify sort cluster distribute offset tablesample pivot "
+        "unpivot emit and or not between in like ilike rlike regexp is as then when else end asc desc nulls "
+        "div case within with by escape select"
+    ).split()
 )
 """Words that end an expression: never an alias without AS."""
 
@@ -105,7 +107,8 @@ class ExpressionParser(Cursor):
 
     def _like(self, arg: Node, negated: bool) -> Node:
         if self.is_word("any", "some", "all") and self.peek().text == "(":
-            raise self.refuse("LIKE " + self.token.text.upper(), self.token.span, "write several LIKE with OR")
+            what = "LIKE " + self.token.text.upper()
+            raise self.refuse(what, self.token.span, "write several LIKE with OR")
         pattern = self.value(0)
         escape = "\\"
         if self.take_words("escape"):
@@ -144,7 +147,7 @@ class ExpressionParser(Cursor):
             return self._postfix()
         token = self.next()
         if token.text == "-" and self.token.kind == "number":
-            # Spark's grammar takes the sign into the number: -2147483648 is an int, not the negation of a bigint.
+            # Spark's grammar takes the sign into the number: -2147483648 is an int, not a negated bigint.
             number = number_literal(self.next(), self.text, negative=True)
             return self._postfix(Literal(self.since(token.start), number.value, number.type))
         arg = self._signed()

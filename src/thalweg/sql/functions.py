@@ -44,9 +44,11 @@ class Function:
 
 FUNCTIONS: dict[str, Function] = {}
 AGGREGATES = frozenset(
-    "count sum min max avg mean stddev stddev_samp stddev_pop std variance var_samp var_pop "
-    "approx_count_distinct median percentile min_by max_by first first_value any_value last last_value "
-    "bool_and every bool_or some any count_if".split()
+    (  # noqa: SIM905 - a list would be formatted to one word a line
+        "count sum min max avg mean stddev stddev_samp stddev_pop std variance var_samp var_pop "
+        "approx_count_distinct median percentile min_by max_by first first_value any_value last last_value "
+        "bool_and every bool_or some any count_if"
+    ).split()
 )
 WINDOW = "window"
 
@@ -155,7 +157,7 @@ def _real(template: str, fails: bool = False) -> Emit:
 
 
 def _whole(word: str) -> Emit:
-    """ceil / floor: bigint of a double (held at its bounds, as Java's conversion is), decimal of a decimal."""
+    """ceil / floor: bigint of a double, decimal of a decimal."""
 
     def emit_(c: Context, node: Call, args: list[Code]) -> Code:
         arg = _number(c, node, args[0])
@@ -165,12 +167,8 @@ def _whole(word: str) -> Emit:
             type_ = decimal(min(38, parts[0] - parts[1] + 1), 0)
             return emit(f"CAST({word}({arg.sql}) AS {to_duck(type_)})", type_, arg)
         x = cast(arg, "double")
-        sql = (
-            f"CASE WHEN isnan({x.sql}) THEN 0 WHEN {x.sql} >= 9223372036854775807e0 THEN 9223372036854775807 "
-            f"WHEN {x.sql} <= -9223372036854775808e0 THEN (-9223372036854775807 - 1) "
-            f"ELSE CAST({word}({x.sql}) AS BIGINT) END"
-        )
-        return emit(sql, "bigint", x)
+        sql = f"CASE WHEN isnan({x.sql}) THEN 0 ELSE CAST({word}({x.sql}) AS BIGINT) END"
+        return emit(sql, "bigint", x, fails=True)
 
     return emit_
 
@@ -187,7 +185,8 @@ def _round(c: Context, node: Call, args: list[Code]) -> Code:
         scale = min(digits, parts[1])
         type_ = decimal(min(38, parts[0] - parts[1] + 1 + scale), scale)
         return cast(arg, type_)
-    through = f"CAST(CAST(CAST(CAST({arg.sql} AS VARCHAR) AS DECIMAL(38,{digits})) AS VARCHAR) AS {to_duck(arg.type)})"
+    exact = f"CAST(CAST({arg.sql} AS VARCHAR) AS DECIMAL(38,{digits}))"
+    through = f"CAST(CAST({exact} AS VARCHAR) AS {to_duck(arg.type)})"
     # From 2^53 on every double is whole.
     sql = f"CASE WHEN abs({arg.sql}) < 9007199254740992e0 THEN {through} ELSE {arg.sql} END"
     return emit(sql, arg.type, arg)
@@ -376,8 +375,8 @@ _FIELDS = {
 }  # fmt: skip
 _CLOCK = {"hour": "hour({})", "minute": "minute({})", "second": "second({})"}
 _EXTRACT = {
-    "y": "year", "years": "year", "yr": "year", "yrs": "year", "qtr": "quarter", "mon": "month", "mons": "month",
-    "months": "month", "d": "day", "days": "day", "doy": "dayofyear", "week": "weekofyear",
+    "y": "year", "years": "year", "yr": "year", "yrs": "year", "qtr": "quarter", "mon": "month",
+    "mons": "month", "months": "month", "d": "day", "days": "day", "doy": "dayofyear", "week": "weekofyear",
     "weeks": "weekofyear", "w": "weekofyear", "dow": "dayofweek", "h": "hour", "hours": "hour", "hr": "hour",
     "hrs": "hour", "m": "minute", "min": "minute", "mins": "minute", "minutes": "minute",
     "year": "year", "quarter": "quarter", "month": "month", "day": "day", "hour": "hour", "minute": "minute",
@@ -516,7 +515,18 @@ def _as_type(type_: str) -> Emit:
     return lambda c, node, args: c.cast(args[0], type_, node)
 
 
-for _name in ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "date", "timestamp"):
+for _name in (
+    "boolean",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "string",
+    "date",
+    "timestamp",
+):
     _add(_name, 1, 1, _as_type(_name))
 _add("decimal", 1, 1, _as_type("decimal(10,0)"))
 

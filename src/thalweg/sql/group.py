@@ -10,8 +10,8 @@ from thalweg.sql.aggregates import build, is_aggregate
 from thalweg.sql.code import Code
 from thalweg.sql.compile import Compiler
 from thalweg.sql.functions import WINDOW
-from thalweg.sql.intervals import parse_interval
 from thalweg.sql.tree import Access, Call, Column, Interval, Literal, Node, Select, Star, walk
+from thalweg.sql.windows import read_window
 
 _BOUNDS = {"start": "window_start", "end": "window_end"}
 
@@ -25,12 +25,12 @@ class Grouping:
         self._keys: dict[str, Code] = {}
         self._aggregates: dict[Aggregate, int] = {}
         self._window: tuple[Window, Node] | None = None
+        self._after: Compiler = Compiler(scope.text, self._unresolved, self._hook)
+        self._use_aliases: bool = False
         for node in tree.group:
             self._add_key(self._target(node))
         if self._window is None:
             raise needs_window("GROUP BY", stream.time, scope.text, tree.group_span or (0, 1))
-        self._after = Compiler(scope.text, self._unresolved, self._hook)
-        self._use_aliases = False
 
     @property
     def window(self) -> Window:
@@ -61,48 +61,14 @@ class Grouping:
 
     def _add_key(self, node: Node) -> None:
         if isinstance(node, Call) and node.name == WINDOW:
-            if self._window is not None and self._window[0] != self._read_window(node):
+            if self._window is not None and self._window[0] != read_window(node, self._stream, self._scope):
                 raise bad_window("a query has one window", self._scope.text, node.span)
-            self._window = (self._read_window(node), node)
+            self._window = (read_window(node, self._stream, self._scope), node)
             return
         code = self._scope.compile(node)
         if not code.columns:
             raise not_supported("grouping by a constant", self._scope.text, node.span, "leave it out")
         self._keys.setdefault(code.sql, code)
-
-    def _read_window(self, node: Call) -> Window:
-        text = self._scope.text
-        if not 2 <= len(node.args) <= 4 or node.distinct or node.filter is not None:
-            raise bad_window("window takes a time, a range, a slide and a start", text, node.span)
-        time = self._scope.compile(node.args[0])
-        if time.sql != quote(self._stream.time):
-            raise bad_window(
-                "a window is over the stream's event time", text, node.args[0].span,
-                hint=f"write window({self._stream.time}, ...)",
-            )  # fmt: skip
-        range_us = self._length(node.args[1])
-        slide_us = self._length(node.args[2]) if len(node.args) > 2 else range_us
-        start_us = self._length(node.args[3]) if len(node.args) > 3 else 0
-        if range_us <= 0 or slide_us <= 0:
-            raise bad_window("the range and slide of a window are longer than nothing", text, node.span)
-        if slide_us > range_us:
-            raise bad_window("the slide of a window is at most its range", text, node.args[2].span)
-        if abs(start_us) >= slide_us:
-            raise bad_window("the start of a window is less than its slide", text, node.args[3].span)
-        return Window(range_us, slide_us, start_us)
-
-    def _length(self, node: Node) -> int:
-        text = self._scope.text
-        if isinstance(node, Interval) and not node.months:
-            return node.us
-        if not isinstance(node, Literal) or node.type != "string":
-            raise bad_window("write the length as a string, such as '1 minute'", text, node.span)
-        try:
-            return parse_interval(str(node.value))
-        except SqlError as reason:
-            raise SqlError(
-                reason.message, detail=reason.detail, hint=reason.hint, sql=text, span=node.span
-            ) from None
 
     # -- everything after grouping
 
@@ -162,7 +128,7 @@ class Grouping:
 
     def _is_window(self, node: Node) -> bool:
         if isinstance(node, Call) and node.name == WINDOW:
-            if self._read_window(node) != self.window:
+            if read_window(node, self._stream, self._scope) != self.window:
                 raise bad_window("this window is not the one in GROUP BY", self._scope.text, node.span)
             return True
         if not isinstance(node, Column) or len(node.parts) != 1:
@@ -181,7 +147,7 @@ class Grouping:
         return self._stream.schema.type_of(self._stream.time)
 
     def _alias(self, node: Column) -> Code | None:
-        """In HAVING and ORDER BY a result's name goes before a column's; in SELECT only where there is none."""
+        """In HAVING and ORDER BY a result's name goes before a column's, in SELECT after it."""
         name = node.parts[0].lower()
         target = self._aliases.get(name)
         if target is None or target == node:

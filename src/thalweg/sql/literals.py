@@ -16,7 +16,8 @@ _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _SUFFIXES = {"l": "bigint", "s": "smallint", "y": "tinyint", "d": "double", "f": "float"}
 _BOUNDS = {"bigint": _LONG_MAX, "smallint": 2**15 - 1, "tinyint": 127}
 _TYPES = {
-    "boolean": "boolean", "tinyint": "tinyint", "byte": "tinyint", "smallint": "smallint", "short": "smallint",
+    "boolean": "boolean", "tinyint": "tinyint", "byte": "tinyint", "smallint": "smallint",
+    "short": "smallint",
     "int": "int", "integer": "int", "bigint": "bigint", "long": "bigint", "float": "float", "real": "float",
     "double": "double", "string": "string", "binary": "binary", "date": "date", "timestamp": "timestamp",
     "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp_ntz", "decimal": "decimal(10,0)",
@@ -70,8 +71,9 @@ def read_stamp(text: str) -> datetime.datetime | None:
     micros = int((fraction or "0").ljust(6, "0"))
     try:
         return datetime.datetime(
-            int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0), int(second or 0), micros
-        )
+            int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0), int(second or 0),
+            micros,
+        )  # fmt: skip
     except ValueError:
         return None
 
@@ -83,7 +85,8 @@ def typed_literal(kind: str, value: str, text: str, span: Span) -> Literal:
         raise bad_syntax(f"not a {kind}: '{value}'", text, span, hint=f"such as {kind.upper()} '2024-01-31'")
     if kind == "date":
         return Literal(span, stamp.date().isoformat(), "date")
-    return Literal(span, stamp.isoformat(sep=" "), "timestamp_ntz" if kind == "timestamp_ntz" else "timestamp")
+    type_ = "timestamp_ntz" if kind == "timestamp_ntz" else "timestamp"
+    return Literal(span, stamp.isoformat(sep=" "), type_)
 
 
 def read_type(cursor: Cursor) -> str:
@@ -132,7 +135,7 @@ def interval_literal(cursor: Cursor, start: int) -> Interval:
             parts.append((sign + cursor.next().value, cursor.next().word))
         elif cursor.token.kind == "string" and not parts and not sign:
             words = cursor.next().value.split()
-            parts = list(zip(words[::2], words[1::2] + [""], strict=False))
+            parts = list(zip(words[::2], [*words[1::2], ""], strict=False))
         else:
             break
     span = cursor.since(start)

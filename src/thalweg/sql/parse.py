@@ -6,9 +6,9 @@ from thalweg.sql.expressions import RESERVED, ExpressionParser
 from thalweg.sql.lex import Token
 from thalweg.sql.tree import Item, Node, Select, Sort, Span
 
-_JOINS = frozenset("join inner left right full cross natural anti semi lateral".split())
-_SETS = frozenset("union except intersect minus".split())
-_TAILS = frozenset("qualify sort cluster distribute offset tablesample pivot unpivot window".split())
+_JOINS = ("join", "inner", "left", "right", "full", "cross", "natural", "anti", "semi", "lateral")
+_SETS = ("union", "except", "intersect", "minus")
+_TAILS = ("qualify", "sort", "cluster", "distribute", "offset", "tablesample", "pivot", "unpivot", "window")
 _GROUPINGS = ("rollup", "cube", "grouping")
 
 
@@ -58,7 +58,7 @@ class SelectParser(ExpressionParser):
             self.next()
             self.name("a name")
             raise self.refuse(
-                "a path or a qualified table", self.since(stream.start), "name a stream made with CREATE STREAM"
+                "a path or a qualified table", self.since(stream.start), "name one stream after FROM"
             )
         if self.is_op("("):
             raise self.refuse("a table function", self.since(stream.start), "name a stream")

@@ -11,8 +11,7 @@ import pytest
 
 from thalweg.errors import SourceError
 from thalweg.ingest import inventory as module
-from thalweg.ingest.generate import ENDLESS
-from thalweg.ingest.inventory import Inventory
+from thalweg.ingest.inventory import ENDLESS, Inventory
 from thalweg.ingest.registry import load_streams, load_tick, save_streams, save_tick, source_dir
 from thalweg.ingest.sources import Source, files, generate, memory
 from thalweg.model.stream import Schema, Stream

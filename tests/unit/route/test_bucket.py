@@ -107,6 +107,8 @@ def test_packed_tables_come_back(pairs: list[tuple[str, pa.Table]], shift: int) 
     assert [name for name, _ in found] == [name for name, _ in pairs]
     for (_, expected), (_, table) in zip(pairs, found, strict=True):
         table.validate(full=True)
+        buffers = [b for column in table.columns for chunk in column.chunks for b in chunk.buffers() if b]
+        assert all(buffer.address % 8 == 0 for buffer in buffers)
         assert table.schema == expected.schema
         assert table.to_pylist() == expected.to_pylist()
 

@@ -1,5 +1,5 @@
-"""JSON lines and CSV read as Spark writes them. The expected lines were written by Spark 4.3, but for digits
-of a timestamp that Spark cuts off, the exponent form of doubles and CSV's way of quoting."""
+"""JSON lines and CSV follow what Spark 4.3 was seen to write for values of these types, but for the digits
+of a timestamp and the blanks that it cuts off, and CSV's way of quoting. Binary in CSV was not compared."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Where every figure of this project comes from."""

@@ -1,0 +1,45 @@
+"""Which files a source has. Light to import: the process that plans starts anew with every query run."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+from thalweg import errors
+
+COMPRESSIONS = (".gz", ".bz2", ".zst")
+"""Text in these is read from its beginning to its end: there is no way to start in the middle."""
+
+
+def list_files(pattern: str) -> list[str]:
+    """The files that match, hidden ones left out, in no order."""
+    directory = _fixed_part(pattern)
+    if not os.path.isdir(directory):
+        raise errors.source_path_missing(directory)
+    paths = glob.iglob(pattern, recursive=True)
+    return [path for path in paths if not os.path.basename(path).startswith((".", "_"))]
+
+
+def memory_unit(directory: Path, number: int) -> Path:
+    return directory / f"{number:010d}.arrow"
+
+
+def count_memory_units(directory: Path, known: int = 0) -> int:
+    """How many units there are, given that the first `known` were there before."""
+    number = known
+    while memory_unit(directory, number).exists():
+        number += 1
+    return number
+
+
+def _fixed_part(pattern: str) -> str:
+    """The directories before the first wildcard, which have to be there from the start."""
+    directory = os.path.dirname(pattern)
+    while glob.has_magic(_unescaped(directory)):
+        directory = os.path.dirname(directory)
+    return _unescaped(directory)
+
+
+def _unescaped(pattern: str) -> str:
+    return pattern.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?")

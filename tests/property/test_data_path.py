@@ -1,0 +1,208 @@
+"""Property: the data path without Spark, many batches in a row, against one grouping over all rows.
+
+Windows of many shapes on common slices, late rows, nodes, compaction, a changing number of slots: whatever
+happens in between, a window's result is that of the rows that had come before it closed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from thalweg.model.plan import Plan
+from thalweg.model.query import Aggregate, Expr, Output, Query, Window, quote
+from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.operate.columns import GROUP
+from thalweg.operate.slot import Clock, Held, Kept, run_slot
+from thalweg.operate.source import Ingested, ingest_chunk, routing_table
+from thalweg.operate.windows import BEGINNING, needed_until
+from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.route.bucket import order_by_group, slice_groups
+
+SECOND = 1_000_000
+TYPES = {"ts": "timestamp", "a": "int", "b": "string", "v": "bigint"}
+STREAM = Stream(
+    "s", Schema(tuple(Field(n, t) for n, t in TYPES.items())), "ts", 3 * SECOND, SourceSpec("memory", {})
+)
+WINDOWS = (
+    Window(10 * SECOND, 10 * SECOND),
+    Window(20 * SECOND, 5 * SECOND),
+    Window(60 * SECOND, SECOND),
+    Window(7 * SECOND, 7 * SECOND),
+    Window(32 * SECOND, 2 * SECOND, SECOND),
+)
+
+
+def column(name: str) -> Expr:
+    return Expr(quote(name), TYPES[name], (name,))
+
+
+def query(name: str, keys: tuple[str, ...], window: Window, limit: int | None) -> Query:
+    """Count, sum, least, median and distinct values, of all rows or of those with v below a limit."""
+    v, b = column("v"), column("b")
+    aggregates = (
+        Aggregate("count_all", (), "bigint"),
+        Aggregate("sum", (v,), "bigint"),
+        Aggregate("min", (b,), "string"),
+        Aggregate("percentile", (v,), "double", parameters=(0.5,)),
+        Aggregate("count_distinct", (b,), "bigint"),
+        Aggregate("stddev_pop", (v,), "double"),
+    )
+    outputs = [Output("w", Expr("window_start", "timestamp", ("window_start",)))]
+    outputs += [Output(k, Expr(f"k{i}", TYPES[k], (f"k{i}",))) for i, k in enumerate(keys)]
+    outputs += [Output(f"x{i}", Expr(f"a{i}", a.type, (f"a{i}",))) for i, a in enumerate(aggregates)]
+    where = None if limit is None else Expr(f'"v" < {limit}', "boolean", ("v",))
+    return Query(name, "", "s", tuple(outputs), where, window, tuple(column(k) for k in keys), aggregates)
+
+
+def random_batch(rng: random.Random, position: int) -> pa.Table:
+    n = rng.choice([0, 1, 5, 40, 120])
+    newest = position * 4 * SECOND
+    times = [newest - int(rng.expovariate(1 / 4) * SECOND) for _ in range(n)]
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.int64()).cast(pa.timestamp("us")),
+            "a": pa.array([rng.choice([None, 1, 2, 3]) for _ in range(n)], pa.int32()),
+            "b": pa.array([rng.choice([None, "x", "y", "zz"]) for _ in range(n)], pa.string()),
+            "v": pa.array([rng.randrange(100) for _ in range(n)], pa.int64()),
+        }
+    )
+
+
+class State:
+    """The buckets between batches, kept in memory instead of files."""
+
+    def __init__(self) -> None:
+        self.buckets: dict[str, tuple[Kept, pa.Table, np.ndarray]] = {}
+
+    def held(self, plan: Plan, slot: int) -> dict[str, list[Held]]:
+        found: dict[str, list[Held]] = defaultdict(list)
+        for name, (kept, table, offsets) in self.buckets.items():
+            if kept.grouping not in plan.groupings:
+                continue
+            ranges = routing_table(plan, plan.groupings[kept.grouping]).slot_ranges(slot)
+            mine = slice_groups(table, offsets, ranges)
+            if mine.num_rows:
+                whole = mine.num_rows == table.num_rows
+                found[kept.grouping].append(
+                    Held(name, kept.level, kept.span, kept.starts, kept.batch_from, whole, lambda m=mine: m)
+                )
+        return found
+
+    def nodes(self) -> dict[str, frozenset[tuple[int, int]]]:
+        found: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        for kept, _, _ in self.buckets.values():
+            found[kept.grouping].update((s, kept.span) for s in kept.starts if kept.span < 0)
+        return {grouping: frozenset(nodes) for grouping, nodes in found.items()}
+
+    def add(self, plan: Plan, name: str, kept: Kept) -> None:
+        table, offsets = order_by_group(kept.table, kept.table.column(GROUP).to_numpy(), plan.groups)
+        self.buckets[name] = (kept, table, offsets)
+
+    def expire(self, plan: Plan, closing: int) -> None:
+        self.buckets = {
+            name: bucket
+            for name, bucket in self.buckets.items()
+            if bucket[0].grouping in plan.groupings
+            and any(needed_until(s, plan.groupings[bucket[0].grouping].windows) > closing for s in bucket[0].starts)
+        }
+
+
+def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[str, list[pa.Table]]:
+    """One batch in two INGEST tasks and as many slots as the plan says."""
+    results: dict[str, list[pa.Table]] = defaultdict(list)
+    tasks = [Ingested(), Ingested()]
+    half = batch.num_rows // 2
+    for done, part in zip(tasks, (batch.slice(0, half), batch.slice(half)), strict=True):
+        ingest_chunk(plan, "s", part, clock.closed_us["s"], done)
+        assert not done.failures
+    kept, nodes = [], state.nodes()
+    for slot in range(plan.slots):
+        arrived: dict[str, list[pa.Table]] = defaultdict(list)
+        for done in tasks:
+            for id_, table in done.cells.get(slot, []):
+                arrived[id_].append(table)
+        outcome = run_slot(plan, clock, arrived, state.held(plan, slot), nodes)
+        assert not outcome.failures
+        for name, table in outcome.results:
+            results[name].append(table)
+        for name in outcome.replaced:
+            del state.buckets[name]
+        kept += [(f"{clock.batch}-{slot}-{i}", k) for i, k in enumerate(outcome.kept)]
+    for name, k in kept:
+        state.add(plan, name, k)
+    state.expire(plan, clock.closing_us["s"])
+    return results
+
+
+def expected_rows(q: Query, batches: list[pa.Table], marks: list[int]) -> list[tuple]:
+    """By hand: for every window, the rows of the batches up to the one that closes it."""
+    rows = defaultdict(list)
+    limit = None if q.where is None else int(q.where.sql.rsplit(" ", 1)[1])
+    names = [k.columns[0] for k in q.keys]
+    for number, table in enumerate(batches):
+        closed = marks[number - 1] if number else BEGINNING
+        for row in table.set_column(0, "ts", table.column("ts").cast(pa.int64())).to_pylist():
+            if limit is not None and row["v"] >= limit:
+                continue
+            w = row["ts"] - (row["ts"] - q.window.start_us) % q.window.slide_us
+            while w + q.window.range_us > row["ts"]:
+                if w + q.window.range_us > closed:
+                    rows[(w, *(row[n] for n in names))].append(row)
+                w -= q.window.slide_us
+    out = []
+    for (w, *keys), members in rows.items():
+        if w + q.window.range_us <= marks[-1]:
+            values = [m["v"] for m in members]
+            texts = [m["b"] for m in members if m["b"] is not None]
+            least, spread = min(texts, default=None), float(np.std(values))
+            out.append((w, *keys, len(members), sum(values), least, float(np.median(values)), len(set(texts)), spread))
+    return out
+
+
+def as_rows(tables: list[pa.Table]) -> list[tuple]:
+    if not tables:
+        return []
+    table = pa.concat_tables(tables)
+    columns = [table.column(0).cast(pa.int64()), *(table.column(i) for i in range(1, table.num_columns))]
+    return list(zip(*(c.to_pylist() for c in columns), strict=True))
+
+
+def assert_same(actual: list[tuple], wanted: list[tuple], label: str) -> None:
+    def order(row: tuple) -> tuple:
+        return tuple((x is None, str(x)) for x in row[:-1])
+
+    actual, wanted = sorted(actual, key=order), sorted(wanted, key=order)
+    assert [r[:-1] for r in actual] == [r[:-1] for r in wanted], label
+    np.testing.assert_allclose([r[-1] for r in actual], [r[-1] for r in wanted], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
+    rng = random.Random(seed)
+    queries = [
+        query(f"q{i}", rng.choice([(), ("a",), ("a", "b")]), rng.choice(WINDOWS), rng.choice([None, None, 50]))
+        for i in range(rng.randint(1, 5))
+    ]
+    registered = [Registered(q.name, q) for q in queries]
+    state, results, batches, marks = State(), defaultdict(list), [], []
+    newest, closed = None, BEGINNING
+    for number in range(30):
+        batch = random_batch(rng, number) if number < 29 else random_batch(rng, 0).slice(0, 0)
+        plan = make_plan(registered, {"s": STREAM}, slots=rng.choice([1, 2, 3]), groups=16)
+        closing = closed if newest is None else max(closed, newest // 1000 * 1000 - STREAM.delay_us)
+        clock = Clock(number, {"s": closed}, {"s": closing})
+        for name, tables in run_batch(plan, clock, batch, state).items():
+            results[name] += tables
+        batches.append(batch)
+        marks.append(closing)
+        closed = closing
+        if batch.num_rows:
+            newest = max(newest or 0, pc.max(batch.column("ts").cast(pa.int64())).as_py())
+    for q in queries:
+        assert_same(as_rows(results[q.name]), expected_rows(q, batches, marks), f"{q.name} {q.window}")

@@ -1,0 +1,54 @@
+"""Recovery: killed at every phase of a batch, one after another, the pipeline ends with the undisturbed result."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import thalweg.engine.batch
+import thalweg.engine.tasks  # noqa: F401 - registers its fault points
+from thalweg.testing import faults
+from thalweg.testing.compare import rows_equal
+from thalweg.testing.oracle import expected
+from thalweg.testing.randomly import Shape, random_feed, random_queries
+
+PROGRAM = Path(__file__).with_name("program.py")
+SEED = 5
+
+
+def run(state_dir: Path, out_dir: Path, fault: str | None) -> int:
+    """The exit code of one life of the program."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    environment.pop(faults.VARIABLE, None)
+    if fault is not None:
+        environment[faults.VARIABLE] = fault
+    command = [sys.executable, str(PROGRAM), str(state_dir), str(out_dir), str(SEED)]
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    if fault is None and finished.returncode:
+        raise AssertionError(finished.stderr[-4000:])
+    return finished.returncode
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_every_phase(spark: SparkSession, tmp_path: Path) -> None:
+    state_dir, out_dir = tmp_path / "state", tmp_path / "out"
+    assert len(faults.PHASES) >= 9
+    for phase in faults.PHASES:
+        # The second passage: the first batch of this life is complete, the next one dies half way.
+        assert run(state_dir, out_dir, f"{phase}:2") != 0, f"{phase} was never reached"
+    run(state_dir, out_dir, None)
+    feed = random_feed(SEED, Shape(batches=14, rows=60))
+    queries = random_queries(SEED, feed, 6)
+    for query in queries:
+        wanted = expected(spark, feed, query.select)
+        rows_equal(pq.read_table(out_dir / f"{query.name}.parquet"), wanted, approximate=query.approximate)
+    for query in queries[:2]:
+        copy, original = (pq.read_table(out_dir / f"{n}{query.name}.parquet") for n in ("copy_", ""))
+        rows_equal(copy, original)

@@ -1,0 +1,122 @@
+"""Unit: the commands, on a real session that shares the tests' Spark."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import thalweg
+from thalweg.cli import demo
+from thalweg.cli.main import main
+
+STATEMENTS = """
+CREATE STREAM events (k STRING, x BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 1 SECOND)
+WITH (source = 'files', path = '{path}', format = 'csv');
+CREATE QUERY sums AS SELECT k, sum(x) AS total FROM events GROUP BY k, window(ts, '10 seconds');
+"""
+
+
+@pytest.fixture
+def statements(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of statements over a small CSV; commands connect through the tests' Spark."""
+    (tmp_path / "in").mkdir()
+    with open(tmp_path / "in" / "a.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["k", "x", "ts"])
+        writer.writerows([["a", 4711, f"2026-01-01T00:00:0{i}Z"] for i in range(3)])
+        writer.writerow(["b", 1, "2026-01-01T00:01:00Z"])
+    connect = thalweg.connect
+    monkeypatch.setattr(thalweg, "connect", lambda state: connect(state, spark=spark))
+    path = tmp_path / "events.sql"
+    path.write_text(STATEMENTS.format(path=tmp_path / "in" / "*.csv"))
+    return path
+
+
+def thalweg_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["thalweg", *arguments])
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_run_prints_results(
+    statements: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert thalweg_command(monkeypatch, "run", str(statements), "--available-now") == 0
+    text = capsys.readouterr().out
+    assert "sums · 1 rows" in text
+    assert "14133" in text
+
+
+def test_run_goes_on_in_its_state_directory(
+    statements: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--state", str(state_dir), "--available-now")
+    assert thalweg_command(monkeypatch, "run", str(statements), *arguments) == 0
+    assert thalweg_command(monkeypatch, "run", str(statements), *arguments) == 0
+    capsys.readouterr()
+    assert thalweg_command(monkeypatch, "run", *arguments) == 0
+    assert "14133" in capsys.readouterr().out
+
+
+def test_explain_names_the_query(
+    statements: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert thalweg_command(monkeypatch, "explain", str(statements)) == 0
+    assert "sums" in capsys.readouterr().out
+
+
+def test_mistake_in_sql_is_text_and_exit_code_1(
+    statements: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statements.write_text(statements.read_text().replace("sum(x)", "sum(nothing_like_it)"))
+    assert thalweg_command(monkeypatch, "run", str(statements), "--available-now") == 1
+    error = capsys.readouterr().err
+    assert "nothing_like_it" in error
+    assert "^^^" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("run", "nowhere.sql"), "nowhere.sql"),
+        (("run",), "nothing to run"),
+        (("bench", "no-such-bench"), "no-such-bench"),
+    ],
+)
+def test_mistakes_that_need_no_spark(
+    arguments: tuple[str, ...], part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert thalweg_command(monkeypatch, *arguments) == 1
+    assert part in capsys.readouterr().err
+
+
+def test_schedule_of_the_demo_is_consistent() -> None:
+    """Every query is created once, dropped only after that, and a dozen are there at some time."""
+    alive: set[str] = set()
+    most = 0
+    for event in demo.SCHEDULE:
+        if event.select is None:
+            alive.remove(event.name)
+        else:
+            assert event.name not in alive
+            alive.add(event.name)
+        most = max(most, len(alive))
+    assert set(demo.QUERIES) >= alive
+    assert len(demo.QUERIES) >= 12
+    assert most >= 10
+
+
+def test_queries_of_the_demo_are_accepted(spark: SparkSession, state_dir: Path) -> None:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        demo.create_streams(session, demo.Game())
+        for event in demo.SCHEDULE:
+            demo.apply(session, event)
+        assert set(session.queries) == set(demo.QUERIES) - {"price_range", "ad_reach", "bargains"}

@@ -1,0 +1,58 @@
+"""Unit: what the command line prints of a session's values."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from rich.console import Console
+
+from thalweg.cli import show
+
+NOON = datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC)
+STATE = {
+    "batch": 3,
+    "rows": 1_234_567,
+    "rows_per_second": 98765.4,
+    "batch_seconds": 0.456,
+    "queries": {
+        "revenue": {"state": "running", "emitted": 1500, "error": None},
+        "broken": {"state": "failed", "emitted": 0, "error": "divided by zero"},
+    },
+    "streams": {
+        "purchases": {"rows": 1_234_567, "late": 12, "rejected": 1, "watermark": NOON},
+        "ads": {"rows": 0, "late": 0, "rejected": 0, "watermark": None},
+    },
+}
+
+
+def printed(*things: object) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(*things)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_progress_shows_speed_streams_and_queries() -> None:
+    text = printed(show.progress(STATE, notes=["created query x [y]"]))
+    parts = ("1,234,567", "98,765 rows/s", "0.46 s", "12:00:05.000", "none yet", "failed", "1,500", "x [y]")
+    for part in parts:
+        assert part in text
+
+
+def test_line_counts_running_queries_only() -> None:
+    assert show.line(STATE).endswith("1 queries")
+
+
+def test_table_shows_its_first_rows_and_takes_names_as_text() -> None:
+    table = pa.table({"[bold]k": list(range(30)), "x": [None] + [0.5] * 29})
+    text = printed(show.arrow("all [of it]", table, rows=5))
+    assert "[bold]k" in text
+    assert "all [of it]" in text
+    assert "NULL" in text
+    assert "and 25 more rows" in text
+
+
+def test_window_is_shown_as_a_span() -> None:
+    window = {"start": datetime(2026, 1, 1, tzinfo=UTC), "end": datetime(2026, 1, 2, tzinfo=UTC)}
+    assert show.cell(window) == "2026-01-01 00:00:00 .. 2026-01-02 00:00:00"

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from thalweg.state.collect import bucket_name, collect_garbage, leftover_temporaries, unreferenced
+from thalweg.state.container import ContainerWriter, Section
+from thalweg.state.durable import make_directory, temporary_name
+from thalweg.state.manifest import Bucket, Manifest, write_manifest
+
+
+def write_bucket(state_dir: Path, batch: int) -> Section:
+    make_directory(state_dir / "buckets")
+    with ContainerWriter(state_dir / bucket_name(batch, 0), root=state_dir) as writer:
+        section = writer.add("g", pa.table({"n": [batch]}))
+        writer.close()
+    return section
+
+
+def manifest(batch: int, *sections: Section) -> Manifest:
+    return Manifest(batch, 16, "h", buckets=tuple(Bucket(s, "g", 0, 0, 0, 0, (), 1) for s in sections))
+
+
+def test_only_what_neither_manifest_names_and_no_later_batch_wrote_goes(tmp_path: Path) -> None:
+    old, failed, merged, fresh, running = (write_bucket(tmp_path, batch) for batch in (0, 1, 1, 2, 3))
+    half_old = temporary_name(tmp_path / bucket_name(1, 0))
+    half_running = temporary_name(tmp_path / bucket_name(3, 0))
+    foreign = tmp_path / "buckets" / "README"
+    for path in (half_old, half_running, foreign):
+        path.write_bytes(b"")
+    older = write_bucket(tmp_path, 0)
+    write_manifest(tmp_path, manifest(0, older))
+    write_manifest(tmp_path, manifest(1, old, merged))
+    newest = manifest(2, merged, fresh)
+    write_manifest(tmp_path, newest)
+
+    doomed = {tmp_path / failed.file, tmp_path / older.file, half_old}
+    assert set(unreferenced(tmp_path, newest)) == doomed
+    assert set(collect_garbage(tmp_path, newest)) == doomed
+    left = {path.name for path in (tmp_path / "buckets").iterdir()}
+    named = {Path(s.file).name for s in (old, merged, fresh, running)}
+    assert left == named | {half_running.name, "README"}
+
+
+def test_a_start_clears_temporaries_of_every_kind(tmp_path: Path) -> None:
+    paths = []
+    for name in ("buckets", "manifests", "intents", "results", "."):
+        make_directory(tmp_path / name)
+        paths.append(temporary_name(tmp_path / name / "000000000009.x"))
+        paths[-1].write_bytes(b"half")
+    keep = tmp_path / "buckets" / "000000000009-0-a.arrow"
+    keep.write_bytes(b"")
+    assert set(leftover_temporaries(tmp_path)) == set(paths)
+    collect_garbage(tmp_path, None, starting=True)
+    assert not any(path.exists() for path in paths)
+    assert keep.exists()

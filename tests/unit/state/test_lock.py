@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from thalweg.errors import StateError
+from thalweg.state.lock import DirectoryLock
+
+HOLDER = """
+import sys, time
+from thalweg.state.lock import DirectoryLock
+lock = DirectoryLock(sys.argv[1])
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_session_in_this_process_is_refused(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path / "state")
+    with pytest.raises(StateError, match=f"process {os.getpid()} on host"):
+        DirectoryLock(tmp_path / "state")
+    lock.release()
+    DirectoryLock(tmp_path / "state").release()
+
+
+def test_another_process_is_refused_until_the_holder_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(StateError, match=f"process {holder.pid} on host"):
+                DirectoryLock(tmp_path)
+        finally:
+            holder.send_signal(signal.SIGKILL)
+            holder.wait()
+    DirectoryLock(tmp_path).release()
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match="cannot be used"):
+        DirectoryLock(tmp_path / "file")
