@@ -91,6 +91,8 @@ def progress(state: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Renderab
 
 def line(state: Mapping[str, Any]) -> str:
     """Progress in one line, for logs and pipes."""
+    if state["batch"] < 0:
+        return "no batch has finished yet"
     running = sum(query["state"] == "running" for query in state["queries"].values())
     return (
         f"batch {state['batch']}  {state['rows']:,} rows  {state['rows_per_second']:,.0f} rows/s  "

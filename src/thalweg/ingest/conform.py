@@ -7,7 +7,7 @@ give a row that they accept the same value, so a result never depends on its nei
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -22,6 +22,7 @@ from thalweg.model.types import FLOATING, INTEGRAL, TIMES, decimal_parts, is_str
 
 REJECTED_SCHEMA = pa.schema([("reason", pa.string()), ("row", pa.string())])
 _LOCAL = threading.local()
+_SAMPLE = 16
 _YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
 _INTEGER_TEXT = "[+-]?[0-9]+|0[xX][0-9a-fA-F]+"
 
@@ -35,12 +36,15 @@ class Conformed:
 
 
 def conform(
-    table: pa.Table, schema: Schema, columns: Sequence[str], text: pa.Array | None = None
+    table: pa.Table,
+    schema: Schema,
+    columns: Sequence[str],
+    show: Callable[[pa.Table], pa.Array] | None = None,
 ) -> Conformed:
     """Restrict to `columns`, in the types of `schema`; a column that is not there is null.
 
-    A row with a value that is not of its column's type is set aside. `text` gives the rows as they were
-    in the file; without it they are shown as JSON.
+    A row with a value that is not of its column's type is set aside. `show` gives such rows the text under
+    which they are kept; without it that is JSON.
     """
     wanted = [pa.field(name, to_inner_arrow(schema.type_of(name))) for name in columns]
     names = match_names(table.column_names, columns)
@@ -61,7 +65,7 @@ def conform(
     if reasons is None:
         return Conformed(result, None)
     bad = pc.is_valid(reasons)
-    rows = text.filter(bad) if text is not None else rows_as_json(table.filter(bad))
+    rows = (show or rows_as_json)(table.filter(bad))
     rejected = pa.Table.from_arrays([reasons.filter(bad), rows.cast(pa.string())], schema=REJECTED_SCHEMA)
     return Conformed(result.filter(pc.invert(bad)), rejected)
 
@@ -147,10 +151,15 @@ def _floor_nanoseconds(chunk: pa.Array) -> pa.Array:
 
 
 def _parse_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """ISO-8601 text, all with a zone or all without."""
+    zoned, naive = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
     try:
-        return column.cast(pa.timestamp("us"))
+        # A cast that fails costs many times one that does not: ask a few rows which it will be.
+        column.slice(0, _SAMPLE).cast(naive)
     except pa.ArrowInvalid:
-        return _to_microseconds(column.cast(pa.timestamp("us", tz="UTC")))
+        column.slice(0, _SAMPLE).cast(zoned)
+        return _to_microseconds(column.cast(zoned))
+    return column.cast(naive)
 
 
 def _try_cast(column: pa.ChunkedArray, spark_type: str, target: pa.DataType) -> pa.ChunkedArray:

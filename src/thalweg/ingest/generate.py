@@ -7,7 +7,7 @@ aggregation benchmark runs on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -26,6 +26,8 @@ _MASK = (1 << 64) - 1
 
 UInts = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
+Maker = Callable[[Mapping[str, Any], UInts], npt.NDArray[Any]]
+"""One column, from the options and the numbers of the rows."""
 
 _COMMON: dict[str, Any] = {
     "seed": 0,
@@ -98,63 +100,48 @@ def schema_of(options: Mapping[str, Any]) -> Schema:
     return parse_schema(_MEANING[options["name"]])
 
 
-def generate_rows(options: Mapping[str, Any], start: int, end: int) -> pa.Table:
-    """Rows start..end-1, in the data path's types."""
+def generate_rows(
+    options: Mapping[str, Any], start: int, end: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Rows start..end-1, in the data path's types; all columns or only those asked for."""
     rows = np.arange(start, end, dtype=np.uint64)
-    columns = _MAKERS[options["name"]](options, rows)
+    makers = _MAKERS[options["name"]]
     schema = schema_of(options).to_inner_arrow()
-    arrays = [pa.array(columns[field.name]).view(field.type) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    fields = [field for field in schema if columns is None or field.name in columns]
+    arrays = [pa.array(makers[field.name](options, rows)).view(field.type) for field in fields]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _purchases(options: Mapping[str, Any], rows: UInts) -> dict[str, Any]:
-    """userID, gemPackID, price, ts: what a user of the game buys."""
-    columns = _ads(options, rows)
-    # A pack has a price of its own; the discount is the buyer's luck.
-    base = 1 + (_mix(columns["gemPackID"].astype(np.uint64), 1) % np.uint64(100)).astype(np.int64)
+def _user(options: Mapping[str, Any], rows: UInts) -> Ints:
+    return _keys(options, "userID", rows, options["users"])
+
+
+def _pack(options: Mapping[str, Any], rows: UInts) -> Ints:
+    """The gem pack that is bought or shown; known almost entirely from the user if packs_per_user says so."""
+    per_user = options["packs_per_user"]
+    if not per_user:
+        return _keys(options, "gemPackID", rows, options["packs"])
+    pick = _draw(options, "gemPackID", rows) % np.uint64(per_user)
+    bits = _mix(_user(options, rows).astype(np.uint64) * np.uint64(per_user) + pick, 2)
+    return (bits % np.uint64(options["packs"])).astype(np.int64)
+
+
+def _price(options: Mapping[str, Any], rows: UInts) -> npt.NDArray[np.float64]:
+    """A pack has a price of its own; the discount is the buyer's luck."""
+    base = 1 + (_mix(_pack(options, rows).astype(np.uint64), 1) % np.uint64(100)).astype(np.int64)
     discount = (_draw(options, "price", rows) % np.uint64(30)).astype(np.int64)
-    columns["price"] = np.round(base - base * discount / 100 + 0.99, 2)
-    return columns
+    return np.round(base - base * discount / 100 + 0.99, 2)
 
 
-def _ads(options: Mapping[str, Any], rows: UInts) -> dict[str, Any]:
-    """userID, gemPackID, ts: which pack a user was shown."""
-    users = _keys(options, "userID", rows, options["users"])
-    if options["packs_per_user"]:
-        # gemPackID is then known almost entirely from userID: the two route keys overlap.
-        pick = _draw(options, "gemPackID", rows) % np.uint64(options["packs_per_user"])
-        bits = _mix(users.astype(np.uint64) * np.uint64(options["packs_per_user"]) + pick, 2)
-        packs = (bits % np.uint64(options["packs"])).astype(np.int64)
-    else:
-        packs = _keys(options, "gemPackID", rows, options["packs"])
-    return {"userID": users, "gemPackID": packs, "ts": _times(options, rows)}
+def _attribute(name: str) -> Maker:
+    """Uniform in [0, keys), another seed for every stream: AJoin, section 4 (ATR_MAX is 500 there)."""
+    return lambda options, rows: _keys(options, f"{options['stream']}.{name}", rows, options["keys"]).astype(
+        np.int32
+    )
 
 
-def _ajoin(options: Mapping[str, Any], rows: UInts) -> dict[str, Any]:
-    """a0..a5, uniform in [0, keys): AJoin, section 4 (ATR_MAX is 500 there)."""
-    attributes = [f"a{i}" for i in range(6)]
-    columns: dict[str, Any] = {
-        name: _keys(options, f"{options['stream']}.{name}", rows, options["keys"]).astype(np.int32)
-        for name in attributes
-    }
-    return columns | {"ts": _times(options, rows)}
-
-
-def _facts(options: Mapping[str, Any], rows: UInts) -> dict[str, Any]:
-    columns: dict[str, Any] = {
-        name: _keys(options, name, rows, options["keys"]).astype(np.int32) for name in "abce"
-    }
-    columns["d"] = _keys(options, "d", rows, options["many"]).astype(np.int32)
-    columns["v"] = _uniform(_draw(options, "v", rows))
-    return columns | {"id": rows.astype(np.int64), "ts": _times(options, rows)}
-
-
-_MAKERS: dict[str, Callable[[Mapping[str, Any], UInts], dict[str, Any]]] = {
-    "purchases": _purchases,
-    "ads": _ads,
-    "ajoin": _ajoin,
-    "facts": _facts,
-}
+def _key(name: str, count: str) -> Maker:
+    return lambda options, rows: _keys(options, name, rows, options[count]).astype(np.int32)
 
 
 def _times(options: Mapping[str, Any], rows: UInts) -> Ints:
@@ -215,3 +202,17 @@ def _mix(values: UInts, salt: int) -> UInts:
     state *= np.uint64(0x94D049BB133111EB)
     state ^= state >> np.uint64(31)
     return state
+
+
+_MAKERS: dict[str, dict[str, Maker]] = {
+    "purchases": {"userID": _user, "gemPackID": _pack, "price": _price, "ts": _times},
+    "ads": {"userID": _user, "gemPackID": _pack, "ts": _times},
+    "ajoin": {**{name: _attribute(name) for name in ("a0", "a1", "a2", "a3", "a4", "a5")}, "ts": _times},
+    "facts": {
+        "id": lambda options, rows: rows.astype(np.int64),
+        "ts": _times,
+        **{name: _key(name, "keys") for name in "abce"},
+        "d": _key("d", "many"),
+        "v": lambda options, rows: _uniform(_draw(options, "v", rows)),
+    },
+}

@@ -140,7 +140,9 @@ def _batches(source: pa.NativeFile, split: Split, columns: Sequence[str]) -> Ite
 def _read_generated(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Chunk]:
     for start in range(split.start, split.end, _ROWS_PER_CHUNK):
         end = min(split.end, start + _ROWS_PER_CHUNK)
-        yield from _chunks(_Piece(generate_rows(split.options, start, end), end - start), schema, columns)
+        yield from _chunks(
+            _Piece(generate_rows(split.options, start, end, columns), end - start), schema, columns
+        )
 
 
 def _read_json(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Chunk]:

@@ -185,14 +185,23 @@ def _parse_json(block: bytes, fast: pa.Schema, schema: Schema, columns: Sequence
 def _examine_json(block: bytes, schema: Schema, columns: Sequence[str]) -> Result:
     """Each line by itself: broken ones set aside, every value checked against its column."""
     text, unreadable = _readable_lines(block)
-    items = ["x", "j IS NOT NULL AS ok"]
+    paths = ", ".join(f"'{_pointer(name)}'" for name in columns)
+    items = ["x", "ok"]
     for number, name in enumerate(columns):
-        kind, value = f"json_type(j, '{_pointer(name)}')", f"json_extract_string(j, '{_pointer(name)}')"
+        kind, value = f"kinds[{number + 1}]", f"vals[{number + 1}]"
         items.append(f"{_json_value(schema.type_of(name), kind, value)} AS v{number}")
         items.append(f"coalesce({kind} <> 'NULL', false) AS g{number}")
-    valid = "CASE WHEN json_valid(x) AND json_type(CASE WHEN json_valid(x) THEN x END) = 'OBJECT' THEN x END"
-    relation = connection().from_arrow(pa.table({"x": text})).project(f"x, {valid} AS j")
-    found = relation.project(", ".join(items)).to_arrow_table().combine_chunks()
+    # Each call parses the line again, so there is one for all columns; and only whole objects get there.
+    valid = (
+        connection().from_arrow(pa.table({"x": text})).project("x, CASE WHEN json_valid(x) THEN x END AS j")
+    )
+    object_or_null = "CASE WHEN json_type(j) = 'OBJECT' THEN j END"
+    objects = connection().from_arrow(valid.project(f"x, {object_or_null} AS j").to_arrow_table())
+    parsed = objects.project(
+        f"x, j IS NOT NULL AS ok, json_type(j, [{paths}]) AS kinds, json_extract_string(j, [{paths}]) AS vals"
+    )
+    found = connection().from_arrow(parsed.to_arrow_table()).project(", ".join(items)).to_arrow_table()
+    found = found.combine_chunks()
     broken = _rejected("not a JSON object", found.filter(pc.invert(found["ok"]))["x"].cast(pa.string()))
     found = found.filter(found["ok"])
     result = _check_values(found, schema, columns)
@@ -321,15 +330,18 @@ def _examine_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequenc
     wrong: list[tuple[str, str]] = []
     types = {name: pa.string() for name in layout.names}
     table = _call_csv(_joined(closed), layout, types, layout.names, wrong)
-    values = pc.binary_join_element_wise(
-        *[column.combine_chunks().cast(pa.string()) for column in table.columns],
+    result = conform(table, schema, columns, show=lambda rows: _as_csv(rows, layout))
+    before = _together([unreadable, opened, _wrong_lengths(wrong)])
+    return _count(result, before, table.num_rows + _length(before))
+
+
+def _as_csv(rows: pa.Table, layout: _Layout) -> pa.Array:
+    return pc.binary_join_element_wise(
+        *[column.combine_chunks().cast(pa.string()) for column in rows.columns],
         layout.options["delimiter"],
         null_handling="replace",
         null_replacement=layout.options["null_value"],
     )
-    result = conform(table, schema, columns, text=values)
-    before = _together([unreadable, opened, _wrong_lengths(wrong)])
-    return _count(result, before, table.num_rows + _length(before))
 
 
 def _call_csv(

@@ -42,6 +42,7 @@ def test_progress_shows_speed_streams_and_queries() -> None:
 
 def test_line_counts_running_queries_only() -> None:
     assert show.line(STATE).endswith("1 queries")
+    assert show.line({**STATE, "batch": -1}) == "no batch has finished yet"
 
 
 def test_table_shows_its_first_rows_and_takes_names_as_text() -> None:
