@@ -111,7 +111,9 @@ def run_spark(work: Workload, files: Path, out: Path | None, store: str) -> dict
         for i, select in enumerate(work.selects):
             writer = spark.sql(select).writeStream.outputMode("append").trigger(availableNow=True)
             writer = writer.option("checkpointLocation", f"{state}/{i}")
-            writer = writer.format("parquet").option("path", str(out / f"q{i}")) if out else writer.format("noop")
+            writer = (
+                writer.format("parquet").option("path", str(out / f"q{i}")) if out else writer.format("noop")
+            )
             queries.append(writer.start())
         for query in queries:
             query.awaitTermination()

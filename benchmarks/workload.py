@@ -41,7 +41,10 @@ def _table(number: int) -> pa.Table:
     rng = np.random.default_rng(number)
     n = ROWS_PER_FILE
     ids = np.arange(number * n, (number + 1) * n, dtype=np.int64)
-    columns = {"id": ids, "ts": pa.array(START_US + ids * (1_000_000 // ROWS_PER_SECOND), pa.timestamp("us", tz="UTC"))}
+    columns = {
+        "id": ids,
+        "ts": pa.array(START_US + ids * (1_000_000 // ROWS_PER_SECOND), pa.timestamp("us", tz="UTC")),
+    }
     for name in ("a", "b", "c", "e"):
         columns[name] = rng.integers(0, 500, n, dtype=np.int32)
     columns["d"] = rng.integers(0, 100_000, n, dtype=np.int32)

@@ -509,3 +509,11 @@ def bench_tree_missing(folder: str) -> UsageError:
 
 def bench_unknown(name: str, known: list[str]) -> UsageError:
     return UsageError(f"unknown benchmark {name}", hint=f"Known: {', '.join(known) or 'none yet'}.")
+
+
+def wrong_hash(path: object, found: str, needed: str) -> StateError:
+    return StateError(
+        f"the state in {path} is laid out by another hash",
+        detail=f"it says {found}, this release uses {needed}",
+        hint="use the release that wrote it, or start with a new state directory",
+    )

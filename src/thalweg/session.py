@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 from thalweg import errors
 from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.engine.batch import BatchRunner
-from thalweg.engine.changelog import Entry, query_id
+from thalweg.engine.changelog import Entry, query_id, registered
 from thalweg.engine.delivery import Delivery
 from thalweg.engine.landing import Landing, is_dataframe
 from thalweg.engine.pipeline import Pipeline
@@ -31,7 +31,6 @@ from thalweg.model.types import to_arrow
 from thalweg.observe.explain import explain_plan, explain_query
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import make_plan
-from thalweg.engine.changelog import registered
 from thalweg.sink.specs import parse_spec, to_callable
 from thalweg.sql.bind import bind
 from thalweg.sql.intervals import parse_interval
@@ -42,11 +41,13 @@ from thalweg.state.durable import write_atomic
 from thalweg.state.lock import DirectoryLock
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Callback = Callable[[pa.Table, int], Any]
 
 
-def connect(state_dir: str | Path, spark: Any = None, *, slots: int | None = None, **settings: Any) -> Session:
+def connect(
+    state_dir: str | Path, spark: Any = None, *, slots: int | None = None, **settings: Any
+) -> Session:
     """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
 
     `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration.
@@ -79,7 +80,7 @@ class Session:
                 slots=slots or cores(self._spark),
                 tasks=cores(self._spark),
             )
-            self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._activate_streams)
+            self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._after_batch)
             self._analyzer = SparkAnalyzer(self._spark)
             for stream in self._streams.values():
                 self._analyzer.register(stream)
@@ -172,6 +173,7 @@ class Session:
                 raise errors.definition_differs("query", name)
             if callable(sink):
                 self._delivery.callbacks[name] = sink
+            self._delivery.check(query)
             if handle is not None:
                 handle.restored = False
                 return handle
@@ -237,9 +239,7 @@ class Session:
             source = memory(schema)
         else:
             raise errors.unknown_source(kind)
-        return self.create_stream(
-            statement.name, source, time=statement.time, watermark=delay, schema=schema
-        )
+        return self.create_stream(statement.name, source, time=statement.time, watermark=delay, schema=schema)
 
     def _create_query_from(self, statement: CreateQuery, text: str) -> QueryHandle:
         options = dict(statement.options)
@@ -405,6 +405,10 @@ class Session:
                 self._handles.pop(change["name"], None)
         self._delivery.log.retain([h.id for h in self._handles.values()])
         self._activate_streams()
+
+    def _after_batch(self) -> None:
+        self._activate_streams()
+        self._delivery.log.compact(self._runner.manifest.batch)
 
     def _activate_streams(self) -> None:
         """Only streams that some query reads are read; the others wait where they are."""

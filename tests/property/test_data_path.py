@@ -109,7 +109,10 @@ class State:
             name: bucket
             for name, bucket in self.buckets.items()
             if bucket[0].grouping in plan.groupings
-            and any(needed_until(s, plan.groupings[bucket[0].grouping].windows) > closing for s in bucket[0].starts)
+            and any(
+                needed_until(s, plan.groupings[bucket[0].grouping].windows) > closing
+                for s in bucket[0].starts
+            )
         }
 
 
@@ -161,7 +164,18 @@ def expected_rows(q: Query, batches: list[pa.Table], marks: list[int]) -> list[t
             values = [m["v"] for m in members]
             texts = [m["b"] for m in members if m["b"] is not None]
             least, spread = min(texts, default=None), float(np.std(values))
-            out.append((w, *keys, len(members), sum(values), least, float(np.median(values)), len(set(texts)), spread))
+            out.append(
+                (
+                    w,
+                    *keys,
+                    len(members),
+                    sum(values),
+                    least,
+                    float(np.median(values)),
+                    len(set(texts)),
+                    spread,
+                )
+            )
     return out
 
 
@@ -186,7 +200,9 @@ def assert_same(actual: list[tuple], wanted: list[tuple], label: str) -> None:
 def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
     rng = random.Random(seed)
     queries = [
-        query(f"q{i}", rng.choice([(), ("a",), ("a", "b")]), rng.choice(WINDOWS), rng.choice([None, None, 50]))
+        query(
+            f"q{i}", rng.choice([(), ("a",), ("a", "b")]), rng.choice(WINDOWS), rng.choice([None, None, 50])
+        )
         for i in range(rng.randint(1, 5))
     ]
     registered = [Registered(q.name, q) for q in queries]

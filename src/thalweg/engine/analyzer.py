@@ -36,9 +36,7 @@ class SparkAnalyzer:
 
     def register(self, stream: Stream) -> None:
         """Make the stream known by its name; a second time replaces it."""
-        columns = ", ".join(
-            f"CAST(NULL AS {field.type}) AS {_quote(field.name)}" for field in stream.schema.fields
-        )
+        columns = ", ".join(f"CAST(NULL AS {field.type}) AS {_quote(field.name)}" for field in stream.schema.fields)
         self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_quote(stream.name)} AS SELECT {columns}")
         self._streams[stream.name] = stream
         self._known.clear()

@@ -29,7 +29,7 @@ from thalweg.engine.changelog import (
     without_old_fences,
 )
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
-from thalweg.errors import SourceError, StateError, ThalwegError
+from thalweg.errors import SourceError, StateError, ThalwegError, wrong_hash
 from thalweg.model.plan import Member, Plan
 from thalweg.model.stream import Stream
 from thalweg.model.types import to_arrow
@@ -114,6 +114,8 @@ class BatchRunner:
         self.slots = slots
         self.tasks = tasks
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
+        if self.manifest.hash != HASH_NAME:
+            raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
         self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
         self.plan: Plan | None = None
         self.reports: list[BatchReport] = []
@@ -134,7 +136,9 @@ class BatchRunner:
         faults.point("batch.intent")
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
-        changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
+        changes = [
+            c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]
+        ]
         entries = apply_changes(self.entries, changes, lanes, self.streams(), moment)
         entries = without_old_fences(entries, moment.closed_us)
         plan = self._make_plan(entries, intent)
@@ -307,7 +311,9 @@ class BatchRunner:
         intent: Mapping[str, Any],
         lanes: Mapping[str, Lane],
     ) -> Manifest:
-        old = [b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced]
+        old = [
+            b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced
+        ]
         live = tuple(b for b in (*old, *outcome.kept) if _is_live(b, plan, clock))
         extra = {
             "through": intent["through"],
@@ -370,9 +376,7 @@ def _is_live(bucket: Bucket, plan: Plan, clock: Clock) -> bool:
     return any(needed_until(start, grouping.windows) > closing for start, _ in bucket.spans)
 
 
-def _next_progress(
-    streams: Mapping[str, StreamProgress], outcome: Outcome
-) -> dict[str, StreamProgress]:
+def _next_progress(streams: Mapping[str, StreamProgress], outcome: Outcome) -> dict[str, StreamProgress]:
     after = dict(streams)
     for name in {*outcome.rows, *outcome.rejected}:
         p = after.get(name, StreamProgress())

@@ -175,7 +175,9 @@ def _fence(
         return None
     alone = make_plan([Registered(entry.id, entry.query)], streams, slots=1)
     closed = moment.closed_us.get(entry.query.stream, BEGINNING)
-    complete = max(_complete_from(g, lanes.get(id_), window, closed, moment) for id_, g in alone.groupings.items())
+    complete = max(
+        _complete_from(g, lanes.get(id_), window, closed, moment) for id_, g in alone.groupings.items()
+    )
     first_open = BEGINNING if closed <= BEGINNING else _first_open(window, closed)
     return None if complete <= first_open else (moment.batch, complete)
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from thalweg.engine.changelog import Entry
-from thalweg.errors import ThalwegError
+from thalweg.errors import ThalwegError, unwritable_sink
+from thalweg.model.query import Query
 from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
 from thalweg.sink.memory import ResultLog
 
@@ -40,16 +41,20 @@ class Delivery:
                     failed[id_] = str(error)
         return failed
 
+    def check(self, query: Query) -> None:
+        """Opens the sink of a query to be, so that a path that cannot be written is refused at once."""
+        if query.sink.kind not in ("memory", "spark"):
+            self._open(query, query.name)
+
     def _sink(self, entry: Entry) -> Sink:
         if entry.id not in self._sinks:
-            self._sinks[entry.id] = self._open(entry)
+            self._sinks[entry.id] = self._open(entry.query, entry.id)
         return self._sinks[entry.id]
 
-    def _open(self, entry: Entry) -> Sink:
-        if entry.query.sink.kind == "spark":
-            return SparkSink(self.spark, dict(entry.query.sink.options), entry.id)
-        name = entry.query.name
-        return open_sink(entry.query.sink, SinkContext(name, self.owner, self.callbacks.get(name)))
+    def _open(self, query: Query, id_: str) -> Sink:
+        if query.sink.kind == "spark":
+            return SparkSink(self.spark, dict(query.sink.options), id_)
+        return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(query.name)))
 
 
 class SparkSink:
@@ -70,7 +75,5 @@ class SparkSink:
         try:
             writer.options(**options).save()
         except Exception as error:
-            from thalweg.errors import unwritable_sink
-
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise unwritable_sink(self.query, self.format, first) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from thalweg.engine.batch import BatchRunner
 from thalweg.engine.source import ThalwegSource, source_error_in
@@ -70,7 +70,7 @@ class Pipeline:
         with self._ticks:
             save_tick(self.state_dir, load_tick(self.state_dir) + 1)
 
-    def _writer(self):  # type: ignore[no-untyped-def]
+    def _writer(self) -> DataStreamWriter:
         splits = (
             self.spark.readStream.format("thalweg")
             .option("dir", str(self.state_dir))

@@ -20,8 +20,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from thalweg.errors import SourceError
 from thalweg.ingest.inventory import ENDLESS, Inventory
-from thalweg.ingest.registry import load_streams, load_tick, streams_path
+from thalweg.ingest.registry import load_streams, load_tick, recall_stream, remember_stream, streams_path
 from thalweg.ingest.split import Split, dump_splits, pack
+from thalweg.model.stream import Stream
 
 Offset = dict[str, Any]
 
@@ -36,21 +37,34 @@ class Planner:
         self._state_dir = Path(state_dir)
         self._stamp: tuple[int, ...] | None = None
         self._inventories: dict[str, Inventory] = {}
+        self._resting: dict[str, Inventory] = {}
+        """Of streams that are not registered now, but were when a batch was planned."""
 
     def inventories(self) -> Mapping[str, Inventory]:
         """One per registered stream; the registry is read again when the driver has replaced it."""
         stamp = _stamp_of(streams_path(self._state_dir))
         if stamp != self._stamp:
             streams = load_streams(self._state_dir)
-            known = {name: inventory for name, inventory in self._inventories.items() if name in streams}
+            before = self._resting | self._inventories
             self._inventories = {
-                name: known[name]
-                if name in known and known[name].stream == stream
-                else Inventory(stream, self._state_dir)
+                name: before[name] if name in before and before[name].stream == stream else self._open(stream)
                 for name, stream in sorted(streams.items())
             }
+            self._resting = {name: before[name] for name in before if name not in streams}
             self._stamp = stamp
         return self._inventories
+
+    def _open(self, stream: Stream) -> Inventory:
+        """Its definition is kept with the source: a batch may be run again after the stream has gone."""
+        remember_stream(self._state_dir, stream)
+        return Inventory(stream, self._state_dir)
+
+    def _inventory(self, name: str) -> Inventory | None:
+        """Of a stream that a planned batch reads, whether it is registered any more or not."""
+        known = self.inventories().get(name) or self._resting.get(name)
+        if known is None and (stream := recall_stream(self._state_dir, name)) is not None:
+            known = self._resting[name] = Inventory(stream, self._state_dir)
+        return known
 
     def available(self) -> dict[str, int]:
         return {name: inventory.available() for name, inventory in self.inventories().items()}
@@ -62,9 +76,9 @@ class Planner:
         """Units consumed after the next batch, and whether that leaves nothing behind.
 
         A stream that nothing was ever read from is not mentioned: its mere existence is no reason for a
-        batch.
+        batch. One that is not registered now keeps its place, and goes on from there when it comes back.
         """
-        ends = {}
+        ends = {name: units for name, units in start["streams"].items() if name not in self.inventories()}
         is_all = True
         for name, inventory in self.inventories().items():
             begin = start["streams"].get(name, 0)
@@ -78,9 +92,10 @@ class Planner:
 
     def splits(self, start: Offset, end: Offset, tasks: int) -> list[list[Split]]:
         found: list[Split] = []
-        for name, inventory in self.inventories().items():
-            low, high = start["streams"].get(name, 0), end["streams"].get(name, 0)
-            if high > low:
+        for name, high in sorted(end["streams"].items()):
+            low = start["streams"].get(name, 0)
+            inventory = self._inventory(name) if high > low else None
+            if inventory is not None:
                 found += inventory.splits(low, high, tasks)
         return pack(found, tasks)
 
@@ -89,9 +104,7 @@ class Planner:
             inventory.release(end["streams"].get(name, 0))
 
 
-def plan_splits(
-    state_dir: str | Path, start_offset: Offset, end_offset: Offset, tasks: int
-) -> list[list[Split]]:
+def plan_splits(state_dir: str | Path, start_offset: Offset, end_offset: Offset, tasks: int) -> list[list[Split]]:
     """The input between two offsets, as `tasks` lists of splits; some may be empty."""
     return Planner(state_dir).splits(start_offset, end_offset, tasks)
 

@@ -50,4 +50,4 @@ def check_settings(spark: SparkSession) -> SparkSession:
 
 
 def cores(spark: SparkSession) -> int:
-    return max(1, spark.sparkContext.defaultParallelism)
+    return max(1, int(spark.sparkContext.defaultParallelism))

@@ -25,8 +25,8 @@ from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan
 from thalweg.operate.columns import GROUP
 from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
-from thalweg.operate.windows import Stretch
 from thalweg.operate.source import Ingested, ingest_chunk, routing_table
+from thalweg.operate.windows import Stretch
 from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
@@ -223,7 +223,9 @@ def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Buck
             section = writer.add(k.grouping, table, {"offsets": encode_offsets(offsets)})
             spans = tuple((start, k.span) for start in k.starts)
             buckets.append(
-                Bucket(section, k.grouping, slot, k.level, k.batch_from, work.clock.batch, spans, table.num_rows)
+                Bucket(
+                    section, k.grouping, slot, k.level, k.batch_from, work.clock.batch, spans, table.num_rows
+                )
             )
         writer.close()
     return buckets

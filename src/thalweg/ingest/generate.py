@@ -90,9 +90,7 @@ def _check_start(name: str, value: Any) -> str:
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
-        raise errors.source_option_invalid(
-            f"generate({name!r})", "start", f"{value!r} is no ISO-8601 time"
-        ) from None
+        raise errors.source_option_invalid(f"generate({name!r})", "start", f"{value!r} is no ISO-8601 time") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
@@ -100,9 +98,7 @@ def schema_of(options: Mapping[str, Any]) -> Schema:
     return parse_schema(_MEANING[options["name"]])
 
 
-def generate_rows(
-    options: Mapping[str, Any], start: int, end: int, columns: Sequence[str] | None = None
-) -> pa.Table:
+def generate_rows(options: Mapping[str, Any], start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Rows start..end-1, in the data path's types; all columns or only those asked for."""
     rows = np.arange(start, end, dtype=np.uint64)
     makers = _MAKERS[options["name"]]
@@ -135,9 +131,7 @@ def _price(options: Mapping[str, Any], rows: UInts) -> npt.NDArray[np.float64]:
 
 def _attribute(name: str) -> Maker:
     """Uniform in [0, keys), another seed for every stream: AJoin, section 4 (ATR_MAX is 500 there)."""
-    return lambda options, rows: _keys(options, f"{options['stream']}.{name}", rows, options["keys"]).astype(
-        np.int32
-    )
+    return lambda options, rows: _keys(options, f"{options['stream']}.{name}", rows, options["keys"]).astype(np.int32)
 
 
 def _key(name: str, count: str) -> Maker:

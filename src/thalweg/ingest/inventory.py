@@ -181,8 +181,7 @@ class _Spark(Units):
     def available(self) -> int:
         for entry in self._log.read_new():
             files = [
-                _File(str(self.directory / name), size, rows, groups)
-                for name, rows, size, groups in entry["files"]
+                _File(str(self.directory / name), size, rows, groups) for name, rows, size, groups in entry["files"]
             ]
             self._batches.append(files)
         return len(self._batches)
@@ -228,8 +227,7 @@ class _Generate(Units):
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         cuts = _cut_range(start, end, _rows_per_split(end - start, parts))
         return [
-            Split(self.stream, "generate", "", low, high, rows=high - low, options=self.options)
-            for low, high in cuts
+            Split(self.stream, "generate", "", low, high, rows=high - low, options=self.options) for low, high in cuts
         ]
 
 

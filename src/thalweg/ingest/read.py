@@ -8,7 +8,7 @@ rows in it are lost. Columns that no query needs are not looked at, so a fault i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.ipc as pa_ipc
@@ -44,8 +44,11 @@ class _Piece:
 
 def read(split: Split, stream: Stream, columns: Sequence[str]) -> Iterator[Chunk]:
     """The rows of the split, about a million at a time."""
+    # A line of text is a row only if something can be read from it; the time always has to be there.
+    wanted = columns or ((stream.time,) if split.kind in ("json", "csv") else ())
     try:
-        yield from _READERS[split.kind](split, stream.schema, columns)
+        for chunk in _READERS[split.kind](split, stream.schema, wanted):
+            yield chunk if wanted == columns else replace(chunk, table=chunk.table.select(list(columns)))
     except FileNotFoundError:
         raise errors.source_file_vanished(split.path, stream.name) from None
     except (pa.ArrowException, OSError) as failure:
@@ -102,9 +105,7 @@ def _read_arrow(split: Split, schema: Schema, columns: Sequence[str]) -> Iterato
             yield from _chunks(_Piece(pa.Table.from_batches(batches), rows), schema, columns)
 
 
-def _runs_of_batches(
-    source: pa.NativeFile, split: Split, columns: Sequence[str]
-) -> Iterator[list[pa.RecordBatch]]:
+def _runs_of_batches(source: pa.NativeFile, split: Split, columns: Sequence[str]) -> Iterator[list[pa.RecordBatch]]:
     run: list[pa.RecordBatch] = []
     rows = 0
     for batch in _batches(source, split, columns):
@@ -129,9 +130,7 @@ def _batches(source: pa.NativeFile, split: Split, columns: Sequence[str]) -> Ite
     fields = sorted(reader.schema.get_field_index(name) for name in names.values())
     if fields:
         source.seek(0)
-        reader = pa_ipc.open_file(
-            source, options=pa_ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-        )
+        reader = pa_ipc.open_file(source, options=pa_ipc.IpcReadOptions(included_fields=fields, use_threads=False))
     end = reader.num_record_batches if split.end < 0 else split.end
     for number in range(split.start, end):
         yield reader.get_batch(number)
@@ -140,9 +139,7 @@ def _batches(source: pa.NativeFile, split: Split, columns: Sequence[str]) -> Ite
 def _read_generated(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Chunk]:
     for start in range(split.start, split.end, _ROWS_PER_CHUNK):
         end = min(split.end, start + _ROWS_PER_CHUNK)
-        yield from _chunks(
-            _Piece(generate_rows(split.options, start, end, columns), end - start), schema, columns
-        )
+        yield from _chunks(_Piece(generate_rows(split.options, start, end, columns), end - start), schema, columns)
 
 
 def _read_json(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Chunk]:

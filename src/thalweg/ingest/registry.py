@@ -47,6 +47,21 @@ def load_streams(state_dir: str | Path) -> dict[str, Stream]:
     return {stream.name: stream for stream in streams}
 
 
+def remember_stream(state_dir: str | Path, stream: Stream) -> None:
+    """Keep the definition beside the source's own files, for batches that outlive the registration."""
+    if recall_stream(state_dir, stream.name) != stream:
+        directory = source_dir(state_dir, stream.name)
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(directory / "stream.json", stream_to_json(stream))
+
+
+def recall_stream(state_dir: str | Path, name: str) -> Stream | None:
+    try:
+        return stream_from_json(json.loads((source_dir(state_dir, name) / "stream.json").read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
 def save_tick(state_dir: str | Path, tick: int) -> None:
     """Ask for a batch even if no stream has anything new: `tick` must be greater than any before."""
     write_json(Path(state_dir) / CONTROL_FILE, {"tick": tick})

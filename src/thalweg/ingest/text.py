@@ -8,6 +8,7 @@ with the same values, so what a row becomes does not depend on its neighbours.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -189,12 +190,12 @@ def _examine_json(block: bytes, schema: Schema, columns: Sequence[str]) -> Resul
     items = ["x", "ok"]
     for number, name in enumerate(columns):
         kind, value = f"kinds[{number + 1}]", f"vals[{number + 1}]"
-        items.append(f"{_json_value(schema.type_of(name), kind, value)} AS v{number}")
+        spark_type = schema.type_of(name)
+        value = _exact(name, value) if decimal_parts(spark_type) else value
+        items.append(f"{_json_value(spark_type, kind, value)} AS v{number}")
         items.append(f"coalesce({kind} <> 'NULL', false) AS g{number}")
     # Each call parses the line again, so there is one for all columns; and only whole objects get there.
-    valid = (
-        connection().from_arrow(pa.table({"x": text})).project("x, CASE WHEN json_valid(x) THEN x END AS j")
-    )
+    valid = connection().from_arrow(pa.table({"x": text})).project("x, CASE WHEN json_valid(x) THEN x END AS j")
     object_or_null = "CASE WHEN json_type(j) = 'OBJECT' THEN j END"
     objects = connection().from_arrow(valid.project(f"x, {object_or_null} AS j").to_arrow_table())
     parsed = objects.project(
@@ -234,6 +235,18 @@ def _check_values(found: pa.Table, schema: Schema, columns: Sequence[str]) -> Co
 def _pointer(name: str) -> str:
     """The JSON pointer of a field, inside SQL quotes."""
     return "/" + name.replace("~", "~0").replace("/", "~1").replace("'", "''")
+
+
+def _exact(name: str, value: str) -> str:
+    """DuckDB text: the digits of a number as they stand in the line.
+
+    DuckDB reads a number with a fraction as a double; a decimal may have more digits than that. What the
+    line says is taken if it is the same double, so a field of the same name further inside does no harm.
+    """
+    key = re.escape(name).replace("'", "''")
+    said = f"regexp_extract_all(x, '\"{key}\"\\s*:\\s*(-?[0-9][0-9.eE+-]*)', 1)"
+    same = f"list_filter({said}, lambda s: TRY_CAST(s AS DOUBLE) = TRY_CAST({value} AS DOUBLE))"
+    return f"coalesce({same}[1], {value})"
 
 
 def _json_value(spark_type: str, kind: str, value: str) -> str:
@@ -304,9 +317,7 @@ def _parse_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequence[
     types = {}
     for name, present in match_names(layout.names, columns).items():
         kind = schema.type_of(name)
-        types[present] = (
-            pa.string() if kind in (*TIMES, "binary", "void", "boolean") else to_inner_arrow(kind)
-        )
+        types[present] = pa.string() if kind in (*TIMES, "binary", "void", "boolean") else to_inner_arrow(kind)
     wrong: list[tuple[str, str]] = []
     try:
         table = _call_csv(block, layout, types, layout.wanted, wrong)
@@ -323,9 +334,7 @@ def _examine_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequenc
     text, unreadable = _readable_lines(block)
     quotes = pc.count_substring(text, layout.options["quote"])
     is_open = pc.equal(pc.bit_wise_and(quotes, pa.scalar(1, quotes.type)), 1)
-    opened = _rejected(
-        "quote is not closed; a value with a line break needs multiline=true", text.filter(is_open)
-    )
+    opened = _rejected("quote is not closed; a value with a line break needs multiline=true", text.filter(is_open))
     closed = text.filter(pc.invert(is_open))
     wrong: list[tuple[str, str]] = []
     types = {name: pa.string() for name in layout.names}
@@ -373,9 +382,7 @@ def _call_csv(
     )
 
 
-def _convert_options(
-    layout: _Layout, types: dict[str, pa.DataType], include: Sequence[str]
-) -> pa_csv.ConvertOptions:
+def _convert_options(layout: _Layout, types: dict[str, pa.DataType], include: Sequence[str]) -> pa_csv.ConvertOptions:
     return pa_csv.ConvertOptions(
         column_types={name: types.get(name, pa.string()) for name in include},
         include_columns=list(include),
@@ -392,10 +399,7 @@ def _has_open_quote(block: bytes, layout: _Layout) -> bool:
 
 
 def _joined(lines: pa.Array) -> bytes:
-    return (
-        str(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py()).encode()
-        + b"\n"
-    )
+    return str(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py()).encode() + b"\n"
 
 
 def _wrong_lengths(wrong: list[tuple[str, str]]) -> pa.Table | None:

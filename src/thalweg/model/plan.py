@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from thalweg.model.query import Expr, Window
 from thalweg.model.stream import Stream
 
-
 FILTER = "/*filter*/"
 """Where the filter of a partial goes in its combine text; at the end where the mark is missing."""
 

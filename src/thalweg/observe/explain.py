@@ -22,11 +22,13 @@ def explain_plan(plan: Plan, queries: Mapping[str, Query], manifest: Manifest) -
 def explain_query(plan: Plan, queries: Mapping[str, Query], id_: str, manifest: Manifest) -> str:
     """One query: its text, the passes it takes part in and with whom."""
     query = queries[id_]
-    stream = plan.streams[query.stream] if query.stream in plan.streams else None
+    stream = plan.streams.get(query.stream)
     lines = [f"query {query.name}: {' '.join(query.text.split())}"]
     if stream is None:
         return "\n".join([*lines, "  is not running"])
-    lines.append(f"  reads {query.stream} with {_count(_queries_of(plan, query.stream, queries), 'query', 'queries')}")
+    lines.append(
+        f"  reads {query.stream} with {_count(_queries_of(plan, query.stream, queries), 'query', 'queries')}"
+    )
     if query.window is None:
         lines.append("  every row that passes its WHERE is emitted in the batch that brings it")
         return "\n".join(lines)
@@ -48,7 +50,12 @@ def describe_window(window: Window) -> str:
 
 def describe_span(us: int) -> str:
     """A span of time in the largest unit that divides it."""
-    for name, size in (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 10**6)):
+    for name, size in (
+        ("day", 86_400_000_000),
+        ("hour", 3_600_000_000),
+        ("minute", 60_000_000),
+        ("second", 10**6),
+    ):
         if us >= size and us % size == 0:
             n = us // size
             return f"{n} {name}" if n == 1 else f"{n} {name}s"
@@ -90,12 +97,20 @@ def _explain_grouping(
     by = ", ".join(_name(c, stream) for c in grouping.keys) or "nothing (one group)"
     if grouping.values:
         by += " with values of " + ", ".join(_name(c, stream) for c in grouping.values)
-    users = sorted({queries[q].name for p in grouping.partials for q in stream.users.get(p.name, ()) if q in queries
-                    and grouping in _groupings_of(plan, q)})
+    users = sorted(
+        {
+            queries[q].name
+            for p in grouping.partials
+            for q in stream.users.get(p.name, ())
+            if q in queries and grouping in _groupings_of(plan, q)
+        }
+    )
     head = f"by {by}: {_list(users)}"
     lines = [head]
     if grouping.kind == "rows":
-        lines.append(f"raw rows are shipped ({', '.join(_name(c, stream) for c in grouping.carried)}): no partials")
+        lines.append(
+            f"raw rows are shipped ({', '.join(_name(c, stream) for c in grouping.carried)}): no partials"
+        )
     elif grouping.finer is not None:
         finer = plan.groupings[grouping.finer]
         lines.append(f"rolled up from the pass by {', '.join(_name(c, stream) for c in finer.keys)}")

@@ -17,7 +17,8 @@ from thalweg.operate.compute import Failures
 def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
     """The first microsecond of each row's slice. Floor division by a constant is vectorised, modulo is not."""
     origin, width = grouping.slice_start_us, grouping.slice_us
-    return np.floor_divide(times_us - origin, width) * width + origin
+    starts: np.ndarray = np.floor_divide(times_us - origin, width) * width + origin
+    return starts
 
 
 def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
@@ -45,7 +46,9 @@ def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
     return duck.run(merge_text("finer", groups, [_expression(g) for g in groups], partials), finer=finer)
 
 
-def merge_text(source: str, groups: Sequence[str], group_by: Sequence[str], partials: Sequence[Partial]) -> str:
+def merge_text(
+    source: str, groups: Sequence[str], group_by: Sequence[str], partials: Sequence[Partial]
+) -> str:
     """Merges partials of `source`. `groups` are its grouping columns as selected, `group_by` as grouped."""
     means = [p for p in partials if p.mean_of is not None]
     if means:

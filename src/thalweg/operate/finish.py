@@ -98,7 +98,9 @@ class _Statement:
         for member, names in zip(closing.members, self._substitutes, strict=True):
             self._add(member, names)
         partials = _needed_partials(self.main, closing.members)
-        merged = merge_text(self._covered(self.main.id), [quote(WINDOW), *keys], [quote(WINDOW), *keys], partials)
+        merged = merge_text(
+            self._covered(self.main.id), [quote(WINDOW), *keys], [quote(WINDOW), *keys], partials
+        )
         if closing.updates:
             fresh = ", ".join(
                 f"sum({quote(p)}) FILTER (WHERE {quote(NEW)}) AS {quote('.new ' + p)}"

@@ -115,7 +115,9 @@ class _Pile:
             for h in self.held
             if h.batch_from >= batch_from and any((s, h.span) in wanted for s in h.starts)
         ]
-        if self.arrived is not None and any((s, self.grouping.slice_us) in wanted for s in self.arrived_starts):
+        if self.arrived is not None and any(
+            (s, self.grouping.slice_us) in wanted for s in self.arrived_starts
+        ):
             tables.append(_marked(self.arrived, self.grouping.slice_us, True))
         tables += [_marked(k.table, k.span, True) for k in self.late if (k.starts[0], k.span) in wanted]
         return _whole(self.grouping, tables)
@@ -214,7 +216,9 @@ def closings(plan: Plan, clock: Clock, piles: Mapping[str, _Pile]) -> list[tuple
             touched = {(s, main.grouping.slice_us) for s in main.arrived_starts}
             chosen = {w for s in touched for w in windows_of(s, window, limits[0], END)}
         else:
-            chosen = {w for stretches in held.values() for s in stretches for w in windows_of(s, window, *limits)}
+            chosen = {
+                w for stretches in held.values() for s in stretches for w in windows_of(s, window, *limits)
+            }
         chosen = {w for w in chosen if first <= w < before}
         if chosen:
             covers = {id_: _cover(chosen, window, stretches) for id_, stretches in held.items()}

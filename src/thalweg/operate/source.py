@@ -108,7 +108,11 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, do
             if grid not in starts:
                 starts[grid] = pa.array(slice_starts(times, grouping))
             sliced = rows.append_column(START, starts[grid])
-            table = combine(sliced, grouping, done.failures) if grouping.kind == "combine" else carry(sliced, grouping)
+            table = (
+                combine(sliced, grouping, done.failures)
+                if grouping.kind == "combine"
+                else carry(sliced, grouping)
+            )
         made[id_] = table
         _count(done.groups, id_, table.num_rows)
         _count(done.passed, id_, rows.num_rows)

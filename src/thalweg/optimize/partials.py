@@ -63,7 +63,9 @@ def conjunction(left: Expr | None, right: Expr | None) -> Expr | None:
     columns = tuple(sorted({*left.columns, *right.columns}))
     fails = left.fails or right.fails
     text = (
-        f"CASE WHEN {left.sql} THEN {right.sql} ELSE FALSE END" if right.fails else f"({left.sql}) AND ({right.sql})"
+        f"CASE WHEN {left.sql} THEN {right.sql} ELSE FALSE END"
+        if right.fails
+        else f"({left.sql}) AND ({right.sql})"
     )
     return Expr(text, "boolean", columns, fails)
 
@@ -110,7 +112,9 @@ def _sum(
 ) -> Parts:
     column = quote(columns.of(aggregate.args[0], admitted))
     duck = to_duck(aggregate.type)
-    total = partial(f"CAST(sum({column}){FILTER} AS {duck})", filter_column, f"CAST(sum({{}}) AS {duck})", duck)
+    total = partial(
+        f"CAST(sum({column}){FILTER} AS {duck})", filter_column, f"CAST(sum({{}}) AS {duck})", duck
+    )
     return Parts((total,), quote(total.name))
 
 
@@ -120,7 +124,10 @@ def _extreme(
     """min, max, bool_and and bool_or: merging is the function itself."""
     column = quote(columns.of(aggregate.args[0], admitted))
     extreme = partial(
-        f"{aggregate.function}({column})", filter_column, f"{aggregate.function}({{}})", to_duck(aggregate.type)
+        f"{aggregate.function}({column})",
+        filter_column,
+        f"{aggregate.function}({{}})",
+        to_duck(aggregate.type),
     )
     return Parts((extreme,), quote(extreme.name))
 
@@ -162,7 +169,12 @@ def _central_moments(
     column = columns.of(aggregate.args[0], admitted)
     value = f"{quote(column)}::DOUBLE"
     count = _count_of(column, filter_column)
-    mean = partial(f"avg({value})", filter_column, f"sum({quote(count.name)} * {{}}) / nullif(sum({quote(count.name)}), 0)", "DOUBLE")
+    mean = partial(
+        f"avg({value})",
+        filter_column,
+        f"sum({quote(count.name)} * {{}}) / nullif(sum({quote(count.name)}), 0)",
+        "DOUBLE",
+    )
     combine = f"(var_pop({value}){FILTER} * count({quote(column)}){FILTER})"
     name = named("p", combine, filter_column, "DOUBLE")
     group_mean = quote(f"{name}_mean")
@@ -183,10 +195,7 @@ def _by_order(
 ) -> Parts:
     """min_by, max_by, first, last: the extreme of (order, value), so that ties do not depend on arrival."""
     value = aggregate.args[0]
-    if aggregate.function in ("first", "last"):
-        order = Expr(quote(time), "timestamp", (time,))
-    else:
-        order = aggregate.args[1]
+    order = Expr(quote(time), "timestamp", (time,)) if aggregate.function in ("first", "last") else aggregate.args[1]
     value_column, order_column = quote(columns.of(value, admitted)), quote(columns.of(order, admitted))
     counted = value_column if aggregate.ignore_nulls else order_column
     extreme = "min" if aggregate.function in ("min_by", "first") else "max"
@@ -223,7 +232,9 @@ def _approx_count_distinct(
     harmonic = f"(coalesce(sum(pow(2.0, -{quote(best.name)})), 0) + {m} - {used})"
     raw = f"({alpha * m * m!r} / {harmonic})"
     linear = f"({m} * ln({m}::DOUBLE / ({m} - {used})))"
-    finish = f"CAST(round(CASE WHEN {raw} <= {2.5 * m} AND {used} < {m} THEN {linear} ELSE {raw} END) AS BIGINT)"
+    finish = (
+        f"CAST(round(CASE WHEN {raw} <= {2.5 * m} AND {used} < {m} THEN {linear} ELSE {raw} END) AS BIGINT)"
+    )
     return Parts((best,), finish, "values", (register,), missing="0")
 
 

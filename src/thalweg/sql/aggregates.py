@@ -44,9 +44,7 @@ def build(scope: Compiler, node: Call) -> Aggregate:
         return aggregate
     condition = scope.boolean(node.filter)
     if aggregate.filter is not None:
-        own = Code(
-            aggregate.filter.sql, "boolean", frozenset(aggregate.filter.columns), aggregate.filter.fails
-        )
+        own = Code(aggregate.filter.sql, "boolean", frozenset(aggregate.filter.columns), aggregate.filter.fails)
         condition = operators.conjunction("AND", [condition, own])
     return replace(aggregate, filter=condition.to_expr())
 
@@ -155,9 +153,7 @@ def _approx_count_distinct(scope: Compiler, node: Call, args: list[Code]) -> Agg
 
 
 def _fraction(scope: Compiler, node: Call, code: Code) -> float:
-    if code.literal is None or not (
-        code.type in INTEGRAL or code.type in FLOATING or decimal_parts(code.type)
-    ):
+    if code.literal is None or not (code.type in INTEGRAL or code.type in FLOATING or decimal_parts(code.type)):
         raise scope.refuse("anything but a number as the second argument", node.args[1])
     return float(code.literal)
 

@@ -89,12 +89,14 @@ def _check_functions(tree: Select, text: str) -> None:
 def _check_shape(tree: Select, stream: Stream, text: str) -> None:
     """What Spark would run over a bounded table but a stream cannot serve."""
     aggregate = next((node for node in _nodes(tree) if is_aggregate(node)), None)
+    window = next((n for n in _nodes(tree) if isinstance(n, Call) and n.name == WINDOW), None)
+    if tree.group and window is None:
+        raise needs_window("GROUP BY", stream.time, text, tree.group_span or (0, 1))
     if not tree.group:
         if aggregate is not None:
             raise needs_window("an aggregate", stream.time, text, aggregate.span)
-        call = next((n for n in _nodes(tree) if isinstance(n, Call) and n.name == WINDOW), None)
-        if call is not None:
-            raise not_supported("window() outside GROUP BY", text, call.span, "group by it")
+        if window is not None:
+            raise not_supported("window() outside GROUP BY", text, window.span, "group by it")
         if tree.having is not None:
             raise needs_window("HAVING", stream.time, text, tree.having.span)
         for what, span in (("ORDER BY", tree.order_span), ("LIMIT", tree.limit_span)):
@@ -180,9 +182,7 @@ def _project(items: Iterator[Item], scope: Compiler) -> list[Code]:
 # -- grouped queries
 
 
-def _grouped(
-    name: str, tree: Select, stream: Stream, scope: Compiler, columns: list[tuple[str, str]]
-) -> Query:
+def _grouped(name: str, tree: Select, stream: Stream, scope: Compiler, columns: list[tuple[str, str]]) -> Query:
     grouping = Grouping(tree, stream, scope)
     codes = grouping.outputs()
     outputs = tuple(Output(column, code.to_expr()) for (column, _), code in zip(columns, codes, strict=True))

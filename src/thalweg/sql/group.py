@@ -26,7 +26,7 @@ class Grouping:
         self._aggregates: dict[Aggregate, int] = {}
         self._window: tuple[Window, Node] | None = None
         self._after: Compiler = Compiler(scope.text, self._unresolved, self._hook)
-        self._use_aliases: bool = False
+        self._clause = "select"
         for node in tree.group:
             self._add_key(self._target(node))
         if self._window is None:
@@ -83,11 +83,11 @@ class Grouping:
     def having(self) -> Expr | None:
         if self._tree.having is None:
             return None
-        self._use_aliases = True
+        self._clause = "having"
         return self._after.boolean(self._tree.having).to_expr()
 
     def order(self) -> tuple[Order, ...]:
-        self._use_aliases = True
+        self._clause = "order"
         orders: list[Order] = []
         for sort in self._tree.order:
             node = sort.expr
@@ -101,9 +101,11 @@ class Grouping:
             return self._aggregate(node)
         if (window := self._window_code(node)) is not None:
             return window
-        if isinstance(node, Column) and len(node.parts) == 1 and (alias := self._alias(node)) is not None:
-            return alias
-        return self._key(node)
+        if not isinstance(node, Column):
+            return self._key(node)
+        # In ORDER BY a result's name goes before a key's; everywhere else it comes after.
+        finders = (self._alias, self._key) if self._clause == "order" else (self._key, self._alias)
+        return next((code for find in finders if (code := find(node)) is not None), None)
 
     def _aggregate(self, node: Call) -> Code:
         aggregate = build(self._scope, node)
@@ -147,19 +149,15 @@ class Grouping:
         return self._stream.schema.type_of(self._stream.time)
 
     def _alias(self, node: Column) -> Code | None:
-        """In HAVING and ORDER BY a result's name goes before a column's, in SELECT after it."""
-        name = node.parts[0].lower()
-        target = self._aliases.get(name)
+        """The result that a bare name stands for; within it names mean what they mean in SELECT."""
+        target = self._aliases.get(node.parts[0].lower()) if len(node.parts) == 1 else None
         if target is None or target == node:
             return None
-        known = name in (n.lower() for n in self._stream.schema.names)
-        if known and not self._use_aliases:
-            return None
-        before, self._use_aliases = self._use_aliases, False
+        clause, self._clause = self._clause, "select"
         try:
             return self._after.compile(target)
         finally:
-            self._use_aliases = before
+            self._clause = clause
 
     def _key(self, node: Node) -> Code | None:
         """`kN` for an expression that is grouped by: the same text over the stream is the same expression."""
@@ -181,7 +179,5 @@ class Grouping:
     def _unresolved(self, column: Column) -> Code:
         name = ".".join(column.parts)
         if column.parts[-1].lower() in (n.lower() for n in self._stream.schema.names):
-            raise not_supported(
-                f"'{name}' outside an aggregate", self._scope.text, column.span, "add it to GROUP BY"
-            )
+            raise not_supported(f"'{name}' outside an aggregate", self._scope.text, column.span, "add it to GROUP BY")
         raise unknown_column(name, [], self._scope.text, column.span)

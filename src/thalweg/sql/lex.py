@@ -49,7 +49,7 @@ def lex(text: str) -> list[Token]:
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
-        if match is None:
+        if match is None or (text.startswith("/*", at) and match.lastgroup == "op"):
             raise _unreadable(text, at)
         kind = match.lastgroup or ""
         if kind != "space":

@@ -57,9 +57,7 @@ class SelectParser(ExpressionParser):
         if self.is_op("."):
             self.next()
             self.name("a name")
-            raise self.refuse(
-                "a path or a qualified table", self.since(stream.start), "name one stream after FROM"
-            )
+            raise self.refuse("a path or a qualified table", self.since(stream.start), "name one stream after FROM")
         if self.is_op("("):
             raise self.refuse("a table function", self.since(stream.start), "name a stream")
         alias: str | None = None

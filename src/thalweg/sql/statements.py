@@ -110,11 +110,12 @@ class _Statements(Cursor):
     def _create_stream(self) -> CreateStream:
         name = self.name("the name of a stream")
         fields: list[Field] = []
+        self.columns: set[str] = set()
         watermark: tuple[str, int] | None = None
         if self.take_op("("):
             for entry in self.listed(self._column):
                 if isinstance(entry, Field):
-                    self._add_field(fields, entry)
+                    fields.append(entry)
                 else:
                     watermark = self._one_watermark(watermark, entry)
             self.expect_op(")")
@@ -134,13 +135,10 @@ class _Statements(Cursor):
         if self.is_word("watermark") and self.peek().word == "for":
             return self._watermark()
         name = self.name("a column or WATERMARK FOR")
+        if name.value.lower() in self.columns:
+            raise bad_syntax(f"column '{name.value}' is there twice", self.text, name.span)
+        self.columns.add(name.value.lower())
         return Field(name.value, read_type(self))
-
-    def _add_field(self, fields: list[Field], field: Field) -> None:
-        if any(other.name.lower() == field.name.lower() for other in fields):
-            token = self.tokens[self.at - 1]
-            raise bad_syntax(f"column '{field.name}' is there twice", self.text, token.span)
-        fields.append(field)
 
     def _one_watermark(self, had: tuple[str, int] | None, new: tuple[str, int]) -> tuple[str, int]:
         if had is not None:

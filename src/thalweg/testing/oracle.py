@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.errors import oracle_select_unsupported
+from thalweg.model.types import from_arrow
 from thalweg.testing.compare import rows_equal as rows_equal
 
 _END = "__window_end"
@@ -201,7 +202,11 @@ def _run(spark: SparkSession, feed: Feed, select: Select, since: int, last: int)
     rows = pa.concat_tables([feed.schema.empty_table(), *feed.batches[since : last + 1]])
     # first() and last() mean by event time: one partition, sorted, makes Spark's agree.
     rows = rows.take(pc.sort_indices(rows, sort_keys=[(feed.time, "ascending")]))
-    spark.createDataFrame(rows).coalesce(1).createOrReplaceTempView(feed.stream)
+    # ... as long as it does not fall back to sorting groups, which changes the order of their rows.
+    spark.conf.set("spark.sql.objectHashAggregate.sortBased.fallbackThreshold", "1000000")
+    # With types spelled out: by itself Spark takes a naive Arrow timestamp for an instant.
+    types = ", ".join(f"`{field.name}` {from_arrow(field.type)}" for field in rows.schema)
+    spark.createDataFrame(rows, types).coalesce(1).createOrReplaceTempView(feed.stream)
     return spark.sql(select.text())
 
 

@@ -191,11 +191,32 @@ def test_the_planner_keeps_inventories_while_the_registry_changes(tmp_path: Path
     assert planner.inventories()["a"] is before
 
 
+def test_a_stream_that_rests_keeps_its_place_and_its_planned_rows(tmp_path: Path) -> None:
+    source = generate("facts", rows=100, rows_per_batch=60)
+    stream = Stream("s", source.schema(), "ts", 0, source.spec())
+    save_streams(tmp_path, [stream])
+    reader = ThalwegReader(str(tmp_path), 1)
+    first = reader.latestOffset(reader.initialOffset(), None)
+    save_streams(tmp_path, [])
+    assert reader.latestOffset(first, None) == first
+    for planned in (reader.partitions(reader.initialOffset(), first), replan(tmp_path, first)):
+        assert [(s.start, s.end) for s in parse_splits(planned[0].value)] == [(0, 60)]
+    save_tick(tmp_path, 1)
+    resting = reader.latestOffset(first, None)
+    assert resting == {"tick": 1, "streams": {"s": 60}}
+    save_streams(tmp_path, [stream])
+    assert reader.latestOffset(resting, None)["streams"] == {"s": 100}
+
+
+def replan(state_dir: Path, end: dict[str, Any]) -> Any:
+    """By a reader that was started after the stream had gone."""
+    reader = ThalwegReader(str(state_dir), 1)
+    return reader.partitions(reader.initialOffset(), end)
+
+
 def test_landing_brings_a_dataframe_in_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
     incoming = tmp_path / "in"
-    spark.range(0, 1000, 1, 3).selectExpr("id AS a", "timestamp_seconds(id) AS ts").write.parquet(
-        str(incoming)
-    )
+    spark.range(0, 1000, 1, 3).selectExpr("id AS a", "timestamp_seconds(id) AS ts").write.parquet(str(incoming))
     frame = spark.readStream.schema("a bigint, ts timestamp").parquet(str(incoming))
     directory = source_dir(tmp_path / "state", "s")
     landing = Landing(spark, "s", frame, directory)

@@ -31,9 +31,7 @@ def stream_of(ddl: str) -> Stream:
     return Stream("s", parse_schema(ddl), "ts", 0, SourceSpec("files", {}))
 
 
-def read_all(
-    split: Split, ddl: str, columns: list[str] | None = None
-) -> tuple[pa.Table, list[dict[str, str]], int]:
+def read_all(split: Split, ddl: str, columns: list[str] | None = None) -> tuple[pa.Table, list[dict[str, str]], int]:
     stream = stream_of(ddl)
     chunks = list(read(split, stream, columns or stream.schema.names))
     wanted = pa.schema([stream.schema.to_inner_arrow().field(n) for n in columns or stream.schema.names])
@@ -162,17 +160,13 @@ def test_arrow_files_and_streams(tmp_path: Path) -> None:
     for name, new in (("file", pa_ipc.new_file), ("stream", pa_ipc.new_stream)):
         with new(str(tmp_path / name), table.schema) as writer:
             writer.write_table(table, max_chunksize=10)
-        result, _, rows = read_all(
-            Split("s", "arrow", str(tmp_path / name), 0, -1), "a bigint, z bigint", ["a"]
-        )
+        result, _, rows = read_all(Split("s", "arrow", str(tmp_path / name), 0, -1), "a bigint, z bigint", ["a"])
         assert (result["a"].to_pylist(), rows) == (list(range(100)), 100)
     part = Split("s", "arrow", str(tmp_path / "file"), 3, 5, options={"own": True})
     assert read_all(part, "a bigint, z bigint")[0]["z"].to_pylist() == list(range(30, 50))
 
 
-GOOD_JSON = (
-    '{"a":1,"b":"x","p":1.25,"f":1.5,"t":true,"d":"2024-02-29","ts":"2024-01-01T00:00:00Z","zz":{"q":1}}'
-)
+GOOD_JSON = '{"a":1,"b":"x","p":1.25,"f":1.5,"t":true,"d":"2024-02-29","ts":"2024-01-01T00:00:00Z","zz":{"q":1}}'
 DDL = "a bigint, b string, p decimal(10,2), f double, t boolean, d date, ts timestamp"
 
 
@@ -249,6 +243,23 @@ def test_odd_column_names_in_json(tmp_path: Path) -> None:
     assert len(rejected) == 1
 
 
+def test_a_decimal_keeps_all_its_digits_beside_a_broken_line(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    path.write_text('{"q":{"p":1.5},"p":12345678901234567890.12}\n{"p":"0.05"}\n{"p":1e3}\nbroken\n')
+    result, rejected, _ = read_all(Split("s", "json", str(path), 0, -1), "p decimal(30,2)")
+    assert result["p"].to_pylist() == [Decimal("12345678901234567890.12"), Decimal("0.05"), Decimal(1000)]
+    assert len(rejected) == 1
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_no_columns_of_a_text_file_still_counts_rows(tmp_path: Path, kind: str) -> None:
+    moment = "2024-01-01T00:00:00Z"
+    path = tmp_path / "f"
+    path.write_text(f'{{"ts":"{moment}"}}\nbroken\n' if kind == "json" else f"ts,a\n{moment},1\nbroken\n")
+    chunks = list(read(Split("s", kind, str(path), 0, -1, options=CSV), stream_of("a bigint, ts timestamp"), []))
+    assert [(chunk.rows, chunk.table.num_columns, chunk.rejected.num_rows) for chunk in chunks] == [(2, 0, 1)]
+
+
 def csv_split(path: Path, content: str | bytes, **options: Any) -> Split:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return Split("s", "csv", str(path), 0, -1, options={**CSV, **options})
@@ -261,9 +272,7 @@ def test_csv(tmp_path: Path) -> None:
         "2024-01-01 00:00:00,,2,9\r\n"
         '2024-01-01T01:00:00+01:00,"",3,9\r\n'
     )
-    result, rejected, rows = read_all(
-        csv_split(tmp_path / "f", content), "a bigint, b string, ts timestamp, n int"
-    )
+    result, rejected, rows = read_all(csv_split(tmp_path / "f", content), "a bigint, b string, ts timestamp, n int")
     assert (rejected, rows) == ([], 3)
     assert result["b"].to_pylist() == ['x, "y"', None, ""]
     assert result["ts"].to_pylist() == [dt.datetime(2024, 1, 1)] * 3
@@ -295,9 +304,7 @@ def test_a_bad_csv_line_is_set_aside(tmp_path: Path, line: str, reason: str, sho
 
 
 def test_bytes_that_are_no_text_are_set_aside(tmp_path: Path) -> None:
-    result, rejected, _ = read_all(
-        csv_split(tmp_path / "f", b"a,b\n1,x\n2,\xff\n3,z\n"), "a bigint, b string"
-    )
+    result, rejected, _ = read_all(csv_split(tmp_path / "f", b"a,b\n1,x\n2,\xff\n3,z\n"), "a bigint, b string")
     assert result["a"].to_pylist() == [1, 3]
     assert rejected[0]["reason"] == "not UTF-8"
 

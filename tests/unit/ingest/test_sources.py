@@ -97,9 +97,7 @@ def test_clear_errors(tmp_path: Path) -> None:
 
 def test_append_casts_or_refuses() -> None:
     source = memory(pa.schema([("a", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))]))
-    source.append(
-        pa.record_batch({"a": pa.array([1], pa.int8()), "ts": pa.array([1], pa.timestamp("ms", tz="UTC"))})
-    )
+    source.append(pa.record_batch({"a": pa.array([1], pa.int8()), "ts": pa.array([1], pa.timestamp("ms", tz="UTC"))}))
     with pytest.raises(SourceError, match="column a: not a bigint"):
         source.append(pa.table({"a": ["x"], "ts": pa.array([0], pa.timestamp("us"))}))
     with pytest.raises(SourceError, match="no column b"):

@@ -1,0 +1,91 @@
+"""Oracle: queries created and dropped while the pipeline runs see what they are promised, and disturb nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import thalweg
+from thalweg.testing.compare import rows_equal
+from thalweg.testing.oracle import Feed, expected, expected_emissions
+from thalweg.testing.randomly import Shape, random_feed, random_queries
+
+
+def open_stream(session: thalweg.Session, feed: Feed) -> object:
+    source = thalweg.memory(feed.schema, max_files_per_batch=1)
+    session.create_stream(feed.stream, source, time=feed.time, watermark=f"{feed.delay_us} microseconds")
+    return source
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_a_query_created_later_sees_rows_from_then_on(spark: SparkSession, state_dir: Path, seed: int) -> None:
+    """Nothing is shared with those that run: different keys, or the past would be there too."""
+    feed = random_feed(seed, Shape(batches=6))
+    first, *others = random_queries(seed, feed, 5)
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = open_stream(session, feed)
+        early = session.create_query(first.name, first.select)
+        for table in feed.batches[:3]:
+            source.append(table)
+        session.run_available()
+        marker = "SELECT first(ts) AS f, window.start AS s FROM events WHERE {} GROUP BY window(ts, '3 seconds')"
+        late = session.create_query("late", marker.format("k > -1000"))
+        for table in feed.batches[3:]:
+            source.append(table)
+        session.run_available()
+        # The first run ended with a batch without data.
+        empty = feed.schema.empty_table()
+        whole = Feed(feed.stream, feed.time, feed.delay_us, (*feed.batches[:3], empty, *feed.batches[3:]))
+        rows_equal(early.results(), expected(spark, whole, first.select), approximate=first.approximate)
+        rows_equal(late.results(), expected(spark, whole, marker.format("k > -1000"), since=4))
+        assert late.status["state"] == "running"
+        assert others
+
+
+def test_a_query_that_shares_everything_sees_the_past_that_is_kept(spark: SparkSession, state_dir: Path) -> None:
+    feed = random_feed(21, Shape(batches=6))
+    select = "SELECT gemPackID, count(*) AS n, window.start AS w FROM events GROUP BY gemPackID, window(ts, '20 seconds', '5 seconds')"
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = open_stream(session, feed)
+        session.create_query("one", select)
+        for table in feed.batches[:3]:
+            source.append(table)
+        session.run_available()
+        two = session.create_query("two", select)
+        for table in feed.batches[3:]:
+            source.append(table)
+        session.run_available()
+        empty = feed.schema.empty_table()
+        whole = Feed(feed.stream, feed.time, feed.delay_us, (*feed.batches[:3], empty, *feed.batches[3:]))
+        emissions = expected_emissions(spark, whole, select)
+        assert two.status["complete_from"] is None
+        before = expected(spark, Feed(feed.stream, feed.time, feed.delay_us, feed.batches[:3]), select)
+        everything = pa.concat_tables([t for _, t in emissions])
+        assert two.results().num_rows == everything.num_rows - before.num_rows
+        together = pa.concat_tables([before.cast(two.results().schema), two.results()])
+        rows_equal(together, everything)
+
+
+def test_dropping_the_last_user_frees_its_state(spark: SparkSession, state_dir: Path) -> None:
+    feed = random_feed(31, Shape(batches=4))
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = open_stream(session, feed)
+        kept = session.create_query("kept", "SELECT count(*) AS n FROM events GROUP BY window(ts, '1 hour')")
+        gone = session.create_query("gone", "SELECT gemPackID, max(k) AS m FROM events GROUP BY gemPackID, window(ts, '1 hour')")
+        source.append(feed.batches[0])
+        source.append(feed.batches[1])
+        session.run_available()
+        before = session.progress()["state"]["rows"]
+        gone.drop()
+        with pytest.raises(thalweg.ThalwegError, match="no query named 'gone'"):
+            session.query("gone")
+        session.run_available()
+        assert 0 < session.progress()["state"]["rows"] < before
+        assert gone.status["state"] == "dropped"
+        again = session.create_query("gone", "SELECT k FROM events WHERE k > 0")
+        source.append(feed.batches[2])
+        session.run_available()
+        assert again.status["state"] == kept.status["state"] == "running"

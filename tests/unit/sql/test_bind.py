@@ -1,0 +1,237 @@
+"""Unit: binding without Spark. A canned analyser answers, or proves that it was never asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from thalweg.errors import SqlError
+from thalweg.model.query import Query, SinkSpec, Window
+from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.sql.bind import bind
+from thalweg.sql.functions import AGGREGATES, FUNCTIONS
+
+FIELDS = "id:bigint pack:int price:decimal(10,2) qty:int name:string ok:boolean ts:timestamp other:timestamp"
+PURCHASES = Stream(
+    "purchases",
+    Schema(tuple(Field(*text.split(":")) for text in FIELDS.split())),
+    "ts",
+    0,
+    SourceSpec("memory", {}),
+)
+
+
+class Canned:
+    """Answers with one list of columns, then with the types it is told sub-expressions have."""
+
+    def __init__(self, *answers: list[tuple[str, str]]) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    def analyze(self, sql: str) -> list[tuple[str, str]]:
+        self.asked.append(sql)
+        assert self.answers, f"asked once more than expected: {sql}"
+        return self.answers.pop(0)
+
+
+def _bind(text: str, *answers: list[tuple[str, str]]) -> Query:
+    return bind("q", text, {"purchases": PURCHASES}, Canned(*answers))
+
+
+def _columns(*types: str) -> list[tuple[str, str]]:
+    return [(f"c{k}", type_) for k, type_ in enumerate(types)]
+
+
+def test_a_windowed_aggregation() -> None:
+    query = _bind(
+        "SELECT pack, sum(price), window.end FROM purchases WHERE qty > 1 "
+        "GROUP BY pack, window(ts, '1 minute', '10 seconds') HAVING count(*) > 2 ORDER BY sum(price) DESC LIMIT 3",
+        _columns("int", "decimal(20,2)", "timestamp"),
+    )
+    assert query.window == Window(60_000_000, 10_000_000)
+    assert [key.sql for key in query.keys] == ['"pack"']
+    assert [a.function for a in query.aggregates] == ["sum", "count_all"]
+    assert [o.expr.sql for o in query.outputs] == ['"k0"', '"a0"', '"window_end"']
+    assert query.having is not None
+    assert query.having.sql == '("a1" > CAST(2 AS BIGINT))'
+    assert [(o.expr.sql, o.descending, o.nulls_first) for o in query.order] == [('"a0"', True, False)]
+    assert query.limit == 3
+    assert query.where is not None
+    assert query.where.columns == ("qty",)
+
+
+def test_equal_meaning_is_equal_text() -> None:
+    texts = ["price>5", "price   >  5", "5 < PRICE", "(p.price) > 5 -- why"]
+    queries = [_bind(f"SELECT id FROM purchases p WHERE {t}", [("id", "bigint")]) for t in texts]
+    assert len({query.where for query in queries}) == 1
+
+
+def test_the_options_of_an_in_list_have_no_order() -> None:
+    first, second = (
+        _bind(f"SELECT id FROM purchases WHERE qty IN ({t})", [("id", "bigint")]) for t in ("1, 2", "2, 1, 2")
+    )
+    assert first.where == second.where
+
+
+def test_each_aggregate_is_listed_once() -> None:
+    query = _bind(
+        "SELECT sum(qty), sum( QTY ) + 1, count(*), count(1) FROM purchases GROUP BY window(ts, '1 hour')",
+        _columns("bigint", "bigint", "bigint", "bigint"),
+    )
+    assert [a.function for a in query.aggregates] == ["sum", "count_all"]
+
+
+def test_filters_of_aggregates() -> None:
+    query = _bind(
+        "SELECT sum(qty) FILTER (WHERE ok), count_if(qty > 1) FILTER (WHERE ok) FROM purchases "
+        "GROUP BY window(ts, '1 hour')",
+        _columns("bigint", "bigint"),
+    )
+    assert [a.filter.sql for a in query.aggregates if a.filter] == [
+        '"ok"',
+        '("ok" AND ("qty" > CAST(1 AS INTEGER)))',
+    ]
+
+
+def test_a_key_goes_before_an_alias_in_having_and_after_it_in_order_by() -> None:
+    query = _bind(
+        "SELECT qty + 1 AS qty, count(*) FROM purchases GROUP BY qty, window(ts, '1 hour') "
+        "HAVING qty > 3 ORDER BY qty",
+        _columns("int", "bigint"),
+        [("c0", "int")],
+    )
+    assert query.having is not None
+    assert query.having.sql == '("k0" > CAST(3 AS INTEGER))'
+    assert query.order[0].expr.sql == '("k0" + CAST(1 AS INTEGER))'
+
+
+def test_names_for_the_window() -> None:
+    query = _bind(
+        "SELECT window(ts, '1 hour') AS w, w.start, window(ts, '1 hour').end FROM purchases GROUP BY w",
+        [("w", "struct<start:timestamp,end:timestamp>"), ("start", "timestamp"), ("end", "timestamp")],
+    )
+    assert [o.expr.columns for o in query.outputs] == [
+        ("window_end", "window_start"),
+        ("window_start",),
+        ("window_end",),
+    ]
+
+
+def test_a_star_is_every_column() -> None:
+    columns = [(field.name, field.type) for field in PURCHASES.schema.fields]
+    query = _bind("SELECT p.* FROM purchases p", columns)
+    assert all(output.expr.is_column for output in query.outputs)
+    assert query.window is None
+
+
+def test_what_can_raise_is_marked_and_kept_in_order() -> None:
+    query = _bind(
+        "SELECT id FROM purchases WHERE qty <> 0 AND pack / qty > 1", [("id", "bigint")], _columns("double")
+    )
+    assert query.where is not None
+    assert query.where.fails
+    assert query.where.sql.startswith('CASE WHEN NOT ("qty" <> CAST(0 AS INTEGER)) THEN FALSE ELSE')
+
+
+def test_sink_options_and_emit_are_kept() -> None:
+    query = bind(
+        "q", "SELECT id FROM purchases", {"purchases": PURCHASES}, Canned([("id", "bigint")]),
+        sink=SinkSpec("console"), options=[("a", "b")], emit="updates",
+    )  # fmt: skip
+    assert (query.sink.kind, query.options, query.emit) == ("console", (("a", "b"),), "updates")
+
+
+def test_a_type_that_is_not_sparks_is_refused() -> None:
+    with pytest.raises(SqlError, match="not supported") as caught:
+        _bind("SELECT qty + 1 FROM purchases", _columns("int"), _columns("bigint"))
+    assert caught.value.detail == "Spark types it as bigint, Thalweg as int"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        ("SELECT id FROM purchase", "unknown stream 'purchase'", "purchase"),
+        ("SELECT id FROM parquet.`/etc/x`", "a path", "parquet.`/etc/x`"),
+        ("SELECT id FROM range(5)", "table function", "range"),
+        ("SELECT rand() FROM purchases", "function 'rand'", "rand()"),
+        ("SELECT uper(name) FROM purchases", "function 'uper'", "uper(name)"),
+        ("SELECT id FROM purchases WHERE reflect('a', 'b') = 1", "function 'reflect'", "reflect('a', 'b')"),
+        ("SELECT java_method('a', 'b') FROM purchases", "function 'java_method'", "java_method('a', 'b')"),
+        ("SELECT input_file_name() FROM purchases", "function 'input_file_name'", "input_file_name()"),
+        ("SELECT current_timestamp() FROM purchases", "function 'current_timestamp'", "current_timestamp()"),
+        ("SELECT sum(uuid()) FROM purchases GROUP BY window(ts, '1 hour')", "function 'uuid'", "uuid()"),
+        ("SELECT sum(price) FROM purchases", "needs a window", "sum(price)"),
+        ("SELECT id FROM purchases GROUP BY id", "needs a window", "GROUP BY id"),
+        ("SELECT id FROM purchases ORDER BY id", "needs a window", "ORDER BY id"),
+        ("SELECT id FROM purchases LIMIT 3", "needs a window", "LIMIT 3"),
+        ("SELECT 1 FROM purchases GROUP BY window(ts, '1 hour') LIMIT 3", "without ORDER BY", "LIMIT 3"),
+        ("SELECT 1 FROM purchases GROUP BY window(other, '1 hour')", "event time", "other"),
+        ("SELECT 1 FROM purchases GROUP BY window(ts, '1 hour', '2 hours')", "at most its range", "'2 hours'"),
+        ("SELECT 1 FROM purchases GROUP BY window(ts, '1 month')", "no fixed length", "'1 month'"),
+        ("SELECT 1 FROM purchases GROUP BY window(ts, '0 seconds')", "longer than nothing", "'0 seconds'"),
+        ("SELECT 1 FROM purchases GROUP BY window(ts, 5)", "as a string", "5"),
+        ("SELECT 1 FROM purchases GROUP BY window(t, '1 hour')", "unknown column 't'", "t"),
+        ("SELECT session_window(ts, '1 hour') FROM purchases", "session_window", "session_window(ts, '1 hour')"),
+        ("SELECT window(ts, '1 hour') FROM purchases", "outside GROUP BY", "window(ts, '1 hour')"),
+        ("SELECT DISTINCT id FROM purchases", "SELECT DISTINCT", "DISTINCT"),
+        ("SELECT 1 FROM purchases GROUP BY rollup(id)", "ROLLUP", "rollup"),
+        ("SELECT 1 FROM purchases GROUP BY id WITH CUBE", "WITH CUBE", "WITH CUBE"),
+        ("SELECT 1 FROM purchases GROUP BY ALL", "GROUP BY ALL", "ALL"),
+        ("SELECT 1 FROM purchases a JOIN purchases b", "a join", "JOIN"),
+        ("SELECT 1 FROM purchases a, purchases b", "a join", ","),
+        ("SELECT 1 FROM (SELECT 1)", "a subquery", "("),
+        ("SELECT (SELECT 1) FROM purchases", "a subquery", "SELECT"),
+        ("SELECT id IN (SELECT 1) FROM purchases", "a subquery", "SELECT"),
+        ("WITH a AS (SELECT 1) SELECT 1 FROM a", "WITH", "WITH"),
+        ("SELECT 1 FROM purchases UNION SELECT 2", "UNION", "UNION"),
+        ("SELECT sum(id) OVER () FROM purchases", "OVER", "OVER"),
+        ("SELECT transform(id, x -> x) FROM purchases", "a lambda", "->"),
+        ("SELECT id RLIKE 'x' FROM purchases", "RLIKE", "RLIKE"),
+        ("SELECT id, FROM purchases", "expected an expression", "FROM"),
+        ("SELECT id FROM purchases WHERE", "expected an expression", "E"),
+        ("SELECT (id FROM purchases", "expected ')'", "FROM"),
+        ("SELECT id purchases", "expected ',' or FROM", "s"),
+        ("SELECT id FROM purchases WHERE id = 'x", "never closed", "'x"),
+        ("SELECT abs(id, 2) FROM purchases", "abs takes 1 argument, not 2", "abs(id, 2)"),
+        ("SELECT 1 FROM purchases WHERE count(*) > 1 GROUP BY window(ts, '1 hour')", "in WHERE", "count(*)"),
+        ("SELECT DATE 'soon' FROM purchases", "not a date", "DATE 'soon'"),
+        ("SELECT 300Y FROM purchases", "does not fit", "300Y"),
+    ],
+)
+def test_refused_before_spark_is_asked(text: str, message: str, place: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        _bind(text)
+    assert message in caught.value.message
+    assert caught.value.span is not None
+    assert text[slice(*caught.value.span)] == place
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        ("SELECT sum(DISTINCT qty) FROM purchases GROUP BY window(ts, '1 hour')", "DISTINCT", "sum(DISTINCT qty)"),
+        ("SELECT CAST(1e0 AS STRING) FROM purchases", "a cast from double", "CAST(1e0 AS STRING)"),
+        ("SELECT name LIKE name FROM purchases", "not a literal", "name"),
+        ("SELECT 1 FROM purchases GROUP BY 5 + 5, window(ts, '1 hour')", "a constant", "5 + 5"),
+        ("SELECT ts - ts FROM purchases", "timestamp - timestamp", "ts - ts"),
+        ("SELECT price * price * price * price FROM purchases", "38 digits", "price * price * price * price"),
+        ("SELECT max(qty, 1) FROM purchases GROUP BY window(ts, '1 hour')", "1 argument, not 2", "max(qty, 1)"),
+    ],
+)
+def test_refused_after_spark_agreed(text: str, message: str, place: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        _bind(text, _columns("string"))
+    assert message in caught.value.message
+    assert caught.value.span is not None
+    assert text[slice(*caught.value.span)] == place
+
+
+def test_a_near_name_is_offered() -> None:
+    with pytest.raises(SqlError) as caught:
+        _bind("SELECT uper(name) FROM purchases")
+    assert caught.value.hint == "did you mean upper?"
+
+
+def test_nothing_harmful_is_on_the_list() -> None:
+    harmful = {"reflect", "java_method", "try_reflect", "rand", "randn", "uuid", "now", "current_timestamp",
+               "current_date", "input_file_name", "monotonically_increasing_id", "spark_partition_id"}  # fmt: skip
+    assert not harmful & (FUNCTIONS.keys() | AGGREGATES)
