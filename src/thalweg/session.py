@@ -307,10 +307,10 @@ class Session:
 
     def stop(self) -> None:
         """Ends the pipeline and frees the state directory. What was not finished goes on at the next connect."""
+        self._pipeline.stop()  # not under the mutex: the batch that is ending needs it
         with self._mutex:
             if self._changes is None:
                 return
-            self._pipeline.stop()
             for landing in self._landings():
                 landing.stop()
             self._changes.close()

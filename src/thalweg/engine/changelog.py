@@ -24,7 +24,7 @@ class Entry:
     id: str
     query: Query
     state: str = "running"
-    """running or failed."""
+    """pending (until its first batch), running or failed."""
     error: str | None = None
     created: int = 0
     """The first batch whose rows it sees."""
@@ -119,7 +119,8 @@ def query_id(name: str, sequence: int) -> str:
 
 
 def registered(entries: Iterable[Entry]) -> list[Registered]:
-    return [Registered(e.id, e.query, e.fence) for e in entries if e.state == "running"]
+    """What takes part in the next batch: those that wait for it, too."""
+    return [Registered(e.id, e.query, e.fence) for e in entries if e.state != "failed"]
 
 
 def without_old_fences(entries: Mapping[str, Entry], closed_us: Mapping[str, int]) -> dict[str, Entry]:

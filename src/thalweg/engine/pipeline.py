@@ -29,6 +29,9 @@ class Pipeline:
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
         self._ticks = threading.Lock()
+        self._batch = threading.Lock()
+        """Held while a batch runs."""
+        self._stopping = False
         spark.dataSource.register(ThalwegSource)
 
     @property
@@ -37,13 +40,13 @@ class Pipeline:
 
     def start(self, trigger: str) -> None:
         """Batches as data arrives, at most one per `trigger` interval."""
-        self._failure = None
+        self._failure, self._stopping = None, False
         self._query = self._writer().trigger(processingTime=trigger).start()
         self.tick()
 
     def run_available(self) -> None:
         """All that is there, in batches, and one last batch that closes what the final watermark closes."""
-        self._failure = None
+        self._failure, self._stopping = None, False
         self._query = self._writer().trigger(availableNow=True).start()
         try:
             self._query.awaitTermination()
@@ -53,10 +56,12 @@ class Pipeline:
             self._query = None
 
     def stop(self) -> None:
-        """Returns when no batch runs any more. A batch in flight is finished or will be repeated."""
+        """Lets the batch that runs come to its end, and no other begin."""
+        self._stopping = True
         query, self._query = self._query, None
         if query is not None:
-            query.stop()
+            with self._batch:
+                query.stop()
 
     def check(self) -> None:
         """Raises what ended the pipeline, if it did not end by `stop`."""
@@ -82,14 +87,17 @@ class Pipeline:
         )
 
     def _run(self, splits: DataFrame, batch: int) -> None:
-        try:
-            self.runner.run(splits, batch)
-            self.after_batch()
-        except BaseException as error:
-            self._failure = error
-            raise
-        if self.runner.has_more_to_close():
-            self.tick()
+        with self._batch:
+            if self._stopping:
+                return  # without a manifest this batch has not happened: the next start repeats it
+            try:
+                self.runner.run(splits, batch)
+                self.after_batch()
+            except BaseException as error:
+                self._failure = error
+                raise
+            if self.runner.has_more_to_close():
+                self.tick()
 
     def _reason(self, error: BaseException | None) -> ThalwegError:
         if isinstance(self._failure, ThalwegError):

@@ -342,8 +342,10 @@ def _repeat(c: Context, node: Call, args: list[Code]) -> Code:
     return emit(f"repeat({s.sql}, CAST({n.sql} AS BIGINT))", "string", s, n)
 
 
-_SPECIAL_UPPER = "upper(replace({0}, 'ß', 'SS'))"
-_add("upper ucase", 1, 1, _over_strings(_SPECIAL_UPPER))
+# DuckDB maps one character to one. Of the characters whose other case is several, ß and İ are put right here;
+# still different from Java: the capitals of ligatures (ﬁ), of ŉ, ǰ, և and of Greek letters with an iota or
+# several marks, and the final sigma of a lowered Greek word.
+_add("upper ucase", 1, 1, _over_strings("upper(replace({0}, 'ß', 'SS'))"))
 _add("lower lcase", 1, 1, _over_strings("lower(replace({0}, 'İ', 'i̇'))"))
 _add("trim", 1, 1, _trim("trim", False))
 _add("btrim", 1, 2, _trim("trim", False))

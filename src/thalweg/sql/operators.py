@@ -42,6 +42,9 @@ def arithmetic(op: str, left: Code, right: Code) -> Code:
         return _decimal_arithmetic(op, cast(left, decimals[0]), cast(right, decimals[1]))
     type_ = common_type(left.type, right.type)
     if op == "/" and type_ in (*INTEGRAL, *FLOATING):
+        if "string" in (left.type, right.type):
+            # A string beside a whole number has to be one itself before both become doubles.
+            left, right = cast(left, type_), cast(right, type_)
         type_ = "double"
     if type_ is None or not (type_ in INTEGRAL or type_ in FLOATING):
         raise OperationError(f"{left.type} {op} {right.type}")

@@ -93,6 +93,16 @@ def test_plain_query_keeps_every_row(spark: SparkSession) -> None:
     assert tuples(expected(spark, given, "SELECT x + 1 AS y FROM events WHERE x > 1")) == [(3,), (4,)]
 
 
+def test_times_without_a_zone_stay_so(spark: SparkSession) -> None:
+    naive = SCHEMA.set(2, pa.field("ts", pa.timestamp("us")))
+    batch = rows(("a", 1, 1), ("a", 2, 60)).cast(naive)
+    select = "SELECT max(ts) AS t, window FROM events GROUP BY window(ts, '10 seconds')"
+    table = expected(spark, feed(batch), select)
+    assert table.schema.field("t").type == pa.timestamp("us")
+    assert table.schema.field("window").type.field("end").type == pa.timestamp("us")
+    assert table.column("t").to_pylist() == [at(1).replace(tzinfo=None)]
+
+
 def test_nothing_closes_without_rows(spark: SparkSession) -> None:
     select = "SELECT k, count(*) AS n FROM events GROUP BY k, window(ts, '1 second')"
     table = expected(spark, feed(rows()), select)
