@@ -26,9 +26,7 @@ from thalweg.route.bucket import order_by_group, slice_groups
 
 SECOND = 1_000_000
 TYPES = {"ts": "timestamp", "a": "int", "b": "string", "v": "bigint"}
-STREAM = Stream(
-    "s", Schema(tuple(Field(n, t) for n, t in TYPES.items())), "ts", 3 * SECOND, SourceSpec("memory", {})
-)
+STREAM = Stream("s", Schema(tuple(Field(n, t) for n, t in TYPES.items())), "ts", 3 * SECOND, SourceSpec("memory", {}))
 WINDOWS = (
     Window(10 * SECOND, 10 * SECOND),
     Window(20 * SECOND, 5 * SECOND),
@@ -42,17 +40,20 @@ def column(name: str) -> Expr:
     return Expr(quote(name), TYPES[name], (name,))
 
 
-def query(name: str, keys: tuple[str, ...], window: Window, limit: int | None) -> Query:
+def query(name: str, keys: tuple[str, ...], window: Window, limit: int | None, simple: bool) -> Query:
     """Count, sum, least, median and distinct values, of all rows or of those with v below a limit."""
     v, b = column("v"), column("b")
     aggregates = (
         Aggregate("count_all", (), "bigint"),
         Aggregate("sum", (v,), "bigint"),
+        Aggregate("max", (v,), "bigint"),
         Aggregate("min", (b,), "string"),
         Aggregate("percentile", (v,), "double", parameters=(0.5,)),
         Aggregate("count_distinct", (b,), "bigint"),
         Aggregate("stddev_pop", (v,), "double"),
     )
+    if simple:
+        aggregates = (aggregates[0], aggregates[1], aggregates[2])
     outputs = [Output("w", Expr("window_start", "timestamp", ("window_start",)))]
     outputs += [Output(k, Expr(f"k{i}", TYPES[k], (f"k{i}",))) for i, k in enumerate(keys)]
     outputs += [Output(f"x{i}", Expr(f"a{i}", a.type, (f"a{i}",))) for i, a in enumerate(aggregates)]
@@ -60,14 +61,15 @@ def query(name: str, keys: tuple[str, ...], window: Window, limit: int | None) -
     return Query(name, "", "s", tuple(outputs), where, window, tuple(column(k) for k in keys), aggregates)
 
 
-def random_batch(rng: random.Random, position: int) -> pa.Table:
+def random_batch(rng: random.Random, position: int, nulls: bool) -> pa.Table:
+    """Keys without NULLs take the way of direct address, those with them DuckDB's."""
     n = rng.choice([0, 1, 5, 40, 120])
     newest = position * 4 * SECOND
     times = [newest - int(rng.expovariate(1 / 4) * SECOND) for _ in range(n)]
     return pa.table(
         {
             "ts": pa.array(times, pa.int64()).cast(pa.timestamp("us")),
-            "a": pa.array([rng.choice([None, 1, 2, 3]) for _ in range(n)], pa.int32()),
+            "a": pa.array([rng.choice([None if nulls else 7, 1, 2, 3]) for _ in range(n)], pa.int32()),
             "b": pa.array([rng.choice([None, "x", "y", "zz"]) for _ in range(n)], pa.string()),
             "v": pa.array([rng.randrange(100) for _ in range(n)], pa.int64()),
         }
@@ -109,10 +111,7 @@ class State:
             name: bucket
             for name, bucket in self.buckets.items()
             if bucket[0].grouping in plan.groupings
-            and any(
-                needed_until(s, plan.groupings[bucket[0].grouping].windows) > closing
-                for s in bucket[0].starts
-            )
+            and any(needed_until(s, plan.groupings[bucket[0].grouping].windows) > closing for s in bucket[0].starts)
         }
 
 
@@ -163,19 +162,11 @@ def expected_rows(q: Query, batches: list[pa.Table], marks: list[int]) -> list[t
         if w + q.window.range_us <= marks[-1]:
             values = [m["v"] for m in members]
             texts = [m["b"] for m in members if m["b"] is not None]
-            least, spread = min(texts, default=None), float(np.std(values))
-            out.append(
-                (
-                    w,
-                    *keys,
-                    len(members),
-                    sum(values),
-                    least,
-                    float(np.median(values)),
-                    len(set(texts)),
-                    spread,
-                )
-            )
+            row = (w, *keys, len(members), sum(values), max(values))
+            if len(q.aggregates) > 3:
+                spread = float(np.std(values))
+                row += (min(texts, default=None), float(np.median(values)), len(set(texts)), spread)
+            out.append(row)
     return out
 
 
@@ -201,7 +192,11 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
     rng = random.Random(seed)
     queries = [
         query(
-            f"q{i}", rng.choice([(), ("a",), ("a", "b")]), rng.choice(WINDOWS), rng.choice([None, None, 50])
+            f"q{i}",
+            rng.choice([(), ("a",), ("a", "b"), ("a", "v")]),
+            rng.choice(WINDOWS),
+            rng.choice([None, None, 50]),
+            simple=seed % 3 == 0,
         )
         for i in range(rng.randint(1, 5))
     ]
@@ -209,7 +204,7 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
     state, results, batches, marks = State(), defaultdict(list), [], []
     newest, closed = None, BEGINNING
     for number in range(30):
-        batch = random_batch(rng, number) if number < 29 else random_batch(rng, 0).slice(0, 0)
+        batch = random_batch(rng, number, seed % 2 == 0).slice(0, None if number < 29 else 0)
         plan = make_plan(registered, {"s": STREAM}, slots=rng.choice([1, 2, 3]), groups=16)
         closing = closed if newest is None else max(closed, newest // 1000 * 1000 - STREAM.delay_us)
         clock = Clock(number, {"s": closed}, {"s": closing})

@@ -16,9 +16,7 @@ from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_que
 SEEDS = [int(s) for s in os.environ.get("THALWEG_SEEDS", "1,2,3").split(",")]
 
 
-def run(
-    state_dir: Path, spark: SparkSession, feed: Feed, queries: tuple[RandomQuery, ...]
-) -> dict[str, object]:
+def run(state_dir: Path, spark: SparkSession, feed: Feed, queries: tuple[RandomQuery, ...]) -> dict[str, object]:
     """One session over the whole feed, a batch for every table."""
     with thalweg.connect(state_dir, spark=spark) as session:
         source = thalweg.memory(feed.schema, max_files_per_batch=1)
@@ -38,9 +36,7 @@ def test_results_equal_batch_spark(spark: SparkSession, state_dir: Path, seed: i
     results = run(state_dir, spark, feed, queries)
     wrong = {}
     for query in queries:
-        message = difference(
-            results[query.name], expected(spark, feed, query.select), approximate=query.approximate
-        )
+        message = difference(results[query.name], expected(spark, feed, query.select), approximate=query.approximate)
         if message:
             wrong[query.select] = message
     assert not wrong, "\n\n".join(f"{select}\n{message}" for select, message in wrong.items())

@@ -48,6 +48,10 @@ class Partial:
     """DuckDB's type of the column."""
     mean_of: tuple[str, str] | None = None
     """For a sum of squared deviations: the columns of its count and its mean, which the merge needs."""
+    op: str = ""
+    """count, sum, min or max where the partial is just that over a column of numbers; empty for all else."""
+    argument: str | None = None
+    """The column that `op` reads; None: every row counts."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from thalweg.model.plan import FILTER, Grouping, Partial
 from thalweg.model.query import quote
-from thalweg.operate import duck
+from thalweg.operate import dense, duck
 from thalweg.operate.columns import START, key, value
 from thalweg.operate.compute import Failures
 
@@ -19,6 +21,43 @@ def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
     origin, width = grouping.slice_start_us, grouping.slice_us
     starts: np.ndarray = np.floor_divide(times_us - origin, width) * width + origin
     return starts
+
+
+@dataclass
+class Slices:
+    """Each row's slice, as its first microsecond and as a number counted from the first slice of the chunk."""
+
+    starts: np.ndarray
+    first: int
+    key: dense.Key
+
+    @classmethod
+    def of(cls, times_us: np.ndarray, grouping: Grouping) -> Slices:
+        starts = slice_starts(times_us, grouping)
+        low, high = int(starts.min()), int(starts.max())
+        width = (high - low) // grouping.slice_us + 1
+        numbers = np.floor_divide(starts - low, grouping.slice_us)
+        return cls(starts, low, dense.Key(numbers, 0, width, pa.int64()))
+
+
+def combine_dense(columns: dense.Columns, slices: Slices, grouping: Grouping) -> pa.Table | None:
+    """The partials of one grouping by direct address; None where its keys or partials do not lend themselves."""
+    partials = (*grouping.partials, *grouping.extra)
+    if not all(p.op for p in partials):
+        return None
+    keys = [columns.key(name) for name in (*grouping.keys, *grouping.values)]
+    found = [key for key in keys if key is not None]
+    if len(found) < len(keys):
+        return None
+    places = dense.place([slices.key.values], slices.key, found, len(slices.starts))
+    done = None if places is None else dense.aggregate(places, columns, partials, merging=False)
+    if places is None or done is None:
+        return None
+    numbers, *decoded = places.decode(done[0])
+    starts = pc.add(pc.multiply(numbers, grouping.slice_us), slices.first)
+    made = [done[1][p.name].cast(duck.arrow_type(p.type)) for p in partials]
+    names = [START, *group_columns(grouping), *(p.name for p in partials)]
+    return pa.Table.from_arrays([starts, *decoded, *made], names=names)
 
 
 def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
@@ -46,9 +85,7 @@ def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
     return duck.run(merge_text("finer", groups, [_expression(g) for g in groups], partials), finer=finer)
 
 
-def merge_text(
-    source: str, groups: Sequence[str], group_by: Sequence[str], partials: Sequence[Partial]
-) -> str:
+def merge_text(source: str, groups: Sequence[str], group_by: Sequence[str], partials: Sequence[Partial]) -> str:
     """Merges partials of `source`. `groups` are its grouping columns as selected, `group_by` as grouped."""
     means = [p for p in partials if p.mean_of is not None]
     if means:
@@ -104,9 +141,7 @@ def _admitted(partials: Sequence[Partial]) -> str:
     return "WHERE " + " OR ".join(quote(f) for f in named)
 
 
-def _combine_apart(
-    rows: pa.Table, grouping: Grouping, partials: Sequence[Partial], failures: Failures
-) -> pa.Table:
+def _combine_apart(rows: pa.Table, grouping: Grouping, partials: Sequence[Partial], failures: Failures) -> pa.Table:
     """After a failure: each partial is tried alone, those that fail are NULL and named."""
     sound: list[Partial] = []
     for p in partials:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.plan import Grouping, Member, Piece
+from thalweg.model.plan import Grouping, Member, Partial, Piece
 from thalweg.model.query import Window, quote
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key
 from thalweg.operate.combine import combined, group_columns, merge_text
 from thalweg.operate.compute import Failures
+from thalweg.operate.lots import Lot, merge_dense, whole
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[A-Za-z_]\w*|\.")
 
@@ -38,12 +39,12 @@ class Closing:
 def finish(
     closing: Closing,
     groupings: Mapping[str, Grouping],
-    sources: Mapping[str, pa.Table],
+    lots: Mapping[str, Sequence[Lot]],
     failures: Failures,
 ) -> dict[str, pa.Table]:
     """The rows of each member's result. Columns beginning with a dot are for ordering and are taken off later."""
     try:
-        return _finish_together(closing, groupings, sources)
+        return _finish_together(closing, groupings, lots)
     except duck.Error as error:
         if len(closing.members) == 1:
             failures[closing.members[0].query] = str(error)
@@ -51,17 +52,24 @@ def finish(
     results: dict[str, pa.Table] = {}
     for member in closing.members:
         alone = Closing(closing.window, (member,), closing.cover, closing.updates)
-        results.update(finish(alone, groupings, sources, failures))
+        results.update(finish(alone, groupings, lots, failures))
     return results
 
 
 def _finish_together(
-    closing: Closing, groupings: Mapping[str, Grouping], sources: Mapping[str, pa.Table]
+    closing: Closing, groupings: Mapping[str, Grouping], lots: Mapping[str, Sequence[Lot]]
 ) -> dict[str, pa.Table]:
     statement = _Statement(closing, groupings)
-    tables = {id_: sources[id_] for id_ in statement.groupings}
-    tables |= {f"cover {id_}": _cover_table(closing.cover[id_]) for id_ in statement.groupings}
-    wide = duck.run_over(statement.text, tables)
+    main, tables = statement.main, {}
+    merged = None
+    if not closing.updates:
+        merged = merge_dense(main, lots[main.id], closing.cover[main.id], statement.partials)
+    if merged is not None:
+        tables["m"] = merged
+    for id_ in statement.groupings if merged is None else statement.groupings[1:]:
+        tables[id_] = whole(groupings[id_], lots[id_])
+        tables[f"cover {id_}"] = _cover_table(closing.cover[id_])
+    wide = duck.run_over(statement.text(merged is None), tables)
     return {
         member.query: _rows_of(wide, member, columns)
         for member, columns in zip(closing.members, statement.columns, strict=True)
@@ -91,24 +99,29 @@ class _Statement:
         further = _by_grouping(closing.members)
         self.groupings = [self.main.id, *further]
         keys = [quote(key(i)) for i in range(len(self.main.keys))]
-        joins = [
-            self._further(i, groupings[id_], pieces, keys) for i, (id_, pieces) in enumerate(further.items())
-        ]
+        joins = [self._further(i, groupings[id_], pieces, keys) for i, (id_, pieces) in enumerate(further.items())]
         self._substitutes = [self._substitute(member, list(further)) for member in closing.members]
         for member, names in zip(closing.members, self._substitutes, strict=True):
             self._add(member, names)
-        partials = _needed_partials(self.main, closing.members)
-        merged = merge_text(
-            self._covered(self.main.id), [quote(WINDOW), *keys], [quote(WINDOW), *keys], partials
-        )
-        if closing.updates:
+        self.joins = " ".join(joins)
+        self.partials = _needed_partials(self.main, closing.members)
+
+    def text(self, merging: bool) -> str:
+        """`merging`: partials are merged in this statement; otherwise they are there as the table m."""
+        columns = ", ".join(f"{sql} AS {quote(name)}" for sql, name in self.names.items())
+        merged = f"WITH m AS ({self._merged()}) " if merging else ""
+        return f"{merged}SELECT {columns} FROM m {self.joins}"
+
+    def _merged(self) -> str:
+        by = [quote(WINDOW), *(quote(key(i)) for i in range(len(self.main.keys)))]
+        merged = merge_text(self._covered(self.main.id), by, by, self.partials)
+        if self.closing.updates:
             fresh = ", ".join(
                 f"sum({quote(p)}) FILTER (WHERE {quote(NEW)}) AS {quote('.new ' + p)}"
-                for p in sorted({m.present for m in closing.members})
+                for p in sorted({m.present for m in self.closing.members})
             )
             merged = merged.replace(" FROM ", f", {fresh} FROM ", 1)
-        columns = ", ".join(f"{sql} AS {quote(name)}" for sql, name in self.names.items())
-        self.text = f"WITH m AS ({merged}) SELECT {columns} FROM m {' '.join(joins)}"
+        return merged
 
     def _covered(self, source: str) -> str:
         c, s = quote(f"cover {source}"), quote(source)
@@ -127,8 +140,7 @@ class _Statement:
             inner = _with_names(inner, grouping)
             made = ", ".join(f"{sql} AS {quote(f'.f{i} {sql}')}" for sql in aggregates)
         on = " AND ".join(
-            [f"m.{quote(WINDOW)} = f{i}.{quote(WINDOW)}"]
-            + [f"m.{k} IS NOT DISTINCT FROM f{i}.{k}" for k in keys]
+            [f"m.{quote(WINDOW)} = f{i}.{quote(WINDOW)}"] + [f"m.{k} IS NOT DISTINCT FROM f{i}.{k}" for k in keys]
         )
         return f"LEFT JOIN (SELECT {by}, {made} FROM {inner} GROUP BY {by}) f{i} ON {on}"
 
@@ -188,7 +200,7 @@ def _by_grouping(members: Sequence[Member]) -> dict[str, list[Piece]]:
     return further
 
 
-def _needed_partials(grouping: Grouping, members: Sequence[Member]) -> list:  # type: ignore[type-arg]
+def _needed_partials(grouping: Grouping, members: Sequence[Member]) -> list[Partial]:
     """Of the shared grouping only what these members finish from."""
     texts = " ".join(sql for m in members for _, sql in m.main.aggregates)
     present = {m.present for m in members}

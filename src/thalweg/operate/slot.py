@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from thalweg.model.plan import Grouping, Member, Plan
 from thalweg.model.query import Window, quote
 from thalweg.operate import duck
-from thalweg.operate.columns import GROUP, NEW, SPAN, START
+from thalweg.operate.columns import GROUP, SPAN, START
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.compute import Failures
 from thalweg.operate.finish import Closing, finish, order_rows
+from thalweg.operate.lots import Lot, whole
 from thalweg.operate.windows import (
     BEGINNING,
     Stretch,
@@ -107,20 +108,19 @@ class _Pile:
         found.update((s, self.grouping.slice_us) for s in self.arrived_starts)
         return found if slices_only else found | self.nodes
 
-    def source(self, wanted: Iterable[Stretch], batch_from: int = BEGINNING) -> pa.Table:
-        """The rows of (at least) the wanted stretches, as one table with SPAN and NEW."""
+    def lots(self, wanted: Iterable[Stretch], batch_from: int = BEGINNING) -> list[Lot]:
+        """The rows of (at least) the wanted stretches."""
         wanted = set(wanted)
-        tables = [
-            _marked(h.load(), h.span, False)
+        found = [
+            Lot(h.load(), h.span, h.starts, False)
             for h in self.held
             if h.batch_from >= batch_from and any((s, h.span) in wanted for s in h.starts)
         ]
-        if self.arrived is not None and any(
-            (s, self.grouping.slice_us) in wanted for s in self.arrived_starts
-        ):
-            tables.append(_marked(self.arrived, self.grouping.slice_us, True))
-        tables += [_marked(k.table, k.span, True) for k in self.late if (k.starts[0], k.span) in wanted]
-        return _whole(self.grouping, tables)
+        width = self.grouping.slice_us
+        if self.arrived is not None and any((s, width) in wanted for s in self.arrived_starts):
+            found.append(Lot(self.arrived, width, self.arrived_starts, True))
+        found += [Lot(k.table, k.span, k.starts, True) for k in self.late if (k.starts[0], k.span) in wanted]
+        return found
 
 
 def run_slot(
@@ -137,11 +137,11 @@ def run_slot(
         for id_, g in plan.groupings.items()
     }
     for closing, batch_from in closings(plan, clock, piles):
-        sources = {
-            id_: piles[id_].source(((start, span) for start, span, _ in parts), batch_from)
+        lots = {
+            id_: piles[id_].lots(((start, span) for start, span, _ in parts), batch_from)
             for id_, parts in closing.cover.items()
         }
-        finished = finish(closing, plan.groupings, sources, result.failures)
+        finished = finish(closing, plan.groupings, lots, result.failures)
         for member in closing.members:
             table = finished.get(member.query)
             if table is not None and table.num_rows:
@@ -177,29 +177,6 @@ def _pile(
     return _Pile(grouping, table, starts, list(held), nodes, late)
 
 
-def _marked(table: pa.Table, span: int, new: bool) -> pa.Table:
-    n = table.num_rows
-    table = table.append_column(SPAN, pa.repeat(pa.scalar(span, pa.int64()), n))
-    return table.append_column(NEW, pa.repeat(pa.scalar(new), n))
-
-
-def _whole(grouping: Grouping, tables: Sequence[pa.Table]) -> pa.Table:
-    """One table with every partial of the grouping: what older buckets lack is NULL, which merges as nothing."""
-    table = pa.concat_tables(tables, promote_options="default") if tables else _empty(grouping)
-    if grouping.kind == "combine":
-        for p in grouping.partials:
-            if p.name not in table.column_names:
-                table = table.append_column(p.name, pa.nulls(table.num_rows, duck.arrow_type(p.type)))
-    return table
-
-
-def _empty(grouping: Grouping) -> pa.Table:
-    names = [START, SPAN, NEW, *group_columns(grouping), *grouping.carried]
-    types = [pa.int64(), pa.int64(), pa.bool_()]
-    columns = [pa.array([], t) for t in types] + [pa.array([], pa.null())] * (len(names) - len(types))
-    return pa.Table.from_arrays(columns, names=names)
-
-
 # -- closing windows
 
 
@@ -216,9 +193,7 @@ def closings(plan: Plan, clock: Clock, piles: Mapping[str, _Pile]) -> list[tuple
             touched = {(s, main.grouping.slice_us) for s in main.arrived_starts}
             chosen = {w for s in touched for w in windows_of(s, window, limits[0], END)}
         else:
-            chosen = {
-                w for stretches in held.values() for s in stretches for w in windows_of(s, window, *limits)
-            }
+            chosen = {w for stretches in held.values() for s in stretches for w in windows_of(s, window, *limits)}
         chosen = {w for w in chosen if first <= w < before}
         if chosen:
             covers = {id_: _cover(chosen, window, stretches) for id_, stretches in held.items()}
@@ -226,9 +201,7 @@ def closings(plan: Plan, clock: Clock, piles: Mapping[str, _Pile]) -> list[tuple
     return found
 
 
-def _cover(
-    chosen: Iterable[int], window: Window, stretches: Iterable[Stretch]
-) -> tuple[tuple[int, int, int], ...]:
+def _cover(chosen: Iterable[int], window: Window, stretches: Iterable[Stretch]) -> tuple[tuple[int, int, int], ...]:
     ordered = widest_first(stretches)
     return tuple((s, span, w) for w in sorted(chosen) for s, span in cover(w, window, ordered))
 
@@ -289,10 +262,10 @@ def _build_nodes(pile: _Pile, clock: Clock, result: SlotResult) -> None:
         parts = [(s, n) for n in nodes for s in cover(n, Window(span, span), stretches)]
         wanted = {s for s, _ in parts}
         below = [k for k in built if any((n, k.span) in wanted for n in k.starts)]
-        table = _whole(grouping, [pile.source(wanted), *(_marked(k.table, k.span, False) for k in below)])
+        lots = [*pile.lots(wanted), *(Lot(k.table, k.span, k.starts, False) for k in below)]
         ages = [h.batch_from for h in pile.held if any((s, h.span) in wanted for s in h.starts)]
         oldest = min([clock.batch, *ages, *(k.batch_from for k in below)])
-        merged = _merge_into(grouping, table, parts)
+        merged = _merge_into(grouping, whole(grouping, lots), parts)
         built.append(Kept(grouping.id, 0, -span, tuple(nodes), oldest, merged))
     result.kept += built
 
@@ -303,9 +276,7 @@ def _complete_nodes(
     """Where nodes of this span have become complete and will still be used, by start."""
     origin = grouping.slice_start_us
     starts = {s - (s - origin) % span for s, width in stretches if 0 < width < span}
-    return sorted(
-        n for n in starts if closed < n + span <= closing and needed_until(n, grouping.windows) > closing
-    )
+    return sorted(n for n in starts if closed < n + span <= closing and needed_until(n, grouping.windows) > closing)
 
 
 def _merge_into(grouping: Grouping, table: pa.Table, parts: Sequence[tuple[Stretch, int]]) -> pa.Table:

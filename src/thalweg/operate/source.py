@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan
 from thalweg.model.types import to_inner_arrow
+from thalweg.operate import dense
 from thalweg.operate.columns import GROUP, START, key
-from thalweg.operate.combine import carry, combine, roll_up, slice_starts
+from thalweg.operate.combine import Slices, carry, combine, combine_dense, roll_up
 from thalweg.operate.compute import Failures, add_computed
 from thalweg.route.bucket import order_by_group, slice_groups
 from thalweg.route.hash import hash_rows, key_groups
@@ -97,7 +98,8 @@ def _note_max(done: Ingested, name: str, times: np.ndarray) -> None:
 
 
 def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, done: Ingested) -> None:
-    starts: dict[tuple[int, int], pa.Array] = {}
+    grids: dict[tuple[int, int], Slices] = {}
+    columns = dense.Columns(rows)
     made: dict[str, pa.Table] = {}
     for id_ in stream.groupings:
         grouping = plan.groupings[id_]
@@ -105,19 +107,24 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, do
             table = roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
         else:
             grid = (grouping.slice_us, grouping.slice_start_us)
-            if grid not in starts:
-                starts[grid] = pa.array(slice_starts(times, grouping))
-            sliced = rows.append_column(START, starts[grid])
-            table = (
-                combine(sliced, grouping, done.failures)
-                if grouping.kind == "combine"
-                else carry(sliced, grouping)
-            )
+            if grid not in grids:
+                grids[grid] = Slices.of(times, grouping)
+            table = _make(rows, columns, grids[grid], grouping, done)
         made[id_] = table
         _count(done.groups, id_, table.num_rows)
         _count(done.passed, id_, rows.num_rows)
         extra = [p.name for p in grouping.extra]
         route(plan, grouping, table.drop_columns(extra) if extra else table, done)
+
+
+def _make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, done: Ingested) -> pa.Table:
+    """A grouping from the rows: by direct address, by DuckDB, or as raw rows."""
+    if grouping.kind == "combine":
+        table = combine_dense(columns, slices, grouping)
+        if table is not None:
+            return table
+    sliced = rows.append_column(START, pa.array(slices.starts))
+    return combine(sliced, grouping, done.failures) if grouping.kind == "combine" else carry(sliced, grouping)
 
 
 def route(plan: Plan, grouping: Grouping, table: pa.Table, done: Ingested) -> None:

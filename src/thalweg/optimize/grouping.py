@@ -158,9 +158,7 @@ class _Builder:
         draft.windows[query.window] = None
         return draft
 
-    def _extend(
-        self, entry: Registered, draft: _Draft, partials: Iterable[Partial], carried: Iterable[str]
-    ) -> None:
+    def _extend(self, entry: Registered, draft: _Draft, partials: Iterable[Partial], carried: Iterable[str]) -> None:
         for partial in partials:
             draft.partials.setdefault(partial.name, partial)
             reads = () if partial.filter is None else (partial.filter,)

@@ -63,22 +63,28 @@ def conjunction(left: Expr | None, right: Expr | None) -> Expr | None:
     columns = tuple(sorted({*left.columns, *right.columns}))
     fails = left.fails or right.fails
     text = (
-        f"CASE WHEN {left.sql} THEN {right.sql} ELSE FALSE END"
-        if right.fails
-        else f"({left.sql}) AND ({right.sql})"
+        f"CASE WHEN {left.sql} THEN {right.sql} ELSE FALSE END" if right.fails else f"({left.sql}) AND ({right.sql})"
     )
     return Expr(text, "boolean", columns, fails)
 
 
-def partial(combine: str, filter_column: str | None, merge: str, duck_type: str) -> Partial:
+def partial(
+    combine: str,
+    filter_column: str | None,
+    merge: str,
+    duck_type: str,
+    op: str = "",
+    argument: str | None = None,
+) -> Partial:
     """`merge` has `{}` where the partial's own column goes, `combine` FILTER where its filter goes."""
     name = named("p", combine, filter_column, duck_type)
-    return Partial(name, combine, filter_column, merge.format(quote(name)), duck_type)
+    merged = merge.format(quote(name))
+    return Partial(name, combine, filter_column, merged, duck_type, op=op, argument=argument)
 
 
 def presence(filter_column: str | None) -> Partial:
     """The count of admitted rows: a group belongs to a query's result where it is not zero."""
-    return partial("count(*)", filter_column, "sum({})::BIGINT", "BIGINT")
+    return partial("count(*)", filter_column, "sum({})::BIGINT", "BIGINT", "count")
 
 
 def take_apart(aggregate: Aggregate, where: Expr | None, time: str, columns: Columns) -> Parts:
@@ -104,30 +110,36 @@ def _count(
 
 
 def _count_of(column: str, filter_column: str | None) -> Partial:
-    return partial(f"count({quote(column)})", filter_column, "sum({})::BIGINT", "BIGINT")
+    text = f"count({quote(column)})"
+    return partial(text, filter_column, "sum({})::BIGINT", "BIGINT", "count", column)
 
 
 def _sum(
     aggregate: Aggregate, admitted: Expr | None, filter_column: str | None, time: str, columns: Columns
 ) -> Parts:
-    column = quote(columns.of(aggregate.args[0], admitted))
-    duck = to_duck(aggregate.type)
-    total = partial(
-        f"CAST(sum({column}){FILTER} AS {duck})", filter_column, f"CAST(sum({{}}) AS {duck})", duck
-    )
+    column = columns.of(aggregate.args[0], admitted)
+    total = _total(column, filter_column, to_duck(aggregate.type))
     return Parts((total,), quote(total.name))
+
+
+def _total(column: str, filter_column: str | None, duck: str) -> Partial:
+    text = f"CAST(sum({quote(column)}){FILTER} AS {duck})"
+    op = "sum" if duck in ("BIGINT", "DOUBLE") else ""
+    return partial(text, filter_column, f"CAST(sum({{}}) AS {duck})", duck, op, column)
 
 
 def _extreme(
     aggregate: Aggregate, admitted: Expr | None, filter_column: str | None, time: str, columns: Columns
 ) -> Parts:
     """min, max, bool_and and bool_or: merging is the function itself."""
-    column = quote(columns.of(aggregate.args[0], admitted))
+    column, function = columns.of(aggregate.args[0], admitted), aggregate.function
     extreme = partial(
-        f"{aggregate.function}({column})",
+        f"{function}({quote(column)})",
         filter_column,
-        f"{aggregate.function}({{}})",
+        f"{function}({{}})",
         to_duck(aggregate.type),
+        function if function in ("min", "max") else "",
+        column,
     )
     return Parts((extreme,), quote(extreme.name))
 
@@ -140,12 +152,10 @@ def _avg(
     count = _count_of(column, filter_column)
     parts = decimal_parts(arg.type)
     if parts is None:
-        total = partial(f"sum({quote(column)}::DOUBLE)", filter_column, "sum({})", "DOUBLE")
+        text = f"sum({quote(column)}::DOUBLE)"
+        total = partial(text, filter_column, "sum({})", "DOUBLE", "sum", column)
         return Parts((total, count), f"{quote(total.name)} / nullif({quote(count.name)}, 0)")
-    duck = f"DECIMAL({min(parts[0] + 10, 38)},{parts[1]})"
-    total = partial(
-        f"CAST(sum({quote(column)}){FILTER} AS {duck})", filter_column, f"CAST(sum({{}}) AS {duck})", duck
-    )
+    total = _total(column, filter_column, f"DECIMAL({min(parts[0] + 10, 38)},{parts[1]})")
     return Parts((total, count), _decimal_mean(total, count, parts[1], aggregate.type))
 
 
@@ -232,9 +242,7 @@ def _approx_count_distinct(
     harmonic = f"(coalesce(sum(pow(2.0, -{quote(best.name)})), 0) + {m} - {used})"
     raw = f"({alpha * m * m!r} / {harmonic})"
     linear = f"({m} * ln({m}::DOUBLE / ({m} - {used})))"
-    finish = (
-        f"CAST(round(CASE WHEN {raw} <= {2.5 * m} AND {used} < {m} THEN {linear} ELSE {raw} END) AS BIGINT)"
-    )
+    finish = f"CAST(round(CASE WHEN {raw} <= {2.5 * m} AND {used} < {m} THEN {linear} ELSE {raw} END) AS BIGINT)"
     return Parts((best,), finish, "values", (register,), missing="0")
 
 
