@@ -25,6 +25,8 @@ SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    # Cells are large arrays that live for one batch: the parallel collector copes with them best.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.shuffle.compress": "false",
     "spark.sql.shuffle.partitions": "2",

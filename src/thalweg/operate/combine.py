@@ -40,24 +40,29 @@ class Slices:
         return cls(starts, low, dense.Key(numbers, 0, width, pa.int64()))
 
 
-def combine_dense(columns: dense.Columns, slices: Slices, grouping: Grouping) -> pa.Table | None:
-    """The partials of one grouping by direct address; None where its keys or partials do not lend themselves."""
+def combine_dense(
+    columns: dense.Columns, slices: Slices, grouping: Grouping, names: Sequence[str], merging: bool
+) -> pa.Table | None:
+    """The partials of one grouping by direct address; None where its keys or partials do not lend themselves.
+
+    `names` are its key and value columns in `columns`: those of the rows, or, `merging`, of a finer grouping.
+    """
     partials = (*grouping.partials, *grouping.extra)
     if not all(p.op for p in partials):
         return None
-    keys = [columns.key(name) for name in (*grouping.keys, *grouping.values)]
+    keys = [columns.key(name) for name in names]
     found = [key for key in keys if key is not None]
     if len(found) < len(keys):
         return None
     places = dense.place([slices.key.values], slices.key, found, len(slices.starts))
-    done = None if places is None else dense.aggregate(places, columns, partials, merging=False)
+    done = None if places is None else dense.aggregate(places, columns, partials, merging)
     if places is None or done is None:
         return None
     numbers, *decoded = places.decode(done[0])
     starts = pc.add(pc.multiply(numbers, grouping.slice_us), slices.first)
     made = [done[1][p.name].cast(duck.arrow_type(p.type)) for p in partials]
-    names = [START, *group_columns(grouping), *(p.name for p in partials)]
-    return pa.Table.from_arrays([starts, *decoded, *made], names=names)
+    named = [START, *group_columns(grouping), *(p.name for p in partials)]
+    return pa.Table.from_arrays([starts, *decoded, *made], names=named)
 
 
 def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
@@ -78,6 +83,12 @@ def carry(rows: pa.Table, grouping: Grouping) -> pa.Table:
 def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
     """A coarser grouping's partials from a finer one's."""
     partials = (*grouping.partials, *grouping.extra)
+    if finer.num_rows:
+        slices = Slices.of(finer.column(START).to_numpy(), grouping)
+        names = [key(source.keys.index(k)) for k in grouping.keys]
+        table = combine_dense(dense.Columns(finer), slices, grouping, names, merging=True)
+        if table is not None:
+            return table
     origin, width = grouping.slice_start_us, grouping.slice_us
     start = f"{quote(START)} - ((({quote(START)} - {origin}) % {width}) + {width}) % {width}"
     keys = [f"{quote(key(source.keys.index(k)))} AS {quote(key(i))}" for i, k in enumerate(grouping.keys)]

@@ -120,7 +120,8 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, do
 def _make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, done: Ingested) -> pa.Table:
     """A grouping from the rows: by direct address, by DuckDB, or as raw rows."""
     if grouping.kind == "combine":
-        table = combine_dense(columns, slices, grouping)
+        names = (*grouping.keys, *grouping.values)
+        table = combine_dense(columns, slices, grouping, names, merging=False)
         if table is not None:
             return table
     sliced = rows.append_column(START, pa.array(slices.starts))

@@ -108,6 +108,9 @@ _HEADER = struct.Struct("<IIII")
 _TABLE = struct.Struct("<III")
 _PLACE = struct.Struct("<QQ")
 _STREAM = 0xFFFFFFFF
+COMPRESSED_FROM = 1 << 16
+"""Tables from this size on travel compressed: slices and key groups repeat, counts are small, and the JVM copies
+every byte several times."""
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
 
@@ -135,7 +138,7 @@ def pack(pairs: Iterable[tuple[str, pa.Table]]) -> bytes:
     tables: list[bytes] = []
     for name, table in pairs:
         schema = table.schema
-        if _has_dictionary(schema):
+        if table.nbytes >= COMPRESSED_FROM or _has_dictionary(schema):
             number, places = _STREAM, [bodies.add(_as_stream(table))]
         else:
             number = known.setdefault(schema, len(known))
@@ -205,6 +208,8 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 def _as_stream(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    compression = "lz4" if table.nbytes >= COMPRESSED_FROM else None
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return sink.getvalue()
