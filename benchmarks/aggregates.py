@@ -48,9 +48,7 @@ COMPARISONS = (
     Comparison("1-query", ("thalweg", "1"), ("spark", "1"), 2, "1 query, against plain Spark"),
     Comparison("4-queries", ("thalweg", "4"), ("spark", "4"), 6, "4 queries, against plain Spark"),
     Comparison("8-queries", ("thalweg", "8"), ("spark", "8"), 12, "8 queries, against plain Spark"),
-    Comparison(
-        "8-frame", ("thalweg-frame", "8"), ("spark", "8"), 5, "8 queries, rows from a streaming DataFrame"
-    ),
+    Comparison("8-frame", ("thalweg-frame", "8"), ("spark", "8"), 5, "8 queries, rows from a streaming DataFrame"),
     Comparison("100-queries", ("thalweg", "20x5"), ("thalweg", "20x1"), 0.5, "100 queries, against 20"),
     Comparison(
         "sliding",
@@ -110,9 +108,7 @@ def measure(side: str, work: str, files: Path, destination: Path | None = None) 
     result: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
     result |= {"peak_mib": memory, "total_seconds": time.perf_counter() - began}
     rate = f"{result['rows_per_second'] / 1e6:.3f}M rows/s" if "rows_per_second" in result else ""
-    out.print(
-        f"  {side:14} {work:32} {rate:16} peak {memory:,.0f} MiB, {result['total_seconds']:.0f} s in all"
-    )
+    out.print(f"  {side:14} {work:32} {rate:16} peak {memory:,.0f} MiB, {result['total_seconds']:.0f} s in all")
     return result
 
 

@@ -100,6 +100,9 @@ def run_spark(work: Workload, files: Path, out: Path | None, store: str) -> dict
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
     }
     if store == "rocksdb":
         provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -113,9 +116,7 @@ def run_spark(work: Workload, files: Path, out: Path | None, store: str) -> dict
         for i, select in enumerate(work.selects):
             writer = spark.sql(select).writeStream.outputMode("append").trigger(availableNow=True)
             writer = writer.option("checkpointLocation", f"{state}/{i}")
-            writer = (
-                writer.format("parquet").option("path", str(out / f"q{i}")) if out else writer.format("noop")
-            )
+            writer = writer.format("parquet").option("path", str(out / f"q{i}")) if out else writer.format("noop")
             queries.append(writer.start())
         for query in queries:
             query.awaitTermination()

@@ -85,9 +85,7 @@ VARIANTS = (
 
 def many(variants: int) -> Workload:
     """20 key sets, each with this many predicates and windows."""
-    selects = tuple(
-        _aliased(keys, window, where) for window, where in VARIANTS[:variants] for keys in KEY_SETS
-    )
+    selects = tuple(_aliased(keys, window, where) for window, where in VARIANTS[:variants] for keys in KEY_SETS)
     return Workload(f"{len(selects)} queries", selects)
 
 

@@ -144,9 +144,7 @@ def source_append_mismatch(detail: str) -> SourceError:
 
 
 def source_schema_invalid(text: str, detail: str) -> SourceError:
-    return SourceError(
-        f"not a schema: {text}", detail=detail, hint="Write it as in SQL: 'a bigint, ts timestamp'."
-    )
+    return SourceError(f"not a schema: {text}", detail=detail, hint="Write it as in SQL: 'a bigint, ts timestamp'.")
 
 
 def source_units_missing(stream: str, wanted: int, found: int) -> SourceError:
@@ -516,4 +514,43 @@ def wrong_hash(path: object, found: str, needed: str) -> StateError:
         f"the state in {path} is laid out by another hash",
         detail=f"it says {found}, this release uses {needed}",
         hint="use the release that wrote it, or start with a new state directory",
+    )
+
+
+def stopped_inside_batch() -> UsageError:
+    return UsageError(
+        "a sink cannot stop the session that is giving it results",
+        hint="note that it is time to stop, and call stop() from elsewhere",
+    )
+
+
+def missing_batch(path: object, last: int, given: int) -> StateError:
+    return StateError(
+        f"the state in {path} ends at batch {last}, but Spark goes on with batch {given}",
+        detail="its checkpoint and its manifests do not belong together",
+        hint="bring back the state directory as a whole",
+    )
+
+
+def missing_offsets(path: object, batch: int) -> StateError:
+    return StateError(
+        f"the offsets of batch {batch} are missing in {path}",
+        detail="without them nobody knows how far the streams have been read",
+        hint="bring back the state directory as a whole, or start with a new one",
+    )
+
+
+def updates_are_unordered(query: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' cannot order or limit its updates",
+        detail="EMIT UPDATES gives the rows that changed, and a change can move others in or out of a top-k",
+        hint="leave out ORDER BY and LIMIT, or EMIT UPDATES",
+    )
+
+
+def repeated_column(query: str, column: str) -> SinkError:
+    return SinkError(
+        f"the results of query '{query}' have two columns named '{column}'",
+        detail="a file cannot hold them both",
+        hint="give one of them another name with AS",
     )

@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -45,9 +46,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Callback = Callable[[pa.Table, int], Any]
 
 
-def connect(
-    state_dir: str | Path, spark: Any = None, *, slots: int | None = None, **settings: Any
-) -> Session:
+def connect(state_dir: str | Path, spark: Any = None, *, slots: int | None = None, **settings: Any) -> Session:
     """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
 
     `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration.
@@ -85,6 +84,8 @@ class Session:
             for stream in self._streams.values():
                 self._analyzer.register(stream)
             self._handles: dict[str, QueryHandle] = {}
+            self._alive: weakref.WeakSet[QueryHandle] = weakref.WeakSet()
+            self._draining = False
             self._restore_handles()
         except BaseException:
             self._lock.release()
@@ -110,7 +111,7 @@ class Session:
             known = self._streams.get(name)
             if known is not None and name not in self._restored:
                 raise errors.name_taken("stream", name)
-            if known is not None and replace(known, source=stream.source) != stream:
+            if known is not None and not _same_stream(known, stream):
                 raise errors.definition_differs("stream", name)
             self._restored.discard(name)
             if isinstance(source, Memory):
@@ -171,15 +172,17 @@ class Session:
                 raise errors.name_taken("query", name)
             if handle is not None and handle.definition != query:
                 raise errors.definition_differs("query", name)
-            if callable(sink):
-                self._delivery.callbacks[name] = sink
+            if emit == "updates" and (query.order or query.limit is not None):
+                raise errors.updates_are_unordered(name)
             self._delivery.check(query)
-            if handle is not None:
-                handle.restored = False
-                return handle
-            sequence = self._changes.append({"op": "create", "query": query_to_json(query)})
-            handle = QueryHandle(self, query_id(name, sequence), query)
-            self._handles[name] = handle
+            if handle is None:
+                sequence = self._changes.append({"op": "create", "query": query_to_json(query)})
+                handle = QueryHandle(self, query_id(name, sequence), query)
+                self._alive.add(handle)
+            handle.restored = False
+            if callable(sink):
+                self._delivery.callbacks[handle.id] = sink
+            self._handles = {**self._handles, name: handle}
             self._activate_streams()
             self._wake()
             return handle
@@ -190,8 +193,9 @@ class Session:
             self._check_open()
             handle = self.query(name)
             self._changes.append({"op": "drop", "name": name})
-            del self._handles[name]
+            self._handles = {n: h for n, h in self._handles.items() if n != name}
             handle.dropped = True
+            self._activate_streams()
             self._wake()
 
     def query(self, name: str) -> QueryHandle:
@@ -286,7 +290,7 @@ class Session:
         """Runs in the background until `stop`: a batch whenever there is input, at most one per trigger."""
         with self._mutex:
             self._check_open()
-            if self._pipeline.is_running:
+            if self._pipeline.is_running or self._draining:
                 raise errors.already_running()
             parse_interval(trigger)
             self._check_sources()
@@ -298,12 +302,16 @@ class Session:
         """Processes everything that is there, emits every window that the final watermark closes, returns."""
         with self._mutex:
             self._check_open()
-            if self._pipeline.is_running:
+            if self._pipeline.is_running or self._draining:
                 raise errors.already_running()
             self._check_sources()
-        for landing in self._landings():
-            landing.run_available()
-        self._pipeline.run_available()
+            self._draining = True
+        try:
+            for landing in self._landings():
+                landing.run_available()
+            self._pipeline.run_available()
+        finally:
+            self._draining = False
 
     def stop(self) -> None:
         """Ends the pipeline and frees the state directory. What was not finished goes on at the next connect."""
@@ -333,9 +341,7 @@ class Session:
         """What runs and why, for all queries or for one."""
         with self._mutex:
             entries = [self._entry(h) for h in self._handles.values()]
-            plan = make_plan(
-                registered(entries), self._streams, slots=self._runner.slots, loads=self._runner.loads()
-            )
+            plan = make_plan(registered(entries), self._streams, slots=self._runner.slots, loads=self._runner.loads())
             names = {e.id: e.query for e in entries}
             if name is None:
                 return explain_plan(plan, names, self._runner.manifest)
@@ -343,7 +349,7 @@ class Session:
 
     def progress(self) -> dict[str, Any]:
         """Counters: what has come in, what has gone out, how long batches take."""
-        self._pipeline.check()
+        self._check_alive()
         manifest, reports = self._runner.manifest, self._runner.reports
         last = reports[-1] if reports else None
         recent = [r for r in reports[-5:] if r.rows]
@@ -407,14 +413,18 @@ class Session:
         self._activate_streams()
 
     def _after_batch(self) -> None:
-        self._activate_streams()
+        with self._mutex:
+            self._activate_streams()
+            ids = {*self._runner.entries, *(h.id for h in self._handles.values())}
+            self._delivery.forget_all_but(ids)
+            # What a dropped query has given can be read as long as somebody holds its handle.
+            self._delivery.log.retain(ids | {h.id for h in self._alive})
         self._delivery.log.compact(self._runner.manifest.batch)
 
     def _activate_streams(self) -> None:
         """Only streams that some query reads are read; the others wait where they are."""
         with self._mutex:
-            used = {h.definition.stream for h in self._handles.values()}
-            used |= {e.query.stream for e in self._runner.entries.values() if e.state == "running"}
+            used = {h.definition.stream for h in self._handles.values() if self._entry(h).state != "failed"}
             save_streams(self.state_dir, [s for name, s in self._streams.items() if name in used])
 
     def _wake(self) -> None:
@@ -429,13 +439,19 @@ class Session:
             if stream.source.kind == "spark" and name not in self._sources:
                 raise errors.source_not_given(name)
         for name, handle in self._handles.items():
-            if handle.definition.sink.kind == "callable" and name not in self._delivery.callbacks:
+            if handle.definition.sink.kind == "callable" and handle.id not in self._delivery.callbacks:
                 raise errors.missing_callback(name)
 
     def _check_open(self) -> None:
         if self._changes is None:
             raise errors.session_stopped()
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        """Raises what has ended the pipeline or a source in the background."""
         self._pipeline.check()
+        for landing in self._landings():
+            landing.check()
 
     def _load_catalog(self) -> dict[str, Stream]:
         path = self.state_dir / "catalog.json"
@@ -481,7 +497,9 @@ class QueryHandle:
         return self._session._read_results(self)
 
     def drop(self) -> None:
-        self._session.drop_query(self.name)
+        """Ends the query. A second time does nothing, even if the name has been given to another query since."""
+        if not self.dropped:
+            self._session.drop_query(self.name)
 
     def explain(self) -> str:
         return self._session.explain(self.name)
@@ -508,6 +526,20 @@ _SHOW_QUERIES = pa.schema(
         ("select", pa.string()),
     ]
 )
+
+
+_FREE_OPTIONS = ("max_files_per_batch", "rows_per_batch", "pace")
+"""Options of a source that may change from run to run: they do not change which rows there are."""
+
+
+def _same_stream(known: Stream, given: Stream) -> bool:
+    """Whether a program that starts again means the stream that the state directory holds."""
+
+    def lasting(stream: Stream) -> dict[str, Any]:
+        return {k: v for k, v in stream.source.options.items() if k not in _FREE_OPTIONS}
+
+    same_source = known.source.kind == given.source.kind and lasting(known) == lasting(given)
+    return same_source and replace(known, source=given.source) == given
 
 
 def _check_name(kind: str, name: object) -> None:

@@ -47,7 +47,8 @@ def test_a_query_created_later_sees_rows_from_then_on(spark: SparkSession, state
 
 def test_a_query_that_shares_everything_sees_the_past_that_is_kept(spark: SparkSession, state_dir: Path) -> None:
     feed = random_feed(21, Shape(batches=6))
-    select = "SELECT gemPackID, count(*) AS n, window.start AS w FROM events GROUP BY gemPackID, window(ts, '20 seconds', '5 seconds')"
+    window = "window(ts, '20 seconds', '5 seconds')"
+    select = f"SELECT gemPackID, count(*) AS n, window.start AS w FROM events GROUP BY gemPackID, {window}"
     with thalweg.connect(state_dir, spark=spark) as session:
         source = open_stream(session, feed)
         session.create_query("one", select)
@@ -74,7 +75,9 @@ def test_dropping_the_last_user_frees_its_state(spark: SparkSession, state_dir: 
     with thalweg.connect(state_dir, spark=spark) as session:
         source = open_stream(session, feed)
         kept = session.create_query("kept", "SELECT count(*) AS n FROM events GROUP BY window(ts, '1 hour')")
-        gone = session.create_query("gone", "SELECT gemPackID, max(k) AS m FROM events GROUP BY gemPackID, window(ts, '1 hour')")
+        gone = session.create_query(
+            "gone", "SELECT gemPackID, max(k) AS m FROM events GROUP BY gemPackID, window(ts, '1 hour')"
+        )
         source.append(feed.batches[0])
         source.append(feed.batches[1])
         session.run_available()

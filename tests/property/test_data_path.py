@@ -205,6 +205,9 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
     newest, closed = None, BEGINNING
     for number in range(30):
         batch = random_batch(rng, number, seed % 2 == 0).slice(0, None if number < 29 else 0)
+        if len(registered) > 1 and rng.random() < 0.08:
+            # Slices and nodes of those that stay may change with it; their results may not.
+            registered.pop(rng.randrange(len(registered)))
         plan = make_plan(registered, {"s": STREAM}, slots=rng.choice([1, 2, 3]), groups=16)
         closing = closed if newest is None else max(closed, newest // 1000 * 1000 - STREAM.delay_us)
         clock = Clock(number, {"s": closed}, {"s": closing})
@@ -215,5 +218,5 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
         closed = closing
         if batch.num_rows:
             newest = max(newest or 0, pc.max(batch.column("ts").cast(pa.int64())).as_py())
-    for q in queries:
+    for q in [entry.query for entry in registered]:
         assert_same(as_rows(results[q.name]), expected_rows(q, batches, marks), f"{q.name} {q.window}")

@@ -29,9 +29,7 @@ def run(state_dir: Path, out_dir: Path, fault: str | None) -> int:
     if fault is not None:
         environment[faults.VARIABLE] = fault
     command = [sys.executable, str(PROGRAM), str(state_dir), str(out_dir), str(SEED)]
-    finished = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     if fault is None and finished.returncode:
         raise AssertionError(finished.stderr[-4000:])
     return finished.returncode

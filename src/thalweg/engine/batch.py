@@ -8,6 +8,7 @@ there, the batch has not happened.
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ from thalweg.engine.changelog import (
     without_old_fences,
 )
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
-from thalweg.errors import SourceError, StateError, ThalwegError, wrong_hash
+from thalweg.errors import SourceError, StateError, ThalwegError, missing_batch, wrong_hash
 from thalweg.model.plan import Member, Plan
 from thalweg.model.stream import Stream
 from thalweg.model.types import to_arrow
@@ -42,7 +43,7 @@ from thalweg.route.bucket import decode_offsets, unpack
 from thalweg.route.hash import HASH_NAME
 from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
-from thalweg.state.container import Section, read_section
+from thalweg.state.container import Section, forget_file, read_section
 from thalweg.state.manifest import (
     Bucket,
     Manifest,
@@ -121,6 +122,7 @@ class BatchRunner:
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
+        shutil.rmtree(state_dir / "spill", ignore_errors=True)
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
 
     # -- the batch -----------------------------------------------------------------------------------------
@@ -130,15 +132,15 @@ class BatchRunner:
         began = time.perf_counter()
         if batch <= self.manifest.batch:
             return
+        if batch > self.manifest.batch + 1:
+            raise missing_batch(self.state_dir, self.manifest.batch, batch)
         faults.point("batch.start")
         before = self.manifest
         intent = self._intent(batch)
         faults.point("batch.intent")
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
-        changes = [
-            c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]
-        ]
+        changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
         entries = apply_changes(self.entries, changes, lanes, self.streams(), moment)
         entries = without_old_fences(entries, moment.closed_us)
         plan = self._make_plan(entries, intent)
@@ -311,9 +313,7 @@ class BatchRunner:
         intent: Mapping[str, Any],
         lanes: Mapping[str, Lane],
     ) -> Manifest:
-        old = [
-            b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced
-        ]
+        old = [b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced]
         live = tuple(b for b in (*old, *outcome.kept) if _is_live(b, plan, clock))
         extra = {
             "through": intent["through"],
@@ -333,6 +333,7 @@ class BatchRunner:
 
     def _clean_up(self, before: Manifest, after: Manifest, outcome: Outcome) -> None:
         for file in {section.file for section in outcome.spills}:
+            forget_file(self.state_dir / file)
             (self.state_dir / file).unlink(missing_ok=True)
         if before.files() - after.files() or after.batch % 64 == 0:
             collect_garbage(self.state_dir, after)

@@ -150,7 +150,9 @@ def _next_lane(lane: Lane | None, grouping: Grouping, moment: Moment) -> Lane:
     first = held_from(grouping.windows, moment.closed_us.get(grouping.stream, BEGINNING))
     while len(grids) > 1 and grids[1][2] <= first:
         grids = grids[1:]
-    since = {p.name: known.get(p.name, unseen) for p in grouping.partials}
+    # What the windows of before did not need is gone, even if a longer window has joined since.
+    floor = BEGINNING if lane is None else held_from(lane.windows, moment.closed_us.get(grouping.stream, BEGINNING))
+    since = {p.name: max(known[p.name], floor) if p.name in known else unseen for p in grouping.partials}
     return Lane(since, grids, grouping.windows)
 
 
@@ -176,9 +178,7 @@ def _fence(
         return None
     alone = make_plan([Registered(entry.id, entry.query)], streams, slots=1)
     closed = moment.closed_us.get(entry.query.stream, BEGINNING)
-    complete = max(
-        _complete_from(g, lanes.get(id_), window, closed, moment) for id_, g in alone.groupings.items()
-    )
+    complete = max(_complete_from(g, lanes.get(id_), window, closed, moment) for id_, g in alone.groupings.items())
     first_open = BEGINNING if closed <= BEGINNING else _first_open(window, closed)
     return None if complete <= first_open else (moment.batch, complete)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from thalweg.engine.changelog import Entry
-from thalweg.errors import ThalwegError, unwritable_sink
+from thalweg.errors import ThalwegError, repeated_column, unwritable_sink
 from thalweg.model.query import Query
 from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
 from thalweg.sink.memory import ResultLog
@@ -24,7 +24,7 @@ class Delivery:
         self.owner = str(state_dir)
         self.log = ResultLog(state_dir)
         self.callbacks: dict[str, Callback] = {}
-        """Query name -> the callable that takes its results."""
+        """Query id -> the callable that takes its results."""
         self._sinks: dict[str, Sink] = {}
 
     def deliver(self, batch: int, results: Mapping[str, tuple[Entry, pa.Table]]) -> dict[str, str]:
@@ -43,8 +43,16 @@ class Delivery:
 
     def check(self, query: Query) -> None:
         """Opens the sink of a query to be, so that a path that cannot be written is refused at once."""
-        if query.sink.kind not in ("memory", "spark"):
+        names = [output.name for output in query.outputs]
+        if query.sink.kind in ("files", "spark") and len(set(names)) < len(names):
+            raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
+        if query.sink.kind not in ("memory", "spark", "callable"):
             self._open(query, query.name)
+
+    def forget_all_but(self, ids: Collection[str]) -> None:
+        """Lets go of the sinks of queries that are gone."""
+        self._sinks = {id_: sink for id_, sink in self._sinks.items() if id_ in ids}
+        self.callbacks = {id_: callback for id_, callback in self.callbacks.items() if id_ in ids}
 
     def _sink(self, entry: Entry) -> Sink:
         if entry.id not in self._sinks:
@@ -54,7 +62,7 @@ class Delivery:
     def _open(self, query: Query, id_: str) -> Sink:
         if query.sink.kind == "spark":
             return SparkSink(self.spark, dict(query.sink.options), id_)
-        return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(query.name)))
+        return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(id_)))
 
 
 class SparkSink:
@@ -70,9 +78,9 @@ class SparkSink:
         self.query = query
 
     def commit(self, batch_id: int, table: pa.Table) -> None:
-        writer = self.spark.createDataFrame(table).write.format(self.format).mode("append")
         options = {"txnAppId": self.query, "txnVersion": batch_id, **self.options}
         try:
+            writer = self.spark.createDataFrame(table).write.format(self.format).mode("append")
             writer.options(**options).save()
         except Exception as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__

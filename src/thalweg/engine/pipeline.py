@@ -12,7 +12,13 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from thalweg.engine.batch import BatchRunner
 from thalweg.engine.source import ThalwegSource, source_error_in
-from thalweg.errors import ThalwegError, pipeline_failed
+from thalweg.errors import (
+    ThalwegError,
+    missing_offsets,
+    pipeline_failed,
+    session_stopped,
+    stopped_inside_batch,
+)
 from thalweg.ingest.registry import load_tick, save_tick
 
 
@@ -31,6 +37,8 @@ class Pipeline:
         self._ticks = threading.Lock()
         self._batch = threading.Lock()
         """Held while a batch runs."""
+        self._thread: int | None = None
+        """The thread of the batch that runs."""
         self._stopping = False
         spark.dataSource.register(ThalwegSource)
 
@@ -40,28 +48,33 @@ class Pipeline:
 
     def start(self, trigger: str) -> None:
         """Batches as data arrives, at most one per `trigger` interval."""
-        self._failure, self._stopping = None, False
+        self._failure = None
         self._query = self._writer().trigger(processingTime=trigger).start()
         self.tick()
 
     def run_available(self) -> None:
         """All that is there, in batches, and one last batch that closes what the final watermark closes."""
-        self._failure, self._stopping = None, False
-        self._query = self._writer().trigger(availableNow=True).start()
+        self._failure = None
+        self.tick()  # keeps the tick that is asked for from falling behind the one that has been reached
+        query = self._query = self._writer().trigger(availableNow=True).start()
         try:
-            self._query.awaitTermination()
+            query.awaitTermination()
         except PySparkException as error:
-            raise self._reason(error) from None
+            if not self._stopping:
+                raise self._reason(error) from None
         finally:
             self._query = None
 
     def stop(self) -> None:
-        """Lets the batch that runs come to its end, and no other begin."""
+        """Lets the batch that runs come to its end, and no other begin. A stopped pipeline stays stopped."""
+        if self._thread == threading.get_ident():
+            raise stopped_inside_batch()
         self._stopping = True
+        with self._batch:
+            pass
         query, self._query = self._query, None
         if query is not None:
-            with self._batch:
-                query.stop()
+            query.stop()
 
     def check(self) -> None:
         """Raises what ended the pipeline, if it did not end by `stop`."""
@@ -76,6 +89,9 @@ class Pipeline:
             save_tick(self.state_dir, load_tick(self.state_dir) + 1)
 
     def _writer(self) -> DataStreamWriter:
+        if self._stopping:
+            raise session_stopped()
+        self._check_offsets()
         splits = (
             self.spark.readStream.format("thalweg")
             .option("dir", str(self.state_dir))
@@ -86,18 +102,27 @@ class Pipeline:
             "checkpointLocation", str(self.state_dir / "checkpoint")
         )
 
+    def _check_offsets(self) -> None:
+        """Without Spark's offset log nobody knows how far the streams have been read."""
+        batch = self.runner.manifest.batch
+        if batch >= 0 and not (self.state_dir / "checkpoint" / "offsets" / str(batch)).exists():
+            raise missing_offsets(self.state_dir / "checkpoint", batch)
+
     def _run(self, splits: DataFrame, batch: int) -> None:
         with self._batch:
             if self._stopping:
-                return  # without a manifest this batch has not happened: the next start repeats it
+                raise session_stopped()  # not a return: Spark would take the batch for done
+            self._thread = threading.get_ident()
             try:
                 self.runner.run(splits, batch)
                 self.after_batch()
+                if self.runner.has_more_to_close():
+                    self.tick()
             except BaseException as error:
                 self._failure = error
                 raise
-            if self.runner.has_more_to_close():
-                self.tick()
+            finally:
+                self._thread = None
 
     def _reason(self, error: BaseException | None) -> ThalwegError:
         if isinstance(self._failure, ThalwegError):

@@ -22,9 +22,9 @@ from pyspark.broadcast import Broadcast
 from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
 from thalweg.ingest.split import parse_splits
-from thalweg.model.plan import Grouping, Plan
+from thalweg.model.plan import Grouping, Plan, named
 from thalweg.operate.columns import GROUP
-from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
+from thalweg.operate.slot import Clock, Held, Kept, run_slot
 from thalweg.operate.source import Ingested, ingest_chunk, routing_table
 from thalweg.operate.windows import Stretch
 from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
@@ -33,8 +33,10 @@ from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.manifest import Bucket
 from thalweg.testing import faults
 
-ROWS_AT_ONCE = 2_000_000
+ROWS_AT_ONCE = 1_000_000
 """Rows that INGEST groups in one go: more per pass means fewer partials, this many bounds its memory."""
+CELL_BYTES = 128 << 20
+"""What goes into one cell of the shuffle at most: the JVM copies cells whole."""
 INLINE_BYTES = 1_000_000
 """Results up to this size travel with the report; larger ones are left in a file for the driver."""
 
@@ -73,7 +75,7 @@ def ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batche
         except ThalwegError as error:
             report["error"] = _error_json(error)
         faults.point("task.ingest")
-        yield from _cells(plan.value, done, report, started)
+        yield from _cells(plan.value, work, done, report, started)
 
     return run
 
@@ -88,7 +90,8 @@ def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: dict[str,
         for number, chunk in enumerate(read(split, stream.stream, stream.columns)):
             report["read_seconds"] += time.perf_counter() - began
             if chunk.rejected is not None and chunk.rejected.num_rows:
-                _set_aside(work, split.stream, f"{split.start}-{number}", chunk.rejected, report)
+                place = named("part", split.path, split.start, split.end, number)
+                _set_aside(work, split.stream, place, chunk.rejected, report)
             tables = waiting.setdefault(split.stream, [])
             tables.append(chunk.table)
             if sum(t.num_rows for t in tables) >= ROWS_AT_ONCE:
@@ -104,9 +107,7 @@ def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], done: 
 
 def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: dict[str, Any]) -> None:
     """Rows that cannot be read are kept with their reasons, under a name that a repeat writes again."""
-    context = TaskContext.get()
-    partition = context.partitionId() if context else 0
-    file = f"{work.clock.batch:012d}-{partition}-{name}-{report['rejected'].get(stream, 0)}.arrow"
+    file = f"{work.clock.batch:012d}-{name}.arrow"
     directory = Path(work.state_dir) / "rejected" / stream
     directory.mkdir(parents=True, exist_ok=True)
     with ContainerWriter(directory / file) as writer:
@@ -115,11 +116,11 @@ def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: d
     report["rejected"][stream] = report["rejected"].get(stream, 0) + rejected.num_rows
 
 
-def _cells(plan: Plan, done: Ingested, report: dict[str, Any], started: float) -> Batches:
+def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], started: float) -> Batches:
     for slot in range(plan.slots):
-        yield _cell(slot, "buckets", pack(done.cells.pop(slot, [])))
-    if done.results:
-        yield _cell(0, "results", pack(done.results))
+        for tables in _cut(done.cells.pop(slot, [])):
+            yield _cell(slot, "buckets", pack(tables))
+    yield from _results(work, 0, done.results)
     report |= {
         "rows": done.rows,
         "late": done.late,
@@ -130,6 +131,19 @@ def _cells(plan: Plan, done: Ingested, report: dict[str, Any], started: float) -
         "seconds": time.perf_counter() - started,
     }
     yield _cell(0, "ingested", json.dumps(report).encode())
+
+
+def _cut(tables: Sequence[tuple[str, pa.Table]]) -> Iterator[list[tuple[str, pa.Table]]]:
+    """The tables in portions that a cell can hold; one portion at least, so that every slot hears of the batch."""
+    portion: list[tuple[str, pa.Table]] = []
+    size = 0
+    for name, table in tables:
+        if portion and size + table.nbytes > CELL_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append((name, table))
+        size += table.nbytes
+    yield portion
 
 
 def _cell(slot: int, kind: str, payload: bytes) -> pa.RecordBatch:
@@ -161,9 +175,7 @@ def slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]
     return run
 
 
-def _run_slot(
-    plan: Plan, work: Work, slot: int, arrived: Mapping[str, Sequence[pa.Table]], waited: float
-) -> Batches:
+def _run_slot(plan: Plan, work: Work, slot: int, arrived: Mapping[str, Sequence[pa.Table]], waited: float) -> Batches:
     began = time.perf_counter()
     report: dict[str, Any] = {"slot": slot, "wait_seconds": waited}
     try:
@@ -174,7 +186,7 @@ def _run_slot(
         faults.point("task.bucket")
         report |= {"replaced": result.replaced, "failures": result.failures}
         report["write_seconds"] = time.perf_counter() - finished
-        yield from _results(work, slot, result)
+        yield from _results(work, slot, result.results)
     except ThalwegError as error:
         report["error"] = _error_json(error)
     report["seconds"] = time.perf_counter() - began
@@ -223,25 +235,23 @@ def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Buck
             section = writer.add(k.grouping, table, {"offsets": encode_offsets(offsets)})
             spans = tuple((start, k.span) for start in k.starts)
             buckets.append(
-                Bucket(
-                    section, k.grouping, slot, k.level, k.batch_from, work.clock.batch, spans, table.num_rows
-                )
+                Bucket(section, k.grouping, slot, k.level, k.batch_from, work.clock.batch, spans, table.num_rows)
             )
         writer.close()
     return buckets
 
 
-def _results(work: Work, slot: int, result: SlotResult) -> Batches:
-    if not result.results:
+def _results(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]]) -> Batches:
+    if not results:
         return
-    if sum(table.nbytes for _, table in result.results) <= INLINE_BYTES:
-        yield _cell(slot, "results", pack(result.results))
+    if sum(table.nbytes for _, table in results) <= INLINE_BYTES:
+        yield _cell(slot, "results", pack(results))
         return
     name = f"spill/{work.clock.batch:012d}-{slot}-{secrets.token_hex(6)}.arrow"
     path = Path(work.state_dir) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with ContainerWriter(path, root=work.state_dir) as writer:
-        for query, table in result.results:
+        for query, table in results:
             writer.add(query, table)
         sections = writer.close(sync=False)
     yield _cell(slot, "spill", json.dumps([s.to_json() for s in sections]).encode())

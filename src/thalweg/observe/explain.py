@@ -108,9 +108,7 @@ def _explain_grouping(
     head = f"by {by}: {_list(users)}"
     lines = [head]
     if grouping.kind == "rows":
-        lines.append(
-            f"raw rows are shipped ({', '.join(_name(c, stream) for c in grouping.carried)}): no partials"
-        )
+        lines.append(f"raw rows are shipped ({', '.join(_name(c, stream) for c in grouping.carried)}): no partials")
     elif grouping.finer is not None:
         finer = plan.groupings[grouping.finer]
         lines.append(f"rolled up from the pass by {', '.join(_name(c, stream) for c in finer.keys)}")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan
 from thalweg.model.types import to_inner_arrow
-from thalweg.operate import dense
+from thalweg.operate import dense, duck
 from thalweg.operate.columns import GROUP, START, key
 from thalweg.operate.combine import Slices, carry, combine, combine_dense, roll_up
 from thalweg.operate.compute import Failures, add_computed
@@ -104,8 +104,10 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, do
     for id_ in stream.groupings:
         grouping = plan.groupings[id_]
         if grouping.finer is not None:
-            table = roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
+            table = _roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
         else:
+            table = None
+        if table is None:
             grid = (grouping.slice_us, grouping.slice_start_us)
             if grid not in grids:
                 grids[grid] = Slices.of(times, grouping)
@@ -115,6 +117,14 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, do
         _count(done.passed, id_, rows.num_rows)
         extra = [p.name for p in grouping.extra]
         route(plan, grouping, table.drop_columns(extra) if extra else table, done)
+
+
+def _roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table | None:
+    """None where a sum overflows on the way: made from the rows, it is blamed on its query alone."""
+    try:
+        return roll_up(finer, grouping, source)
+    except duck.Error:
+        return None
 
 
 def _make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, done: Ingested) -> pa.Table:

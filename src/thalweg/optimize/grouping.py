@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from thalweg.model.plan import Computed, Grouping, Member, Partial, Piece, Plan, Selection, StreamPlan, named
-from thalweg.model.query import Query, Window
+from thalweg.model.query import Expr, Query, Window
 from thalweg.model.stream import Stream
+from thalweg.model.types import to_duck
 from thalweg.optimize.partials import Columns, Parts, presence, take_apart
 
 GROUPS = 256
@@ -82,8 +83,9 @@ class _Builder:
         self.members: list[Member] = []
 
     def add(self, entry: Registered) -> None:
-        columns = self.columns.setdefault(entry.query.stream, Columns({}))
+        shared = self.columns.setdefault(entry.query.stream, Columns({}))
         self.users.setdefault(entry.query.stream, {})
+        columns = Columns(shared.computed, lambda name: self._use(entry, (name,)))
         if entry.query.window is None:
             self._add_selection(entry, columns)
         else:
@@ -93,7 +95,6 @@ class _Builder:
         query = entry.query
         where = None if query.where is None else columns.of(query.where)
         names = tuple(columns.of(output.expr, query.where) for output in query.outputs)
-        self._use(entry, names if where is None else (*names, where))
         selection = Selection(
             entry.id,
             query.stream,
@@ -108,7 +109,7 @@ class _Builder:
         query = entry.query
         assert query.window is not None
         time = self.streams[query.stream].time
-        keys = tuple(columns.of(key, query.where) for key in query.keys)
+        keys = tuple(columns.of(_without_negative_zero(key), query.where) for key in query.keys)
         where = None if query.where is None else columns.of(query.where)
         present = presence(where)
         route = tuple(sorted(set(keys)))
@@ -123,7 +124,6 @@ class _Builder:
             pieces.setdefault(draft.id, []).append((f"a{i}", parts.finish))
             if parts.shape != "main":
                 missing[f"a{i}"] = parts.missing
-        self._use(entry, keys)
         self.members.append(
             Member(
                 query=entry.id,
@@ -161,11 +161,9 @@ class _Builder:
     def _extend(self, entry: Registered, draft: _Draft, partials: Iterable[Partial], carried: Iterable[str]) -> None:
         for partial in partials:
             draft.partials.setdefault(partial.name, partial)
-            reads = () if partial.filter is None else (partial.filter,)
-            self._use(entry, (partial.name, *reads))
+            self._use(entry, (partial.name,))
         for column in carried:
             draft.carried[column] = None
-            self._use(entry, (column,))
 
     def _use(self, entry: Registered, names: Iterable[str]) -> None:
         users = self.users[entry.query.stream]
@@ -199,6 +197,13 @@ class _Builder:
             tuple(self.selections.get(name, ())),
             {thing: tuple(ids) for thing, ids in self.users[name].items()},
         )
+
+
+def _without_negative_zero(key: Expr) -> Expr:
+    """0.0 and -0.0 are one group, and Spark calls it 0.0."""
+    if key.type not in ("float", "double"):
+        return key
+    return replace(key, sql=f"({key.sql} + 0::{to_duck(key.type)})")
 
 
 def _plain_columns(grouping: Grouping, stream: Stream) -> Iterable[str]:

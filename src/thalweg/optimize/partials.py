@@ -8,6 +8,7 @@ well (count distinct) or by its HyperLogLog register, and `rows` keep the raw ro
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from thalweg.model.plan import FILTER, Computed, Partial, named
@@ -34,10 +35,13 @@ class Columns:
     """Collects the computed columns that partials read; `of` gives the column that holds an expression."""
 
     computed: dict[str, Computed]
+    used: Callable[[str], None] = lambda name: None
+    """Told of every column that is handed out: whoever asked cannot do without it."""
 
     def of(self, expr: Expr, guard: Expr | None = None) -> str:
         """The column with the expression's value. One that can fail is evaluated only where `guard` holds."""
         if expr.is_column:
+            self.used(expr.columns[0])
             return expr.columns[0]
         if expr.fails and guard is not None:
             columns = tuple(sorted({*expr.columns, *guard.columns}))
@@ -52,6 +56,7 @@ class Columns:
 
     def _add(self, kind: str, expr: Expr, precision: int) -> str:
         name = named("c", kind, expr.sql, expr.type, precision)
+        self.used(name)
         self.computed.setdefault(name, Computed(name, expr, kind, precision))
         return name
 

@@ -181,9 +181,7 @@ class ResultLog:
                 continue
             path = self._place(_name(first, last))
             if first <= reached:
-                raise corrupt_file(
-                    path, f"results from batch {reached + 1} on", f"results from batch {first}"
-                )
+                raise corrupt_file(path, f"results from batch {reached + 1} on", f"results from batch {first}")
             sections = read_footer(path)
             files.append(_File(first, last, sections[0].meta.get("level", 0), sections))
             reached = last

@@ -48,9 +48,7 @@ def leftover_temporaries(state_dir: Path | str) -> list[Path]:
     return sorted(path for name in _DIRECTORIES for path in (root / name).glob(".*") if is_temporary(path))
 
 
-def collect_garbage(
-    state_dir: Path | str, manifest: Manifest | None, *, starting: bool = False
-) -> list[Path]:
+def collect_garbage(state_dir: Path | str, manifest: Manifest | None, *, starting: bool = False) -> list[Path]:
     """Delete what is unreferenced; what was deleted. `starting`: leftover temporaries of every kind too."""
     doomed = unreferenced(state_dir, manifest) if manifest is not None else []
     if starting:

@@ -74,9 +74,7 @@ class Section:
 class ContainerWriter:
     """Writes under a temporary name; the file exists once `close` returns, and never changes again."""
 
-    def __init__(
-        self, path: Path | str, *, root: Path | str | None = None, compression: str | None = None
-    ) -> None:
+    def __init__(self, path: Path | str, *, root: Path | str | None = None, compression: str | None = None) -> None:
         """`root`: what sections' file names are relative to (the file's own directory when left out).
         `compression`: None, so that mapped buffers are used as they lie, or `lz4` for rarely read ones."""
         self.path = Path(path)

@@ -79,9 +79,7 @@ def expected(spark: SparkSession, feed: Feed, select: str, *, since: int = 0) ->
     return pa.concat_tables([table for _, table in expected_emissions(spark, feed, select, since=since)])
 
 
-def expected_emissions(
-    spark: SparkSession, feed: Feed, select: str, *, since: int = 0
-) -> list[tuple[int, pa.Table]]:
+def expected_emissions(spark: SparkSession, feed: Feed, select: str, *, since: int = 0) -> list[tuple[int, pa.Table]]:
     """(last batch, rows) for the batches that emit together without a late row between them.
 
     Batch `len(feed.batches)` is the empty one that closes what the final watermark allows.

@@ -164,9 +164,7 @@ def random_queries(seed: int, feed: Feed, count: int) -> tuple[RandomQuery, ...]
     rng = random.Random(f"queries {seed}")
     # A few windows and predicates for all of them, so that there is something to share.
     writer = _Writer(rng, feed, windows=[_window(rng) for _ in range(4)])
-    return tuple(
-        writer.plain(f"q{i}") if rng.random() < 0.17 else writer.windowed(f"q{i}") for i in range(count)
-    )
+    return tuple(writer.plain(f"q{i}") if rng.random() < 0.17 else writer.windowed(f"q{i}") for i in range(count))
 
 
 def _window(rng: random.Random) -> str:

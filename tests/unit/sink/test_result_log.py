@@ -87,9 +87,7 @@ def test_forgetting_the_last_query_of_a_file_deletes_it(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_many_files_are_merged_and_stay_merged_after_a_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_files_are_merged_and_stay_merged_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MERGE_FILES", 3)
     log = ResultLog(tmp_path)
     for batch in range(11):

@@ -128,9 +128,7 @@ def test_threads_share_syncs_and_lose_nothing(tmp_path: Path, monkeypatch: pytes
         assert [r["number"] for _, r in records if r["worker"] == worker] == list(range(5))
 
 
-def test_a_failed_sync_refuses_this_and_later_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sync_refuses_this_and_later_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = fill(tmp_path, 1)
 
     def fail(descriptor: int) -> None:
