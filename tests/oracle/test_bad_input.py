@@ -1,0 +1,220 @@
+"""What users get wrong: a clear error, and nothing that runs is disturbed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import thalweg
+from thalweg.errors import NamingError, SqlError, StateError, ThalwegError
+
+SCHEMA = "k int, v int, name string, ts timestamp"
+
+
+def rows(start: int, n: int, zero: bool = False) -> pa.Table:
+    return pa.table(
+        {
+            "k": pa.array([i % 3 for i in range(n)], pa.int32()),
+            "v": pa.array([0 if zero and i == 5 else i + 1 for i in range(n)], pa.int32()),
+            "name": [f"n{i % 4}" for i in range(n)],
+            "ts": pa.array([(start + i) * 1_000_000 for i in range(n)], pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+@pytest.fixture
+def session(spark: SparkSession, state_dir: Path) -> Iterator[thalweg.Session]:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        yield session
+
+
+def feed(session: thalweg.Session) -> object:
+    source = thalweg.memory(SCHEMA)
+    session.create_stream("events", source, time="ts", watermark="0 seconds")
+    return source
+
+
+BAD = [
+    ("SELECT k, count(*) FROM evnts GROUP BY k, window(ts, '1 minute')", "evnts", "stream"),
+    ("SELECT kk, count(*) FROM events GROUP BY kk, window(ts, '1 minute')", "kk", "column"),
+    ("SELECT k, count(*) FROM events GROUP BY k", "k", "window"),
+    ("SELECT count(*) FROM events", "count(*)", "window"),
+    ("SELECT k FROM events WHERE rand() > 0.5", "rand", "rand"),
+    ("SELECT reflect('java.lang.System', 'exit', 1) FROM events", "reflect", "reflect"),
+    ("SELECT java_method('java.lang.System', 'exit', 1) FROM events", "java_method", "java_method"),
+    ("SELECT current_timestamp() FROM events", "current_timestamp", "current_timestamp"),
+    ("SELECT * FROM parquet.`/etc/passwd`", "parquet", "parquet"),
+    ("SELECT k FROM events WHERE k IN (SELECT 1)", "SELECT", "SELECT"),
+    ("SELEC k FROM events", "SELEC", "SELEC"),
+    ("SELECT k + FROM events", "FROM", "FROM"),
+]
+
+
+@pytest.mark.parametrize(("select", "place", "word"), BAD)
+def test_a_bad_select_is_refused_with_its_place(
+    session: thalweg.Session, select: str, place: str, word: str
+) -> None:
+    feed(session)
+    with pytest.raises(SqlError) as caught:
+        session.create_query("bad", select)
+    error = caught.value
+    assert word.lower() in str(error).lower()
+    assert "\tat " not in str(error)
+    assert "org.apache" not in str(error)
+    assert error.span is not None
+    assert "^" in str(error)
+    assert place.lower() in select[error.span[0] : error.span[1]].lower() or error.span[0] <= select.find(place)
+    assert "bad" not in session.queries
+
+
+def test_names_and_definitions(session: thalweg.Session) -> None:
+    feed(session)
+    session.create_query("q", "SELECT k FROM events")
+    with pytest.raises(NamingError, match="already a query named 'q'"):
+        session.create_query("q", "SELECT v FROM events")
+    with pytest.raises(NamingError, match="already a stream named 'events'"):
+        feed(session)
+    with pytest.raises(NamingError, match="cannot be the name"):
+        session.create_query("no good", "SELECT k FROM events")
+    with pytest.raises(NamingError, match="no query named 'p'"):
+        session.sql("DROP QUERY p")
+    with pytest.raises(NamingError, match="no column 'time'"):
+        session.create_stream("other", thalweg.memory(SCHEMA), time="time", watermark="1 second")
+    with pytest.raises(NamingError, match="of type int"):
+        session.create_stream("other", thalweg.memory(SCHEMA), time="k", watermark="1 second")
+    with pytest.raises(ThalwegError, match="interval"):
+        session.create_stream("other", thalweg.memory(SCHEMA), time="ts", watermark="soon")
+    with pytest.raises(ThalwegError, match="cannot be made from"):
+        session.create_stream("other", 42, time="ts", watermark="1 second")
+    assert list(session.streams) == ["events"]
+
+
+def test_a_failing_query_stops_alone(session: thalweg.Session) -> None:
+    source = feed(session)
+    window = "window(ts, '10 seconds')"
+    good = session.create_query("good", f"SELECT k, sum(v) AS s FROM events GROUP BY k, {window}")
+    argument = session.create_query("argument", f"SELECT k, sum(100 / v) AS s FROM events GROUP BY k, {window}")
+    guarded = session.create_query(
+        "guarded", f"SELECT k, sum(100 / v) AS s FROM events WHERE v <> 0 GROUP BY k, {window}"
+    )
+    output = session.create_query("output", f"SELECT k, 1 / (min(v) - min(v)) AS s FROM events GROUP BY k, {window}")
+    plain = session.create_query("plain", "SELECT k, 10 / v AS x FROM events")
+    overflow = session.create_query(
+        "overflow", f"SELECT k, sum(9000000000000000000 + 0 * v) AS s FROM events GROUP BY k, {window}"
+    )
+    source.append(rows(0, 40, zero=True))
+    session.run_available()
+    states = {name: handle.status["state"] for name, handle in session.queries.items()}
+    assert states == {
+        "good": "running",
+        "argument": "failed",
+        "guarded": "running",
+        "output": "failed",
+        "plain": "failed",
+        "overflow": "failed",
+    }
+    for failed in (argument, output, plain):
+        assert "DIVIDE_BY_ZERO" in failed.status["error"] or "zero" in failed.status["error"]
+        assert failed.results().num_rows == 0
+    assert overflow.status["error"]
+    assert good.results().num_rows == guarded.results().num_rows == 9
+    source.append(rows(40, 40))
+    session.run_available()
+    assert good.results().num_rows > 9
+
+
+def test_a_sink_that_fails_stops_its_query_alone(session: thalweg.Session) -> None:
+    source = feed(session)
+
+    def refuse(table: pa.Table, batch: int) -> None:
+        raise ValueError("no")
+
+    bad = session.create_query("bad", "SELECT k FROM events", refuse)
+    good = session.create_query("good", "SELECT k FROM events")
+    source.append(rows(0, 4))
+    session.run_available()
+    assert bad.status["state"] == "failed"
+    assert "no" in bad.status["error"]
+    assert good.results().num_rows == 4
+
+
+def test_rows_that_cannot_be_read_are_set_aside(session: thalweg.Session, tmp_path: Path) -> None:
+    lines = [json.dumps({"k": i, "ts": f"2026-01-01T00:00:{i:02d}Z"}) for i in range(20)]
+    lines[7] = '{"k": 7, "ts": '
+    lines[11] = '{"k": "many", "ts": "2026-01-01T00:00:11Z"}'
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("\n".join(lines) + "\n")
+    session.sql(
+        "CREATE STREAM lines (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 1 SECOND) "
+        f"WITH (source = 'files', path = '{tmp_path}/in/*.json', format = 'json')"
+    )
+    query = session.sql("CREATE QUERY ks AS SELECT k FROM lines")
+    session.run_available()
+    assert sorted(query.results().column("k").to_pylist()) == [i for i in range(20) if i not in (7, 11)]
+    assert session.progress()["streams"]["lines"]["rejected"] == 2
+    rejected = session.rejected("lines").to_pylist()
+    assert {r["row"] for r in rejected} == {lines[7], lines[11]}
+    assert all(r["reason"] for r in rejected)
+
+
+def test_a_second_process_is_refused(session: thalweg.Session) -> None:
+    program = f"import thalweg.state.lock as l; l.DirectoryLock({str(session.state_dir)!r})"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert other.returncode
+    assert "StateError" in other.stderr
+    with pytest.raises(StateError):
+        thalweg.connect(session.state_dir, spark=session._spark)
+
+
+def test_state_of_another_version_and_damaged_state(spark: SparkSession, state_dir: Path) -> None:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = feed(session)
+        session.create_query("q", "SELECT k, count(*) AS n FROM events GROUP BY k, window(ts, '1 hour')")
+        source.append(rows(0, 50))
+        session.run_available()
+    manifest = sorted((state_dir / "manifests").glob("*.json"))[-1]
+    original = manifest.read_bytes()
+    header, body = original.split(b"\n", 1)
+    manifest.write_bytes(json.dumps({**json.loads(header), "format": 99}).encode() + b"\n" + body)
+    with pytest.raises(StateError, match="99"):
+        thalweg.connect(state_dir, spark=spark)
+    manifest.write_bytes(original[:-20])
+    with pytest.raises(StateError):
+        thalweg.connect(state_dir, spark=spark)
+    manifest.write_bytes(original)
+    bucket = next((state_dir / "buckets").glob("*.arrow"))
+    data = bytearray(bucket.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    bucket.write_bytes(bytes(data))
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.memory(SCHEMA)
+        session.create_stream("events", source, time="ts", watermark="0 seconds")
+        source.append(rows(4000, 1))
+        with pytest.raises(StateError, match=bucket.name):
+            session.run_available()
+    bucket.unlink()
+    with thalweg.connect(state_dir, spark=spark) as session:
+        session.create_stream("events", thalweg.memory(SCHEMA), time="ts", watermark="0 seconds")
+        with pytest.raises(StateError, match=bucket.name):
+            session.run_available()
+
+
+def test_a_changed_definition_is_refused_after_a_restart(spark: SparkSession, state_dir: Path) -> None:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        feed(session)
+        session.create_query("q", "SELECT k FROM events")
+    with thalweg.connect(state_dir, spark=spark) as session:
+        with pytest.raises(NamingError, match="defined differently"):
+            session.create_query("q", "SELECT v FROM events")
+        with pytest.raises(NamingError, match="defined differently"):
+            session.create_stream("events", thalweg.memory("k int, ts timestamp"), time="ts", watermark="1 second")
+        feed(session)
+        again = session.create_query("q", "SELECT k FROM events")
+        assert again.status["state"] in ("pending", "running")
