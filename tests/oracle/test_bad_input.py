@@ -58,9 +58,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("select", "place", "word"), BAD)
-def test_a_bad_select_is_refused_with_its_place(
-    session: thalweg.Session, select: str, place: str, word: str
-) -> None:
+def test_a_bad_select_is_refused_with_its_place(session: thalweg.Session, select: str, place: str, word: str) -> None:
     feed(session)
     with pytest.raises(SqlError) as caught:
         session.create_query("bad", select)
