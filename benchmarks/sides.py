@@ -34,6 +34,8 @@ def named(name: str) -> Workload:
 def steady(ends: list[tuple[float, int]]) -> dict[str, float]:
     """Rate after the first batch from (end of batch, rows of batch)."""
     ends = [e for e in ends if e[1]]
+    if len(ends) < 2:
+        return {}
     seconds = ends[-1][0] - ends[0][0]
     rows = sum(n for _, n in ends[1:])
     return {"rows_per_second": rows / seconds, "seconds": seconds, "rows": rows, "batches": len(ends)}
@@ -140,6 +142,8 @@ def _spark_steady(queries: list[Any]) -> dict[str, Any]:
         lasts.append(ends[-1][0])
         rows, first_rows = sum(n for _, n in ends), ends[0][1]
     seconds = max(lasts) - max(firsts)
+    if rows == first_rows:
+        return {}
     return {"rows_per_second": (rows - first_rows) / seconds, "seconds": seconds, "rows": rows - first_rows}
 
 

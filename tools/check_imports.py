@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     # The data path, in the order data meets it.
     "partition": VALUES,
     "observe": VALUES | {"state"},
-    "ingest": VALUES | {"observe"},
+    "ingest": VALUES | {"state", "observe"},
     "route": VALUES | {"partition", "observe"},
     "operate": VALUES | {"route", "observe"},
     "state": VALUES | {"route"},

@@ -20,10 +20,11 @@ from pyspark.sql.streaming import StreamingQuery
 
 from thalweg import errors
 from thalweg.engine.source import source_error_in
-from thalweg.ingest.durable import Log, sync_directory
 from thalweg.ingest.inventory import LANDED_LOG
+from thalweg.ingest.log import Log
 from thalweg.model.stream import Field, Schema, SourceSpec
 from thalweg.model.types import to_arrow
+from thalweg.state.durable import sync_directory
 
 _PLAIN = {
     "compression": "none",

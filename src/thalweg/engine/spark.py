@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from thalweg.errors import not_utc
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS: dict[str, str] = {
     # Loopback TCP between the JVM and its Python workers waits for delayed acknowledgements: 40 ms a task.
@@ -29,18 +32,20 @@ SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Cells are large arrays that live for one batch: the parallel collector copes with them best.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    # Cells are large arrays that live for one batch: the parallel collector copes with them best. Logging has to
+    # be quiet before the first line of Python runs; what goes wrong reaches the user as an error of ours.
+    "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Dlog4j2.configurationFile=file:{_LOGGING}",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.shuffle.compress": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.log.level": "ERROR",
+    "spark.log.level": "FATAL",
 }
 
 
 def create_session(master: str | None = None, **settings: Any) -> SparkSession:
     """A local Spark session for Thalweg; `settings` override its own."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("thalweg").master(master or "local[*]")
     for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name, value)

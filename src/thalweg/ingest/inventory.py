@@ -21,11 +21,12 @@ import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
 
 from thalweg import errors
-from thalweg.ingest.durable import Log, write_json
 from thalweg.ingest.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
+from thalweg.ingest.log import Log
 from thalweg.ingest.registry import source_dir
 from thalweg.ingest.split import Split
 from thalweg.model.stream import Stream
+from thalweg.state.durable import write_json
 
 ENDLESS = 1 << 62
 """The units of a generator without an end."""

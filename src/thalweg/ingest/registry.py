@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from thalweg import errors
-from thalweg.ingest.durable import write_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.state.durable import write_json
 
 STREAMS_FILE = "streams.json"
 CONTROL_FILE = "control.json"

@@ -15,10 +15,10 @@ import pyarrow.ipc as pa_ipc
 from thalweg import errors
 from thalweg.ingest import generate as generators
 from thalweg.ingest.conform import conform
-from thalweg.ingest.durable import write_atomically
 from thalweg.ingest.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
 from thalweg.ingest.schema import as_schema, schema_of_file
 from thalweg.model.stream import Schema, SourceSpec
+from thalweg.state.durable import write_atomic
 
 FORMATS = ("parquet", "json", "csv", "arrow")
 _SUFFIXES = {
@@ -137,11 +137,10 @@ class Memory:
         return result.table
 
     def _write(self, directory: Path, table: pa.Table) -> None:
-        def write(out: Any) -> None:
-            with pa_ipc.new_file(out, table.schema) as writer:
-                writer.write_table(table)
-
-        write_atomically(memory_unit(directory, self._next), write)
+        out = pa.BufferOutputStream()
+        with pa_ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+        write_atomic(memory_unit(directory, self._next), memoryview(out.getvalue()))
         self._next += 1
 
 

@@ -1,45 +1,14 @@
-"""Small writes that are on disk when the call returns, and whole or not there at all."""
+"""The log of what a source has offered: lines that are on disk when the call returns."""
 
 from __future__ import annotations
 
 import json
 import os
-import threading
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object], sync: bool = True) -> None:
-    """Write a temporary file beside `path`, make it durable, and rename it into place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.{uuid.uuid4().hex[:8]}")
-    try:
-        with temporary.open("wb") as out:
-            write(out)
-            out.flush()
-            if sync:
-                os.fsync(out.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if sync:
-        sync_directory(path.parent)
-
-
-def write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=1).encode()
-    write_atomically(path, lambda out: out.write(text))
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes a rename survive a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+from thalweg.state.durable import sync_directory
 
 
 class Log:
