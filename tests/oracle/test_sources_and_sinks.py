@@ -1,0 +1,159 @@
+"""Oracle: every kind of source and sink carries the same rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import thalweg
+from thalweg.testing.compare import rows_equal
+from thalweg.testing.oracle import Feed, expected
+
+SELECT = (
+    "SELECT k, count(*) AS n, sum(v) AS total, max(name) AS last_name, window.start AS start "
+    "FROM events GROUP BY k, window(ts, '10 seconds', '5 seconds')"
+)
+DDL = "k int, v double, name string, ts timestamp"
+
+
+def batch(number: int, n: int = 60) -> pa.Table:
+    first = number * n
+    return pa.table(
+        {
+            "k": pa.array([i % 4 for i in range(n)], pa.int32()),
+            "v": [(first + i) / 4 for i in range(n)],
+            "name": [None if i % 7 == 0 else f"n{i % 5}" for i in range(n)],
+            "ts": pa.array([(first + i) * 300_000 for i in range(n)], pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+BATCHES = tuple(batch(number) for number in range(4))
+FEED = Feed("events", "ts", 2_000_000, BATCHES)
+
+
+def write(table: pa.Table, path: Path, kind: str) -> None:
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "arrow":
+        pa.feather.write_feather(table, path, compression="uncompressed")
+    elif kind == "csv":
+        pa.csv.write_csv(table, path)
+    else:
+        path.write_text("".join(row + "\n" for row in table.to_pandas().to_json(
+            orient="records", lines=True, date_format="iso", date_unit="us").splitlines()))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "json"])
+def test_files_of_every_format(spark: SparkSession, state_dir: Path, tmp_path: Path, kind: str) -> None:
+    for number, table in enumerate(BATCHES):
+        write(table, tmp_path / f"{number}.{kind}", kind)
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.files(f"{tmp_path}/*.{kind}", max_files_per_batch=1)
+        session.create_stream("events", source, time="ts", watermark="2 seconds", schema=DDL)
+        query = session.create_query("q", SELECT)
+        session.run_available()
+        assert session.progress()["streams"]["events"]["rejected"] == 0
+        rows_equal(query.results(), expected(spark, FEED, SELECT))
+
+
+def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:
+    for number, table in enumerate(BATCHES):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(tmp_path))
+    with thalweg.connect(state_dir, spark=spark) as session:
+        session.create_stream("events", frame, time="ts", watermark="2 seconds")
+        query = session.create_query("q", SELECT)
+        session.run_available()
+        one = Feed("events", "ts", 2_000_000, (pa.concat_tables(BATCHES),))
+        rows_equal(query.results(), expected(spark, one, SELECT))
+
+
+def test_started_in_the_background_while_files_arrive(
+    spark: SparkSession, state_dir: Path, tmp_path: Path
+) -> None:
+    """Rows come in order, so no window depends on how they fall into batches."""
+    pq.write_table(BATCHES[0], tmp_path / "0.parquet")
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.files(f"{tmp_path}/*.parquet")
+        session.create_stream("events", source, time="ts", watermark="2 seconds")
+        query = session.create_query("q", SELECT)
+        session.start("0 seconds")
+        for number, table in enumerate(BATCHES[1:], 1):
+            pq.write_table(table, tmp_path / f".{number}")
+            (tmp_path / f".{number}").rename(tmp_path / f"{number}.parquet")
+            time.sleep(0.3)
+        wanted = expected(spark, FEED, SELECT)
+        deadline = time.monotonic() + 60
+        while query.results().num_rows < wanted.num_rows and time.monotonic() < deadline:
+            time.sleep(0.1)
+        late = [threading.Thread(target=session.create_query, args=(f"t{i}", SELECT)) for i in range(4)]
+        for thread in late:
+            thread.start()
+        for thread in late:
+            thread.join()
+        while any(session.query(f"t{i}").status["state"] == "pending" for i in range(4)):
+            assert time.monotonic() < deadline, "requests were not taken up without new rows"
+            time.sleep(0.1)
+    rows_equal(query.results(), wanted)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_files_sink_is_what_spark_reads(spark: SparkSession, state_dir: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "out"
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.memory(DDL, max_files_per_batch=1)
+        session.create_stream("events", source, time="ts", watermark="2 seconds")
+        session.create_query("q", SELECT, thalweg.to_files(out, kind))
+        for table in BATCHES:
+            source.append(table)
+        session.run_available()
+    wanted = expected(spark, FEED, SELECT)
+    schema = "k int, n bigint, total double, last_name string, start timestamp"
+    read = spark.read.schema(schema).option("header", True).format(kind).load(str(out)).toArrow()
+    rows_equal(read, wanted)
+
+
+def test_spark_sink_and_callable(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:
+    seen: dict[int, pa.Table] = {}
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.memory(DDL, max_files_per_batch=1)
+        session.create_stream("events", source, time="ts", watermark="2 seconds")
+        session.create_query("files", SELECT, thalweg.to_spark("orc", path=str(tmp_path / "orc")))
+        session.create_query("calls", SELECT, lambda table, batch_id: seen.update({batch_id: table}))
+        for table in BATCHES:
+            source.append(table)
+        session.run_available()
+        assert {h.status["error"] for h in session.queries.values()} == {None}
+    wanted = expected(spark, FEED, SELECT)
+    rows_equal(pa.concat_tables(seen.values()), wanted)
+    rows_equal(spark.read.orc(str(tmp_path / "orc")).toArrow(), wanted)
+
+
+def test_updates_end_where_the_windows_do(spark: SparkSession, state_dir: Path) -> None:
+    """The last update of every group of a closed window is its final result."""
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.memory(DDL, max_files_per_batch=1)
+        session.create_stream("events", source, time="ts", watermark="2 seconds")
+        updates = session.sql(f"CREATE QUERY u AS {SELECT} EMIT UPDATES")
+        final = session.create_query("f", SELECT)
+        for table in BATCHES:
+            source.append(table)
+        session.run_available()
+        last = {(row["start"], row["k"]): row for row in updates.results().to_pylist()}
+        rows = final.results().to_pylist()
+        assert rows
+        assert [last[row["start"], row["k"]] for row in rows] == rows
+        assert len(last) > len(rows)
+        shown = session.sql("SHOW QUERIES").to_pylist()
+        assert [row["query"] for row in shown] == ["u", "f"]
+        assert "1 pass" in session.sql("EXPLAIN")
+        assert "u, f" in session.explain("f") or "f, u" in session.explain("f")
