@@ -51,6 +51,13 @@ COMPARISONS = (
     Comparison("8-frame", ("thalweg-frame", "8"), ("spark", "8"), 5, "8 queries, rows from a streaming DataFrame"),
     Comparison("100-queries", ("thalweg", "20x5"), ("thalweg", "20x1"), 0.5, "100 queries, against 20"),
     Comparison(
+        "100-wide",
+        ("thalweg", "wide20x5"),
+        ("thalweg", "wide20x1"),
+        0.5,
+        "100 queries, against 20, six key sets of 250,000 groups",
+    ),
+    Comparison(
         "sliding",
         ("thalweg", "window:'60 seconds', '1 second'"),
         ("thalweg", "window:'60 seconds'"),

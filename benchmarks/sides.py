@@ -23,11 +23,14 @@ THALWEG_MEMORY = "2g"
 
 
 def named(name: str) -> Workload:
-    """`8`: the first eight queries; `20x5`: 20 key sets, 5 variants; `window:...`: one query, that window."""
+    """`8`: the first eight queries; `20x5`: 20 key sets, 5 variants (`wide20x5`: of many groups);
+    `window:...`: one query, that window."""
     if name.isdigit():
         return workload.first(int(name))
     if name.startswith("20x"):
-        return workload.many(int(name[3:]))
+        return workload.many(workload.NARROW_KEY_SETS, int(name[3:]))
+    if name.startswith("wide20x"):
+        return workload.many(workload.WIDE_KEY_SETS, int(name[7:]))
     return workload.windowed(name.removeprefix("window:"))
 
 

@@ -40,20 +40,22 @@ def _count(cells: Any, admitted: Any, out: Any) -> None:
                 out[cells[i]] += 1
     else:
         for i in range(cells.size):
-            if admitted[i] and cells[i] >= 0:
-                out[cells[i]] += 1
+            # Adding nothing is cheaper than a branch that is taken every other time.
+            if cells[i] >= 0:
+                out[cells[i]] += np.int64(admitted[i])
 
 
 @kernel
 def _sum(cells: Any, admitted: Any, values: Any, out: Any) -> None:
+    nothing = values.dtype.type(0)
     if admitted.size == 0:
         for i in range(cells.size):
             if cells[i] >= 0:
                 out[cells[i]] += values[i]
     else:
         for i in range(cells.size):
-            if admitted[i] and cells[i] >= 0:
-                out[cells[i]] += values[i]
+            if cells[i] >= 0:
+                out[cells[i]] += values[i] if admitted[i] else nothing
 
 
 @kernel
