@@ -77,9 +77,7 @@ def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: P
         rows_equal(query.results(), expected(spark, one, SELECT))
 
 
-def test_started_in_the_background_while_files_arrive(
-    spark: SparkSession, state_dir: Path, tmp_path: Path
-) -> None:
+def test_started_in_the_background_while_files_arrive(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:
     """Rows come in order, so no window depends on how they fall into batches."""
     pq.write_table(BATCHES[0], tmp_path / "0.parquet")
     with thalweg.connect(state_dir, spark=spark) as session:

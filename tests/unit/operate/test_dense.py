@@ -1,0 +1,100 @@
+"""Differential: grouping by direct address and by DuckDB give the same partials."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from thalweg.model.plan import Grouping
+from thalweg.model.query import Aggregate, Expr, Window, quote
+from thalweg.operate import dense
+from thalweg.operate.columns import START
+from thalweg.operate.combine import Slices, combine, combine_dense
+from thalweg.optimize.partials import Columns, presence, take_apart
+
+SECOND = 1_000_000
+KINDS = {"k": "int", "day": "date", "x": "bigint", "y": "double", "t": "timestamp", "yes": "boolean"}
+AGGREGATES = [
+    ("count", "x", "bigint"),
+    ("sum", "x", "bigint"),
+    ("sum", "y", "double"),
+    ("avg", "x", "double"),
+    ("min", "y", "double"),
+    ("max", "x", "bigint"),
+    ("max", "t", "timestamp"),
+    ("min", "day", "date"),
+]
+
+
+def column(name: str) -> Expr:
+    return Expr(quote(name), KINDS[name], (name,))
+
+
+def rows(rng: random.Random, n: int) -> pa.Table:
+    def maybe(value: object) -> object:
+        return None if rng.random() < 0.2 else value
+
+    return pa.table(
+        {
+            "k": pa.array([rng.randint(-3, 5) for _ in range(n)], pa.int32()),
+            "day": pa.array([rng.randint(19_000, 19_003) for _ in range(n)], pa.int32()).cast(pa.date32()),
+            "x": pa.array([maybe(rng.randint(-(10**6), 10**6)) for _ in range(n)], pa.int64()),
+            "y": pa.array([maybe(rng.randint(-400, 400) / 4) for _ in range(n)], pa.float64()),
+            "t": pa.array([maybe(rng.randint(0, 10**12)) for _ in range(n)], pa.int64()).cast(pa.timestamp("us")),
+            "yes": pa.array([maybe(rng.random() < 0.5) for _ in range(n)], pa.bool_()),
+        }
+    )
+
+
+def grouping(keys: tuple[str, ...], filters: list[Expr | None]) -> Grouping:
+    columns = Columns({})
+    partials = {}
+    for where in filters:
+        present = presence(None if where is None else columns.of(where))
+        partials[present.name] = present
+        for function, name, kind in AGGREGATES:
+            for p in take_apart(Aggregate(function, (column(name),), kind), where, "t", columns).partials:
+                partials[p.name] = p
+    return Grouping("g", "s", "combine", keys, (), tuple(partials.values()), (), (Window(5, 5),), 5 * SECOND, 0)
+
+
+def as_rows(table: pa.Table, names: list[str]) -> list[tuple]:
+    return sorted(zip(*(table.column(n).to_pylist() for n in names), strict=True), key=repr)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_direct_address_equals_duckdb(seed: int) -> None:
+    rng = random.Random(seed)
+    table = rows(rng, rng.choice([1, 7, 300]))
+    where = [None] if seed % 3 == 0 else [column("yes")] if seed % 3 == 1 else [None, column("yes")]
+    group = grouping(rng.choice([(), ("k",), ("day", "k")]), where)
+    times = [rng.randint(-20, 60) * SECOND // 2 for _ in range(table.num_rows)]
+    slices = Slices.of(pa.array(times, pa.int64()).to_numpy(), group)
+    direct = combine_dense(dense.Columns(table), slices, group, group.keys, merging=False)
+    assert direct is not None
+    failures: dict[str, str] = {}
+    hashed = combine(table.append_column(START, pa.array(slices.starts)), group, failures)
+    assert not failures
+    assert direct.schema.names == hashed.schema.names
+    assert direct.schema.types == hashed.schema.types
+    assert as_rows(direct, hashed.schema.names) == as_rows(hashed, hashed.schema.names)
+
+
+@pytest.mark.parametrize("bad", ["null key", "wide key", "text", "NaN", "overflow"])
+def test_what_does_not_lend_itself_is_left_to_duckdb(bad: str) -> None:
+    table = rows(random.Random(1), 50)
+    group = grouping(("k",), [None])
+    if bad == "null key":
+        table = table.set_column(0, "k", pa.array([None] + [1] * 49, pa.int32()))
+    elif bad == "wide key":
+        table = table.set_column(0, "k", pa.array([0, 2**31 - 1] * 25, pa.int32()))
+    elif bad == "text":
+        table = table.set_column(0, "k", pa.array(["a"] * 50))
+    elif bad == "NaN":
+        table = table.set_column(3, "y", pa.array([float("nan")] * 50))
+    else:
+        table = table.set_column(2, "x", pa.array([2**62] * 50, pa.int64()))
+    slices = Slices.of(pa.array([0] * 50, pa.int64()).to_numpy(), group)
+    assert combine_dense(dense.Columns(table), slices, group, group.keys, merging=False) is None
