@@ -464,6 +464,16 @@ class Session:
         write_atomic(self.state_dir / "catalog.json", json.dumps(value).encode())
 
 
+class Status(dict[str, Any]):
+    """How a query fares; its entries can be read as attributes too: `query.status.state`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
 class QueryHandle:
     """A query in the hands of a user."""
 
@@ -479,18 +489,13 @@ class QueryHandle:
         return self.definition.name
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """state (pending, running, failed, dropped), error, rows emitted, and from when on it is complete."""
         if self.dropped:
-            return {"state": "dropped", "error": None, "emitted": 0, "complete_from": None}
+            return Status(state="dropped", error=None, emitted=0, complete_from=None)
         entry = self._session._entry(self)
         fence = None if entry.fence is None else _EPOCH + timedelta(microseconds=entry.fence[1])
-        return {
-            "state": entry.state,
-            "error": entry.error,
-            "emitted": entry.emitted,
-            "complete_from": fence,
-        }
+        return Status(state=entry.state, error=entry.error, emitted=entry.emitted, complete_from=fence)
 
     def results(self) -> pa.Table:
         """All results so far, of a query without a sink of its own."""
