@@ -5,6 +5,9 @@ rows a window may see follows from that alone: those of the batches up to and in
 it. So the rows emitted in batch b are the user's own SELECT over the batches 0..b, restricted to the windows
 that close in b. Late rows, rows that are late for one sliding window and not for the next, HAVING, top-k:
 nothing of it needs a rule of its own here, and the SELECT stays the user's text.
+
+One thing Spark cannot be asked: `first` and `last` beside a `count(DISTINCT ...)`, which it plans in two steps that
+lose the order of rows. Compare with `min_by` and `max_by` over the event time there.
 """
 
 from __future__ import annotations
