@@ -100,9 +100,8 @@ class _Statement:
         self.groupings = [self.main.id, *further]
         keys = [quote(key(i)) for i in range(len(self.main.keys))]
         joins = [self._further(i, groupings[id_], pieces, keys) for i, (id_, pieces) in enumerate(further.items())]
-        self._substitutes = [self._substitute(member, list(further)) for member in closing.members]
-        for member, names in zip(closing.members, self._substitutes, strict=True):
-            self._add(member, names)
+        for member in closing.members:
+            self._add(member, self._substitute(member, list(further)))
         self.joins = " ".join(joins)
         self.partials = _needed_partials(self.main, closing.members)
 
