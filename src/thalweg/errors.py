@@ -372,6 +372,78 @@ def bad_window(message: str, sql: str, span: tuple[int, int], hint: str | None =
     return SqlError(message, sql=sql, span=span, hint=hint)
 
 
+# joins
+
+
+def ambiguous_column(name: str, candidates: list[str], sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(f"column '{name}' is ambiguous", sql=sql, span=span, hint=f"write {' or '.join(candidates)}")
+
+
+def repeated_relation(name: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"FROM has two entries named '{name}'", sql=sql, span=span, hint=f"give one an alias: {name} AS other"
+    )
+
+
+def cross_product(name: str, others: list[str], sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"no equality connects '{name}' with {', '.join(others)}: a cross product is not supported",
+        sql=sql,
+        span=span,
+        hint=f"add one, such as {others[0]}.key = {name}.key",
+    )
+
+
+def unbounded_join(
+    name: str, other: str, times: tuple[str, str], detail: str, sql: str, span: tuple[int, int]
+) -> SqlError:
+    own, others = times
+    return SqlError(
+        f"a join without a time bound: rows of '{other}' and '{name}' would be kept for ever",
+        detail=detail,
+        sql=sql,
+        span=span,
+        hint=f"add WITHIN 5 SECONDS after ON, or {own} BETWEEN {others} - INTERVAL 5 SECONDS "
+        f"AND {others} + INTERVAL 5 SECONDS",
+    )
+
+
+def empty_bound(names: list[str], sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"the time bounds of {' and '.join(names)} contradict each other: the join has no result",
+        sql=sql,
+        span=span,
+    )
+
+
+def bounds_nothing(name: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"WITHIN bounds nothing here: the condition before it has no equality with '{name}'",
+        sql=sql,
+        span=span,
+        hint="equate a column of it with one of another stream in the same ON",
+    )
+
+
+def incompatible_keys(left: str, right: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"join keys of types {left} and {right} cannot be equal", sql=sql, span=span, hint="cast one of them"
+    )
+
+
+def too_many_streams(most: int, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(f"a query joins at most {most} streams", sql=sql, span=span)
+
+
+def no_stream(sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        "a continuous query reads at least one stream",
+        sql=sql,
+        span=span,
+        hint="query tables alone with Spark itself",
+    )
+
+
 # -- session and engine
 
 
@@ -554,3 +626,15 @@ def repeated_column(query: str, column: str) -> SinkError:
         detail="a file cannot hold them both",
         hint="give one of them another name with AS",
     )
+
+
+def bad_table(table: str, reason: str, hint: str | None) -> UsageError:
+    return UsageError(f"the table '{table}' cannot be made: {reason}", hint=hint)
+
+
+def table_in_use(table: str, what: str) -> UsageError:
+    return UsageError(f"queries are joined with the table '{table}': {what}", hint="drop those queries first")
+
+
+def bad_option(query: str, option: str, value: str, meaning: str) -> UsageError:
+    return UsageError(f"query '{query}': {option} = '{value}' is not a number above 0", detail=f"{option}: {meaning}")

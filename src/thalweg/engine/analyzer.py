@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from thalweg.errors import SqlError, analysis_failed, unknown_column, unknown_stream
-from thalweg.model.stream import Stream
+from thalweg.model.stream import Schema, Stream
 
 _SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -25,24 +25,29 @@ _TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(;\s*line \d+ pos \d+.*)?$", re.DOTAL
 
 
 class SparkAnalyzer:
-    """Streams are temporary views in a session of its own: analysis touches no data and no other user."""
+    """Streams and tables are temporary views in a session of its own: analysis touches no data and no other user."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark.newSession()
         for key, value in _SETTINGS.items():
             self._spark.conf.set(key, value)
-        self._streams: dict[str, Stream] = {}
+        self._names: set[str] = set()
         self._known: dict[str, list[tuple[str, str]]] = {}
 
     def register(self, stream: Stream) -> None:
         """Make the stream known by its name; a second time replaces it."""
-        columns = ", ".join(f"CAST(NULL AS {field.type}) AS {_quote(field.name)}" for field in stream.schema.fields)
-        self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_quote(stream.name)} AS SELECT {columns}")
-        self._streams[stream.name] = stream
+        self.register_table(stream.name, stream.schema)
+
+    def register_table(self, name: str, schema: Schema) -> None:
+        """The same for a static table."""
+        columns = ", ".join(f"CAST(NULL AS {field.type}) AS {_quote(field.name)}" for field in schema.fields)
+        self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_quote(name)} AS SELECT {columns}")
+        self._names.add(name)
         self._known.clear()
 
     def unregister(self, name: str) -> None:
-        if self._streams.pop(name, None) is not None:
+        if name in self._names:
+            self._names.remove(name)
             self._spark.catalog.dropTempView(name)
             self._known.clear()
 
@@ -68,7 +73,7 @@ class SparkAnalyzer:
             return unknown_column(name, self._near_columns(name, parameters), sql, span)
         if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
             name = parameters.get("relationName", "").replace("`", "")
-            return unknown_stream(name, difflib.get_close_matches(name, list(self._streams)), sql, span)
+            return unknown_stream(name, difflib.get_close_matches(name, sorted(self._names)), sql, span)
         return analysis_failed(_primary(str(error)), sql, span)
 
     def _near_columns(self, name: str, parameters: dict[str, str]) -> list[str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from thalweg.model.query import Expr, Window
+from thalweg.model.expr import Expr
+from thalweg.model.probe import JoinPlan
+from thalweg.model.query import Window
 from thalweg.model.stream import Stream
 
 FILTER = "/*filter*/"
@@ -155,5 +157,17 @@ class Plan:
     members: tuple[Member, ...]
     assignment: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """route key -> slot of each key group, where it is not the hashed default."""
+    joins: JoinPlan = field(default_factory=JoinPlan)
     notes: tuple[str, ...] = ()
     """Why it is as it is, for EXPLAIN."""
+
+
+def joins_feed_groupings(plan: Plan) -> bool:
+    """Whether joined rows are grouped: their partials need a stage after the last probe."""
+    joined = plan.joins.joined
+    return any(g.stream in joined and not joined[g.stream].alone for g in plan.groupings.values())
+
+
+def slot_stages(plan: Plan) -> int:
+    """How many times the slots are asked in a batch, each time after a shuffle."""
+    return max(1, plan.joins.stages + int(joins_feed_groupings(plan)))

@@ -10,25 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Expr:
-    """A scalar expression compiled to DuckDB.
-
-    Before grouping its free names are columns of the stream; after grouping they are `k0, k1, ...` (keys),
-    `a0, a1, ...` (aggregate values), `window_start` and `window_end` (naive timestamps).
-    """
-
-    sql: str
-    type: str
-    columns: tuple[str, ...] = ()
-    """The names it reads, sorted, unquoted."""
-    fails: bool = False
-    """Whether some value can make it raise (ANSI overflow, division by zero, a cast)."""
-
-    @property
-    def is_column(self) -> bool:
-        return len(self.columns) == 1 and self.sql == quote(self.columns[0])
+from thalweg.model.expr import Expr, expr_from_json
+from thalweg.model.join import Join, join_from_json
 
 
 @dataclass(frozen=True)
@@ -87,6 +70,7 @@ class Query:
     text: str
     """The SELECT as the user wrote it."""
     stream: str
+    """The stream its expressions are over; joins: the stream of joined rows."""
     outputs: tuple[Output, ...]
     """Result columns in order, with the names and types that Spark's analyser gives."""
     where: Expr | None = None
@@ -104,11 +88,15 @@ class Query:
     """final: once, when the window has closed; updates: changed rows of open windows every batch."""
     sink: SinkSpec = field(default_factory=SinkSpec)
     options: tuple[tuple[str, str], ...] = ()
+    join: Join | None = None
+    """What `stream` is made of, where it is not one that a user created."""
+    time: str = ""
+    """Joins: the joined column whose windows these are; empty without a window."""
 
-
-def quote(name: str) -> str:
-    """A column name as a DuckDB identifier."""
-    return '"' + name.replace('"', '""') + '"'
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams it reads."""
+        return (self.stream,) if self.join is None else self.join.streams
 
 
 def query_to_json(query: Query) -> dict[str, Any]:
@@ -121,32 +109,30 @@ def query_from_json(value: Mapping[str, Any]) -> Query:
         name=value["name"],
         text=value["text"],
         stream=value["stream"],
-        outputs=tuple(Output(o["name"], _expr(o["expr"])) for o in value["outputs"]),
+        outputs=tuple(Output(o["name"], expr_from_json(o["expr"])) for o in value["outputs"]),
         where=_optional(value["where"]),
         window=None if value["window"] is None else Window(**value["window"]),
-        keys=tuple(_expr(key) for key in value["keys"]),
+        keys=tuple(expr_from_json(key) for key in value["keys"]),
         aggregates=tuple(_aggregate(a) for a in value["aggregates"]),
         having=_optional(value["having"]),
-        order=tuple(Order(_expr(o["expr"]), o["descending"], o["nulls_first"]) for o in value["order"]),
+        order=tuple(Order(expr_from_json(o["expr"]), o["descending"], o["nulls_first"]) for o in value["order"]),
         limit=value["limit"],
         emit=value["emit"],
         sink=SinkSpec(value["sink"]["kind"], _pairs(value["sink"]["options"])),
         options=_pairs(value["options"]),
+        join=None if value.get("join") is None else join_from_json(value["join"]),
+        time=value.get("time", ""),
     )
 
 
-def _expr(value: Mapping[str, Any]) -> Expr:
-    return Expr(value["sql"], value["type"], tuple(value["columns"]), value["fails"])
-
-
 def _optional(value: Mapping[str, Any] | None) -> Expr | None:
-    return None if value is None else _expr(value)
+    return None if value is None else expr_from_json(value)
 
 
 def _aggregate(value: Mapping[str, Any]) -> Aggregate:
     return Aggregate(
         function=value["function"],
-        args=tuple(_expr(arg) for arg in value["args"]),
+        args=tuple(expr_from_json(arg) for arg in value["args"]),
         type=value["type"],
         filter=_optional(value["filter"]),
         parameters=tuple(value["parameters"]),

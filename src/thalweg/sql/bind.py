@@ -6,22 +6,30 @@ list, because a text can do harm there; and nothing is compiled that Spark would
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Protocol
 
-from thalweg.errors import SqlError, needs_window, not_supported, unknown_column, unknown_stream
-from thalweg.model.query import Output, Query, SinkSpec, quote
-from thalweg.model.stream import Stream
+from thalweg.errors import SqlError, bad_window, moved, needs_window, not_supported
+from thalweg.model.expr import Expr
+from thalweg.model.join import Join
+from thalweg.model.plan import named
+from thalweg.model.query import Output, Query, SinkSpec
+from thalweg.model.stream import Schema, Stream
 from thalweg.sql.aggregates import is_aggregate
 from thalweg.sql.code import Code
 from thalweg.sql.compile import Compiler
+from thalweg.sql.compile_join import compile_join
 from thalweg.sql.functions import WINDOW, check_arity, find
 from thalweg.sql.group import Grouping
+from thalweg.sql.joins import read_join, same_windows
 from thalweg.sql.parse import parse_select
-from thalweg.sql.tree import Call, Column, Item, Node, Select, Star, walk
+from thalweg.sql.scope import Frame, Scope, read_from
+from thalweg.sql.tree import Call, Column, Item, Node, Select, Span, Star, walk
 from thalweg.sql.windows import read_window
+
+_NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
 
 
 class Analyzer(Protocol):
@@ -41,38 +49,54 @@ def bind(
     sink: SinkSpec | None = None,
     options: Iterable[tuple[str, str]] = (),
     emit: str = "final",
+    tables: Mapping[str, Schema] = _NO_TABLES,
 ) -> Query:
     """The query that a SELECT means. Raises SqlError with the place in `select` underlined."""
     tree = parse_select(select)
-    stream = _find_stream(tree, streams, select)
+    spark = _for_spark(select, tree)
+    frame = read_from(tree, select, spark, streams, tables)
     _check_functions(tree, select)
-    _check_shape(tree, stream, select)
-    scope = _scope(tree, stream, select)
-    for node in _nodes(tree):
-        if isinstance(node, Call) and node.name == WINDOW:
-            read_window(node, stream, scope)
-    columns = analyzer.analyze(select)
-    shape = _grouped if tree.group else _plain
-    query = shape(name, tree, stream, scope, columns)
-    _check_types(query, columns, scope, tree, analyzer)
+    _check_shape(tree, frame, select)
+    draft = read_join(tree, frame, select) if frame.joins else None
+    _check_names(tree, frame)
+    try:
+        columns = analyzer.analyze(spark)
+    except SqlError as error:
+        raise moved(error, select, 0) from None
+    join, where = (None, _where(tree, frame)) if draft is None else compile_join(draft)
+    query = (_grouped if tree.group else _plain)(name, tree, frame, where, columns)
+    if join is not None:
+        query = _over_join(query, join, tree, frame)
+    _check_types(query, columns, frame, analyzer)
     return replace(query, text=select, sink=sink or SinkSpec(), options=tuple(options), emit=emit)
 
 
 # -- before Spark sees the text
 
 
-def _find_stream(tree: Select, streams: Mapping[str, Stream], text: str) -> Stream:
-    for stream in streams.values():
-        if stream.name.lower() == tree.stream.lower():
-            return stream
-    near = difflib.get_close_matches(tree.stream, list(streams), 3, 0.6)
-    raise unknown_stream(tree.stream, near, text, tree.stream_span)
+def _for_spark(text: str, tree: Select) -> str:
+    """The text without what is Thalweg's own. Everything else keeps its place."""
+    withins = [source.within for source in tree.sources] + [tree.within]
+    for span in (within.span for within in withins if within is not None):
+        text = _replaced(text, span, "")
+    if len(tree.sources) > 1:
+        for node in same_windows(tree):
+            text = _replaced(text, node.span, "TRUE")
+    return text
 
 
-def _nodes(tree: Select) -> Iterator[Node]:
+def _replaced(text: str, span: Span, word: str) -> str:
+    start, end = span
+    blank = "".join(char if char == "\n" else " " for char in text[start + len(word) : end])
+    return text[:start] + word + blank + text[end:]
+
+
+def _nodes(tree: Select, conditions: bool = True) -> Iterator[Node]:
     roots = [item.expr for item in tree.items]
-    roots += [node for node in (tree.where, tree.having) if node is not None]
     roots += [*tree.group, *(sort.expr for sort in tree.order)]
+    roots += [tree.having] if tree.having is not None else []
+    if conditions:
+        roots += [node for node in (tree.where, *(source.on for source in tree.sources)) if node is not None]
     for root in roots:
         yield from walk(root)
 
@@ -86,22 +110,24 @@ def _check_functions(tree: Select, text: str) -> None:
         check_arity(find(node, text), node, text)
 
 
-def _check_shape(tree: Select, stream: Stream, text: str) -> None:
+def _check_shape(tree: Select, frame: Frame, text: str) -> None:
     """What Spark would run over a bounded table but a stream cannot serve."""
-    aggregate = next((node for node in _nodes(tree) if is_aggregate(node)), None)
-    window = next((n for n in _nodes(tree) if isinstance(n, Call) and n.name == WINDOW), None)
+    nodes = list(_nodes(tree, conditions=not frame.joins))
+    time = next(iter(frame.final.times.values())).time
+    aggregate = next((node for node in nodes if is_aggregate(node)), None)
+    window = next((n for n in nodes if isinstance(n, Call) and n.name == WINDOW), None)
     if tree.group and window is None:
-        raise needs_window("GROUP BY", stream.time, text, tree.group_span or (0, 1))
+        raise needs_window("GROUP BY", time, text, tree.group_span or (0, 1))
     if not tree.group:
         if aggregate is not None:
-            raise needs_window("an aggregate", stream.time, text, aggregate.span)
+            raise needs_window("an aggregate", time, text, aggregate.span)
         if window is not None:
             raise not_supported("window() outside GROUP BY", text, window.span, "group by it")
         if tree.having is not None:
-            raise needs_window("HAVING", stream.time, text, tree.having.span)
+            raise needs_window("HAVING", time, text, tree.having.span)
         for what, span in (("ORDER BY", tree.order_span), ("LIMIT", tree.limit_span)):
             if span is not None:
-                raise needs_window(what, stream.time, text, span)
+                raise needs_window(what, time, text, span)
     if tree.limit is not None and not tree.order:
         raise not_supported(
             "LIMIT without ORDER BY", text, tree.limit_span or (0, 1),
@@ -111,44 +137,47 @@ def _check_shape(tree: Select, stream: Stream, text: str) -> None:
         raise not_supported("an aggregate in WHERE", text, found.span, "use HAVING")
 
 
-# -- the stream's columns
-
-
-def _scope(tree: Select, stream: Stream, text: str) -> Compiler:
-    """A compiler over the stream's columns, by bare name or qualified with the stream's name or alias."""
-    names = {field.name.lower(): field for field in stream.schema.fields}
-    qualifier = (tree.alias or tree.stream).lower()
-
-    def resolve(column: Column) -> Code:
-        parts = [part.lower() for part in column.parts]
-        if len(parts) == 2 and parts[0] == qualifier:
-            parts = parts[1:]
-        if len(parts) == 1 and parts[0] in names:
-            field = names[parts[0]]
-            return Code(quote(field.name), field.type, frozenset((field.name,)))
-        near = difflib.get_close_matches(parts[-1], list(names), 3, 0.6)
-        raise unknown_column(".".join(column.parts), near, text, column.span)
-
-    return Compiler(text, resolve)
+def _check_names(tree: Select, frame: Frame) -> None:
+    for root in (*(item.expr for item in tree.items), *tree.group):
+        frame.final.check(root)
+    times: set[str] = set()
+    for node in _nodes(tree, conditions=not frame.joins):
+        if isinstance(node, Call) and node.name == WINDOW:
+            times.add(read_window(node, frame.final)[1])
+            if len(times) > 1:
+                raise bad_window("a query has one window, over one event time", frame.final.text, node.span)
 
 
 # -- plain queries
 
 
-def _plain(name: str, tree: Select, stream: Stream, scope: Compiler, columns: list[tuple[str, str]]) -> Query:
-    codes = _project(_expand(tree.items, stream), scope)
+def _where(tree: Select, frame: Frame) -> Expr | None:
+    return None if tree.where is None else frame.final.compiler.boolean(tree.where).to_expr()
+
+
+def _plain(name: str, tree: Select, frame: Frame, where: Expr | None, columns: list[tuple[str, str]]) -> Query:
+    codes = _project(_expand(tree.items, frame.final, columns), frame.final.compiler)
     outputs = tuple(Output(column, code.to_expr()) for (column, _), code in zip(columns, codes, strict=True))
-    where = None if tree.where is None else scope.boolean(tree.where).to_expr()
-    return Query(name=name, text="", stream=stream.name, outputs=outputs, where=where)
+    return Query(name=name, text="", stream=frame.entries[0].of, outputs=outputs, where=where)
 
 
-def _expand(items: tuple[Item, ...], stream: Stream) -> Iterator[Item]:
+def _expand(items: tuple[Item, ...], scope: Scope, columns: list[tuple[str, str]]) -> Iterator[Item]:
+    """Every star as the columns it stands for, in the order that Spark says."""
+    at = 0
     for item in items:
-        if isinstance(item.expr, Star):
-            for field in stream.schema.fields:
-                yield Item(Column(item.expr.span, (field.name,)), None)
-        else:
+        if not isinstance(item.expr, Star):
+            at += 1
             yield item
+            continue
+        listed = scope.expand(item.expr)
+        names = [name.lower() for name, _ in columns[at : at + len(listed)]]
+        if item.expr.qualifier is not None:
+            # After USING it is not the order of the schema.
+            listed = sorted(listed, key=lambda c: names.index(c.name) if c.name in names else -1)
+        if [column.name for column in listed] != names:
+            raise not_supported("* here", scope.text, item.expr.span, "name the columns")
+        at += len(listed)
+        yield from (Item(column, None) for column in listed)
 
 
 def _project(items: Iterator[Item], scope: Compiler) -> list[Code]:
@@ -182,39 +211,63 @@ def _project(items: Iterator[Item], scope: Compiler) -> list[Code]:
 # -- grouped queries
 
 
-def _grouped(name: str, tree: Select, stream: Stream, scope: Compiler, columns: list[tuple[str, str]]) -> Query:
-    grouping = Grouping(tree, stream, scope)
+def _grouped(name: str, tree: Select, frame: Frame, where: Expr | None, columns: list[tuple[str, str]]) -> Query:
+    grouping = Grouping(tree, frame.final)
     codes = grouping.outputs()
     outputs = tuple(Output(column, code.to_expr()) for (column, _), code in zip(columns, codes, strict=True))
-    where = None if tree.where is None else scope.boolean(tree.where).to_expr()
     having = grouping.having()
     order = grouping.order()
     return Query(
-        name=name, text="", stream=stream.name, outputs=outputs, where=where, window=grouping.window,
+        name=name, text="", stream=frame.entries[0].of, outputs=outputs, where=where, window=grouping.window,
         keys=grouping.keys, aggregates=grouping.aggregates, having=having, order=order, limit=tree.limit,
+        time=grouping.time if frame.joins else "",
     )  # fmt: skip
+
+
+# -- joins
+
+
+def _over_join(query: Query, join: Join, tree: Select, frame: Frame) -> Query:
+    """The query over the rows of its join. Their stream is named by what all queries over it have in common."""
+    if query.time and join.kind == "outer":
+        owner = frame.final.times[query.time]
+        if join.preserved != (owner.name,):
+            raise bad_window(
+                "after an outer join a window is over the event time of the side that keeps all its rows",
+                frame.final.text, tree.group_span or (0, 1), "the other side's time can be NULL",
+            )  # fmt: skip
+    relations = tuple((relation.name, relation.stream) for relation in join.relations)
+    lag = join.lag_us(query.time) if query.time else 0  # a stream has one watermark
+    stream = named(
+        "j", relations, join.equalities, join.kind, join.preserved, join.on, join.tables, query.time, lag
+    )  # fmt: skip
+    return replace(query, stream=stream, join=join)
 
 
 # -- held against Spark
 
 
-def _check_types(
-    query: Query, columns: list[tuple[str, str]], scope: Compiler, tree: Select, analyzer: Analyzer
-) -> None:
+def _check_types(query: Query, columns: list[tuple[str, str]], frame: Frame, analyzer: Analyzer) -> None:
     """Every type this package worked out must be the one Spark works out; a difference is refused."""
+    text = frame.final.text
     for (column, type_), output in zip(columns, query.outputs, strict=True):
         if not _same(type_, output.expr.type):
             raise not_supported(
-                f"'{column}'", scope.text, (0, len(scope.text)),
+                f"'{column}'", text, (0, len(text)),
                 detail=f"Spark types it as {type_}, Thalweg as {output.expr.type}",
             )  # fmt: skip
-    if not scope.typed:
+    for scope in frame.scopes:
+        _check_scope(scope, analyzer)
+
+
+def _check_scope(scope: Scope, analyzer: Analyzer) -> None:
+    typed = scope.compiler.typed
+    if not typed:
         return
-    texts = sorted(scope.typed)
+    texts = sorted(typed)
     listed = ", ".join(f"{text} AS c{i}" for i, text in enumerate(texts))
-    source = quote_spark(tree.stream) + (f" AS {quote_spark(tree.alias)}" if tree.alias else "")
-    for text, (_, spark) in zip(texts, analyzer.analyze(f"SELECT {listed} FROM {source}"), strict=True):
-        ours, node = scope.typed[text]
+    for text, (_, spark) in zip(texts, analyzer.analyze(f"SELECT {listed} FROM {scope.source}"), strict=True):
+        ours, node = typed[text]
         if not _same(spark, ours):
             detail = f"Spark types it as {spark}, Thalweg as {ours}"
             raise not_supported(f"'{text}'", scope.text, node.span, detail=detail)
@@ -222,7 +275,3 @@ def _check_types(
 
 def _same(spark: str, ours: str) -> bool:
     return spark == ours or (spark.startswith(("varchar", "char")) and ours == "string")
-
-
-def quote_spark(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from thalweg.model.query import Expr
+from thalweg.model.expr import Expr
 from thalweg.model.types import to_duck
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from thalweg.errors import SqlError, bad_window, needs_window, not_supported, unknown_column
-from thalweg.model.query import Aggregate, Expr, Order, Window, quote
-from thalweg.model.stream import Stream
+from thalweg.model.expr import Expr, quote
+from thalweg.model.query import Aggregate, Order, Window
 from thalweg.model.types import WINDOW_STRUCT, WINDOW_STRUCT_NTZ
 from thalweg.sql.aggregates import build, is_aggregate
 from thalweg.sql.code import Code
 from thalweg.sql.compile import Compiler
 from thalweg.sql.functions import WINDOW
+from thalweg.sql.scope import Scope
 from thalweg.sql.tree import Access, Call, Column, Interval, Literal, Node, Select, Star, walk
 from thalweg.sql.windows import read_window
 
@@ -19,23 +20,30 @@ _BOUNDS = {"start": "window_start", "end": "window_end"}
 class Grouping:
     """One grouped SELECT. Keys first, then everything else in terms of `k0..`, `a0..` and the window."""
 
-    def __init__(self, tree: Select, stream: Stream, scope: Compiler) -> None:
-        self._tree, self._stream, self._scope = tree, stream, scope
+    def __init__(self, tree: Select, frame: Scope) -> None:
+        self._tree, self._frame, self._scope = tree, frame, frame.compiler
         self._aliases = {i.alias.lower(): i.expr for i in tree.items if i.alias is not None}
         self._keys: dict[str, Code] = {}
         self._aggregates: dict[Aggregate, int] = {}
-        self._window: tuple[Window, Node] | None = None
-        self._after: Compiler = Compiler(scope.text, self._unresolved, self._hook)
+        self._window: tuple[Window, str] | None = None
+        self._after: Compiler = Compiler(frame.text, self._unresolved, self._hook)
         self._clause = "select"
         for node in tree.group:
             self._add_key(self._target(node))
         if self._window is None:
-            raise needs_window("GROUP BY", stream.time, scope.text, tree.group_span or (0, 1))
+            time = next(iter(frame.times.values())).time
+            raise needs_window("GROUP BY", time, frame.text, tree.group_span or (0, 1))
 
     @property
     def window(self) -> Window:
         assert self._window is not None
         return self._window[0]
+
+    @property
+    def time(self) -> str:
+        """The column that the window is over."""
+        assert self._window is not None
+        return self._window[1]
 
     @property
     def keys(self) -> tuple[Expr, ...]:
@@ -55,15 +63,16 @@ class Grouping:
             return self._tree.items[node.value - 1].expr
         if isinstance(node, Column) and len(node.parts) == 1:
             name = node.parts[0].lower()
-            if name not in (n.lower() for n in self._stream.schema.names) and name in self._aliases:
+            if name not in self._frame.names and name in self._aliases:
                 return self._aliases[name]
         return node
 
     def _add_key(self, node: Node) -> None:
         if isinstance(node, Call) and node.name == WINDOW:
-            if self._window is not None and self._window[0] != read_window(node, self._stream, self._scope):
+            window = read_window(node, self._frame)
+            if self._window is not None and self._window != window:
                 raise bad_window("a query has one window", self._scope.text, node.span)
-            self._window = (read_window(node, self._stream, self._scope), node)
+            self._window = window
             return
         code = self._scope.compile(node)
         if not code.columns:
@@ -130,13 +139,13 @@ class Grouping:
 
     def _is_window(self, node: Node) -> bool:
         if isinstance(node, Call) and node.name == WINDOW:
-            if read_window(node, self._stream, self._scope) != self.window:
+            if read_window(node, self._frame) != self._window:
                 raise bad_window("this window is not the one in GROUP BY", self._scope.text, node.span)
             return True
         if not isinstance(node, Column) or len(node.parts) != 1:
             return False
         name = node.parts[0].lower()
-        if name in (n.lower() for n in self._stream.schema.names):
+        if name in self._frame.names:
             return False
         target = self._aliases.get(name)
         return name == WINDOW or (isinstance(target, Call) and target.name == WINDOW)
@@ -146,7 +155,7 @@ class Grouping:
         return Code(quote(column), self._time_type(), frozenset((column,)))
 
     def _time_type(self) -> str:
-        return self._stream.schema.type_of(self._stream.time)
+        return self._frame.times[self.time].time_code().type
 
     def _alias(self, node: Column) -> Code | None:
         """The result that a bare name stands for; within it names mean what they mean in SELECT."""
@@ -178,6 +187,6 @@ class Grouping:
 
     def _unresolved(self, column: Column) -> Code:
         name = ".".join(column.parts)
-        if column.parts[-1].lower() in (n.lower() for n in self._stream.schema.names):
+        if column.parts[-1].lower() in self._frame.names:
             raise not_supported(f"'{name}' outside an aggregate", self._scope.text, column.span, "add it to GROUP BY")
         raise unknown_column(name, [], self._scope.text, column.span)

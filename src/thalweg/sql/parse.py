@@ -1,12 +1,23 @@
-"""Text -> the tree of one SELECT over one stream."""
+"""Text -> the tree of one SELECT over streams and tables."""
 
 from __future__ import annotations
 
+from thalweg.errors import bad_syntax
 from thalweg.sql.expressions import RESERVED, ExpressionParser
-from thalweg.sql.lex import Token
-from thalweg.sql.tree import Item, Node, Select, Sort, Span
+from thalweg.sql.intervals import unit_of
+from thalweg.sql.literals import interval_literal
+from thalweg.sql.tree import Column, Item, Node, Select, Sort, Source, Span, Within
 
-_JOINS = ("join", "inner", "left", "right", "full", "cross", "natural", "anti", "semi", "lateral")
+_JOINS = (
+    (("inner", "join"), "inner"),
+    (("join",), "inner"),
+    (("left", "semi", "join"), "semi"),
+    (("semi", "join"), "semi"),
+    (("left", "anti", "join"), "anti"),
+    (("anti", "join"), "anti"),
+    *(((side, *word, "join"), side) for side in ("left", "right", "full") for word in (("outer",), ())),
+)
+"""The words of each kind of join, longer ones before those they begin with."""
 _SETS = ("union", "except", "intersect", "minus")
 _TAILS = ("qualify", "sort", "cluster", "distribute", "offset", "tablesample", "pivot", "unpivot", "window")
 _GROUPINGS = ("rollup", "cube", "grouping")
@@ -20,7 +31,7 @@ class SelectParser(ExpressionParser):
     def select(self) -> Select:
         """The clauses in the order in which SQL wants them; the text must end with the last."""
         if self.is_word("with"):
-            raise self.refuse("WITH", self.token.span, "write the query as one SELECT over one stream")
+            raise self.refuse("WITH", self.token.span, "write the query as one SELECT")
         self.expect_word("select")
         if self.is_word("distinct"):
             raise self.refuse("SELECT DISTINCT", self.token.span, "group by the columns and a window instead")
@@ -28,7 +39,7 @@ class SelectParser(ExpressionParser):
         if not self.is_word("from"):
             raise self.expected("',' or FROM")
         self.next()
-        stream, alias = self._from()
+        sources, within = self._from()
         where = self.expression() if self.take_words("where") else None
         group, group_span = self._group()
         having = self.expression() if self.take_words("having") else None
@@ -36,8 +47,7 @@ class SelectParser(ExpressionParser):
         limit, limit_span = self._limit()
         self._end()
         return Select(
-            items, stream.value, stream.span, alias, where, group, group_span, having,
-            order, order_span, limit, limit_span,
+            items, sources, within, where, group, group_span, having, order, order_span, limit, limit_span,
         )  # fmt: skip
 
     def _item(self) -> Item:
@@ -50,24 +60,83 @@ class SelectParser(ExpressionParser):
             return Item(expr, self.next().value)
         return Item(expr, None)
 
-    def _from(self) -> tuple[Token, str | None]:
+    def _from(self) -> tuple[tuple[Source, ...], Within | None]:
+        """The entries of FROM, and the WITHIN that stands for all of them."""
+        sources = [self._source("inner", self.token.span, apart=True)]
+        while (source := self._joined()) is not None:
+            sources.append(source)
+        within = self._within() if len(sources) > 1 else None
+        if within is not None and (self.is_op(",") or self._kind() is not None):
+            raise self.refuse("WITHIN here", within.span, "write it after ON, or once at the end of FROM")
+        return tuple(sources), within
+
+    def _joined(self) -> Source | None:
+        start = self.token
+        if self.take_op(","):
+            if self.is_word("lateral"):
+                raise self.refuse("LATERAL", self.token.span)
+            return self._source("inner", start.span, apart=True)
+        if self.is_word("cross", "natural", "lateral"):
+            hint = "write JOIN ... ON a.key = b.key WITHIN 5 SECONDS"
+            raise self.refuse(
+                f"{start.text.upper()} JOIN" if start.word != "lateral" else "LATERAL", start.span, hint
+            )
+        found = self._kind()
+        if found is None:
+            return None
+        words, kind = found
+        self.take_words(*words)
+        return self._source(kind, self.since(start.start), apart=False)
+
+    def _kind(self) -> tuple[tuple[str, ...], str] | None:
+        for words, kind in _JOINS:
+            if all(self.peek(i).word == word for i, word in enumerate(words)):
+                return words, kind
+        return None
+
+    def _source(self, kind: str, kind_span: Span, apart: bool) -> Source:
         if self.is_op("("):
-            raise self.refuse("a subquery", self.token.span, "name one stream after FROM")
-        stream = self.name("a stream")
+            raise self.refuse("a subquery", self.token.span, "name a stream or a table")
+        name = self.name("a stream")
         if self.is_op("."):
             self.next()
             self.name("a name")
-            raise self.refuse("a path or a qualified table", self.since(stream.start), "name one stream after FROM")
+            raise self.refuse("a path or a qualified table", self.since(name.start), "name a stream or a table")
         if self.is_op("("):
-            raise self.refuse("a table function", self.since(stream.start), "name a stream")
+            raise self.refuse("a table function", self.since(name.start), "name a stream or a table")
         alias: str | None = None
         if self.take_words("as"):
             alias = self.name("an alias").value
         elif self.token.kind == "quoted" or (self.token.kind == "name" and self.token.word not in RESERVED):
             alias = self.next().value
-        if self.is_op(",") or self.token.word in _JOINS:
-            raise self.refuse("a join", self.token.span, "one stream per query for now")
-        return stream, alias
+        on, using = self._condition() if not apart else (None, ())
+        within = self._within() if on is not None or using else None
+        return Source(
+            name.value, name.span, alias, kind, kind_span, apart, on, using, within, self.since(name.start)[1]
+        )  # fmt: skip
+
+    def _condition(self) -> tuple[Node | None, tuple[Column, ...]]:
+        if self.take_words("on"):
+            return self.expression(), ()
+        if not self.take_words("using"):
+            return None, ()
+        self.expect_op("(")
+        names = self.listed(lambda: self.name("a column"))
+        self.expect_op(")")
+        return None, tuple(Column(name.span, (name.value,)) for name in names)
+
+    def _within(self) -> Within | None:
+        start = self.token.start
+        if not self.take_words("within"):
+            return None
+        self.take_words("interval")
+        if self.token.kind != "string" and not (self.token.kind == "number" and unit_of(self.peek().word)):
+            raise self.expected("a length of time, such as 5 SECONDS")
+        interval = interval_literal(self, start)
+        if interval.months or interval.us < 0:
+            reason = "a month has no fixed length" if interval.months else "it is negative"
+            raise bad_syntax(f"not a bound: {reason}", self.text, interval.span)
+        return Within(interval.us, interval.span)
 
     def _group(self) -> tuple[tuple[Node, ...], Span | None]:
         start = self.token.start

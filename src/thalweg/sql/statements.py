@@ -34,6 +34,20 @@ class CreateQuery:
 
 
 @dataclass(frozen=True)
+class CreateTable:
+    name: str
+    fields: tuple[Field, ...] | None
+    """None: the files know their columns."""
+    options: dict[str, str]
+    replace: bool = False
+
+
+@dataclass(frozen=True)
+class DropTable:
+    name: str
+
+
+@dataclass(frozen=True)
 class DropQuery:
     name: str
 
@@ -41,7 +55,7 @@ class DropQuery:
 @dataclass(frozen=True)
 class Show:
     what: str
-    """queries | streams."""
+    """queries | streams | tables."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class Explain:
     name: str | None
 
 
-Statement = CreateStream | CreateQuery | DropQuery | Show | Explain
+Statement = CreateStream | CreateTable | CreateQuery | DropQuery | DropTable | Show | Explain
 
 
 def parse(text: str) -> list[Statement]:
@@ -81,12 +95,18 @@ class _Statements(Cursor):
             return self._create_stream()
         if self.take_words("create", "query"):
             return self._create_query()
+        if self.take_words("create", "table"):
+            return self._create_table(replace=False)
+        if self.take_words("create", "or", "replace", "table"):
+            return self._create_table(replace=True)
+        if self.take_words("drop", "table"):
+            return DropTable(self.name("the name of a table").value)
         if self.take_words("drop", "query"):
             return DropQuery(self.name("the name of a query").value)
         if self.take_words("show"):
-            if self.is_word("queries", "streams"):
+            if self.is_word("queries", "streams", "tables"):
                 return Show(self.next().word)
-            raise self.expected("QUERIES or STREAMS")
+            raise self.expected("QUERIES, STREAMS or TABLES")
         if self.take_words("explain"):
             return Explain(None if self.token.kind == "end" else self.name("the name of a query").value)
         raise self._unknown()
@@ -99,10 +119,14 @@ class _Statements(Cursor):
             )  # fmt: skip
         if self.is_word("create", "drop"):
             self.next()
-            return self.expected("STREAM or QUERY" if self.peek(-1).word == "create" else "QUERY")
+            if self.peek(-1).word == "drop":
+                return self.expected("QUERY or TABLE")
+            if self.take_words("or", "replace"):
+                return self.expected("TABLE")
+            return self.expected("STREAM, TABLE or QUERY")
         return bad_syntax(
             f"unknown statement '{self.token.text}'", self.text, self.token.span,
-            hint="CREATE STREAM, CREATE QUERY, DROP QUERY, SHOW QUERIES, SHOW STREAMS, EXPLAIN",
+            hint="CREATE STREAM | TABLE | QUERY, DROP QUERY | TABLE, SHOW QUERIES | STREAMS | TABLES, EXPLAIN",
         )  # fmt: skip
 
     # -- CREATE STREAM
@@ -134,7 +158,10 @@ class _Statements(Cursor):
     def _column(self) -> Field | tuple[str, int]:
         if self.is_word("watermark") and self.peek().word == "for":
             return self._watermark()
-        name = self.name("a column or WATERMARK FOR")
+        return self._field("a column or WATERMARK FOR")
+
+    def _field(self, what: str = "a column") -> Field:
+        name = self.name(what)
         if name.value.lower() in self.columns:
             raise bad_syntax(f"column '{name.value}' is there twice", self.text, name.span)
         self.columns.add(name.value.lower())
@@ -173,6 +200,21 @@ class _Statements(Cursor):
         if found is None or not found.type.startswith("timestamp"):
             what = "is not one of its columns" if found is None else f"is {found.type}, not a timestamp"
             raise bad_syntax(f"stream {name.value}: event time '{time}' {what}", self.text, name.span)
+
+    # -- CREATE TABLE
+
+    def _create_table(self, replace: bool) -> CreateTable:
+        name = self.name("the name of a table")
+        fields: tuple[Field, ...] | None = None
+        self.columns = set()
+        if self.take_op("("):
+            fields = self.listed(self._field)
+            self.expect_op(")")
+        options = self._options("with")
+        if "path" not in options:
+            hint = "add WITH (path = '...', format = 'parquet')"
+            raise bad_syntax(f"table {name.value} has no files", self.text, name.span, hint=hint)
+        return CreateTable(name.value, fields, options, replace)
 
     # -- CREATE QUERY
 

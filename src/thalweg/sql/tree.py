@@ -36,6 +36,11 @@ class Interval(Node):
 class Column(Node):
     parts: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """Without what qualifies it, in lower case."""
+        return self.parts[-1].lower()
+
 
 @dataclass(frozen=True)
 class Star(Node):
@@ -166,11 +171,42 @@ class Sort:
 
 
 @dataclass(frozen=True)
+class Within:
+    """`WITHIN 5 SECONDS`: how far apart in time the rows of two streams may be."""
+
+    us: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class Source:
+    """One entry of FROM, and how it is joined to those before it."""
+
+    name: str
+    span: Span
+    alias: str | None = None
+    kind: str = "inner"
+    """inner | left | right | full | semi | anti."""
+    kind_span: Span = (0, 0)
+    apart: bool = False
+    """After a comma, or first of all: the conditions that follow see nothing before it."""
+    on: Node | None = None
+    using: tuple[Column, ...] = ()
+    within: Within | None = None
+    end: int = 0
+    """Where it ends in the text, its condition included."""
+
+    @property
+    def qualifier(self) -> str:
+        return (self.alias or self.name).lower()
+
+
+@dataclass(frozen=True)
 class Select:
     items: tuple[Item, ...]
-    stream: str
-    stream_span: Span
-    alias: str | None
+    sources: tuple[Source, ...]
+    within: Within | None
+    """After the whole of FROM: for every two streams that are equated."""
     where: Node | None
     group: tuple[Node, ...]
     group_span: Span | None
@@ -179,6 +215,18 @@ class Select:
     order_span: Span | None
     limit: int | None
     limit_span: Span | None
+
+
+def conjuncts(node: Node | None) -> Iterator[Node]:
+    """What must all hold, from left to right; a BETWEEN is its two halves, TRUE says nothing."""
+    if isinstance(node, Binary) and node.op == "and":
+        yield from conjuncts(node.left)
+        yield from conjuncts(node.right)
+    elif isinstance(node, Between) and not node.negated:
+        yield Binary(node.span, ">=", node.arg, node.low)
+        yield Binary(node.span, "<=", node.arg, node.high)
+    elif node is not None and not (isinstance(node, Literal) and node.value is True):
+        yield node
 
 
 def walk(node: Node) -> Iterator[Node]:

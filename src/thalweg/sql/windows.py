@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from thalweg.errors import SqlError, bad_window
-from thalweg.model.query import Window, quote
-from thalweg.model.stream import Stream
-from thalweg.sql.compile import Compiler
+from thalweg.model.expr import quote
+from thalweg.model.query import Window
 from thalweg.sql.intervals import parse_interval
+from thalweg.sql.scope import Scope
 from thalweg.sql.tree import Call, Literal, Node
 
 
-def read_window(node: Call, stream: Stream, scope: Compiler) -> Window:
-    """The window a call means; only the stream's event time can have one."""
+def read_window(node: Call, scope: Scope) -> tuple[Window, str]:
+    """The window a call means and the event time it is over: nothing else can have one."""
     text, args = scope.text, node.args
     if not 2 <= len(args) <= 4 or node.distinct or node.filter is not None:
         raise bad_window("window takes a time, a range, a slide and a start", text, node.span)
-    if scope.compile(args[0]).sql != quote(stream.time):
-        hint = f"write window({stream.time}, ...)"
-        raise bad_window("a window is over the stream's event time", text, args[0].span, hint)
+    found = scope.compiler.compile(args[0]).sql
+    time = next((column for column in scope.times if quote(column) == found), None)
+    if time is None:
+        hint = " or ".join(f"window({entry.time}, ...)" for entry in scope.times.values())
+        raise bad_window("a window is over the stream's event time", text, args[0].span, f"write {hint}")
     range_us = _length(args[1], text)
     slide_us = _length(args[2], text) if len(args) > 2 else range_us
     start_us = _length(args[3], text) if len(args) > 3 else 0
@@ -29,7 +31,7 @@ def read_window(node: Call, stream: Stream, scope: Compiler) -> Window:
         raise bad_window("the slide of a window is at most its range", text, args[2].span)
     if abs(start_us) >= slide_us:
         raise bad_window("the start of a window is less than its slide", text, args[3].span)
-    return Window(range_us, slide_us, start_us)
+    return Window(range_us, slide_us, start_us), time
 
 
 def _length(node: Node, text: str) -> int:

@@ -7,8 +7,9 @@ import random
 import pyarrow as pa
 import pytest
 
+from thalweg.model.expr import Expr, quote
 from thalweg.model.plan import Grouping
-from thalweg.model.query import Aggregate, Expr, Window, quote
+from thalweg.model.query import Aggregate, Window
 from thalweg.operate import dense
 from thalweg.operate.columns import START
 from thalweg.operate.combine import Slices, combine, combine_dense

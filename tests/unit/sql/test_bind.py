@@ -176,8 +176,6 @@ def test_a_type_that_is_not_sparks_is_refused() -> None:
         ("SELECT 1 FROM purchases GROUP BY rollup(id)", "ROLLUP", "rollup"),
         ("SELECT 1 FROM purchases GROUP BY id WITH CUBE", "WITH CUBE", "WITH CUBE"),
         ("SELECT 1 FROM purchases GROUP BY ALL", "GROUP BY ALL", "ALL"),
-        ("SELECT 1 FROM purchases a JOIN purchases b", "a join", "JOIN"),
-        ("SELECT 1 FROM purchases a, purchases b", "a join", ","),
         ("SELECT 1 FROM (SELECT 1)", "a subquery", "("),
         ("SELECT (SELECT 1) FROM purchases", "a subquery", "SELECT"),
         ("SELECT id IN (SELECT 1) FROM purchases", "a subquery", "SELECT"),

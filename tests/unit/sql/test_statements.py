@@ -6,7 +6,16 @@ import pytest
 
 from thalweg.errors import SqlError
 from thalweg.model.stream import Field
-from thalweg.sql.statements import CreateQuery, CreateStream, DropQuery, Explain, Show, parse
+from thalweg.sql.statements import (
+    CreateQuery,
+    CreateStream,
+    CreateTable,
+    DropQuery,
+    DropTable,
+    Explain,
+    Show,
+    parse,
+)
 
 STREAM = "CREATE STREAM s (id BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 10 SECONDS)"
 
@@ -48,6 +57,19 @@ def test_a_watermark_without_delay() -> None:
     assert stream.delay_us == 0
 
 
+def test_tables() -> None:
+    text = (
+        "CREATE TABLE t WITH (path = 'dim/*.parquet', format = 'parquet');"
+        "create or replace table t (id BIGINT, name STRING) with (path = 'x.csv'); DROP TABLE `t`; SHOW TABLES"
+    )
+    assert parse(text) == [
+        CreateTable("t", None, {"path": "dim/*.parquet", "format": "parquet"}),
+        CreateTable("t", (Field("id", "bigint"), Field("name", "string")), {"path": "x.csv"}, replace=True),
+        DropTable("t"),
+        Show("tables"),
+    ]
+
+
 def test_several_statements() -> None:
     text = "SHOW QUERIES; show streams;; EXPLAIN; EXPLAIN `a q`; DROP QUERY q -- the end"
     assert parse(text) == [Show("queries"), Show("streams"), Explain(None), Explain("a q"), DropQuery("q")]
@@ -77,8 +99,13 @@ def test_final_is_the_default() -> None:
     [
         ("SELECT 1", "no name to run under", "SELECT"),
         ("FROB x", "unknown statement", "FROB"),
-        ("CREATE TABLE t", "expected STREAM or QUERY", "TABLE"),
-        ("SHOW TABLES", "expected QUERIES or STREAMS", "TABLES"),
+        ("CREATE VIEW t", "expected STREAM, TABLE or QUERY", "VIEW"),
+        ("CREATE OR REPLACE QUERY q", "expected TABLE", "QUERY"),
+        ("CREATE TABLE t", "no files", "t"),
+        ("CREATE TABLE t (id INT, ID INT) WITH (path = 'x')", "twice", "ID"),
+        ("CREATE TABLE t (WATERMARK FOR ts AS ts) WITH (path = 'x')", "unknown type 'FOR'", "FOR"),
+        ("DROP STREAM s", "expected QUERY or TABLE", "STREAM"),
+        ("SHOW VIEWS", "expected QUERIES, STREAMS or TABLES", "VIEWS"),
         ("DROP QUERY", "expected the name of a query", "Y"),
         ("SHOW QUERIES SHOW", "expected ';'", "SHOW"),
         ("CREATE QUERY q SELECT 1", "expected AS", "SELECT"),

@@ -1,0 +1,215 @@
+"""The join half of a plan: stores with their indexes, query groups with their probe trees.
+
+A store keeps the rows of one stream once, with an index per key. A query group is a set of at most 64 queries
+that run together: what a row or a tuple of rows can still serve is one 64-bit word, its query set. An arriving
+row walks the trees of its relation: at every node it looks for partners in a store, and what it finds goes on
+to the children, or is complete for the queries that end there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from thalweg.model.expr import Expr
+from thalweg.model.join import Atom, TableJoin
+
+GROUP_SIZE = 64
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """What queries ask of the rows of one stream. Each row remembers which predicates it satisfies, a bit each."""
+
+    id: str
+    atoms: tuple[Atom, ...]
+    computed: tuple[str, ...] = ()
+    """Boolean columns that must hold too."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Finds the rows of a store by a key. Rows with a null in the key are not in it."""
+
+    id: str
+    keys: tuple[str, ...]
+    """Columns of the store, in order."""
+    word: str
+    """The column that is compared: the key itself where it is one whole number, else a hash of the key."""
+    exact: bool
+    """Whether equal words are equal keys; otherwise the keys are compared after a probe."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The rows of one stream that join queries may still need, once."""
+
+    stream: str
+    time: str
+    columns: tuple[str, ...]
+    """What is kept of a row, event time included; hashes for indexes are added to it."""
+    predicates: tuple[Predicate, ...]
+    """In the order of their bits."""
+    keeps_all: bool
+    """Whether some query has no predicate here: then every row is kept."""
+    indexes: tuple[Index, ...]
+    needs: tuple[tuple[tuple[str, ...], int], ...]
+    """(streams, reach): a row may find partners until the least watermark of the streams is past it by the reach."""
+
+    def index(self, id_: str) -> Index:
+        return next(i for i in self.indexes if i.id == id_)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Queries whose bounds are tighter than the probe's: time(found) - time(known) decides which remain."""
+
+    known: str
+    """A relation that the tuple already has."""
+    edges: tuple[int, ...]
+    """Ascending, in microseconds."""
+    masks: tuple[int, ...]
+    """masks[i]: the queries that admit a difference d with exactly i of the edges <= d."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One probe: tuples of known relations find rows of one more."""
+
+    relation: str
+    stream: str
+    edge: str
+    """What is equal, by name: for measurements."""
+    index: str
+    """Of the stream's store."""
+    key: tuple[tuple[str, str], ...]
+    """(known relation, its column) for each key of the index, in order."""
+    own: str
+    """First step only: the index of the start relation by that key, which says where its rows are probed."""
+    equal: tuple[tuple[str, str, str], ...]
+    """(known relation, its column, column of the found one): equalities besides the key's."""
+    moves: bool
+    """Whether tuples are sent on to the slots of this key: a stage of its own."""
+    bounds: tuple[tuple[str, int, int], ...]
+    """(known relation, low, high): low <= time(found) - time(known) <= high, as loose as the loosest query."""
+    checks: tuple[Check, ...]
+    queries: int
+    """The set of queries that come through here."""
+    complete: tuple[tuple[str, int], ...] = ()
+    """(joined stream, queries) for which the tuples are complete here."""
+    children: tuple[Node, ...] = ()
+
+    def walk(self) -> Iterator[Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Where arriving rows of one relation go."""
+
+    relation: str
+    stream: str
+    order: int
+    """Its place among the group's relations: of those before it new rows are found too, of those after only old."""
+    children: tuple[Node, ...]
+
+    def nodes(self) -> Iterator[Node]:
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Want:
+    """Queries that ask the same of a relation."""
+
+    queries: int
+    predicate: Predicate | None
+    """None: every row."""
+    columns: tuple[str, ...]
+    """What they need of its rows, besides what the predicate reads."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the queries of a group ask of one relation."""
+
+    relation: str
+    stream: str
+    wants: tuple[Want, ...]
+
+    @property
+    def queries(self) -> int:
+        return sum(want.queries for want in self.wants)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Queries that run together."""
+
+    id: str
+    queries: tuple[str, ...]
+    """Their ids; a query's bit is its place."""
+    streams: tuple[tuple[str, ...], ...]
+    """Of each query: whose watermarks are its own."""
+    roles: Mapping[str, Role]
+    """By relation, in the order of the relations."""
+    trees: tuple[Tree, ...]
+
+    def bit(self, query: str) -> int:
+        return self.queries.index(query)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A preserved relation of an outer, semi or anti join: its rows are decided when the watermark passes."""
+
+    group: str
+    query: str
+    joined: str
+    node: Node
+    """The probe of its rows for partners."""
+    relation: str
+    stream: str
+    streams: tuple[str, ...]
+    reach_us: int
+    """A row is decided when the watermark reaches its time plus this. Negative where partners come before it."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A stream of joined rows, as the plan makes it."""
+
+    stream: str
+    relations: tuple[tuple[str, str], ...]
+    """(relation, stream)."""
+    streams: tuple[str, ...]
+    lag_us: int
+    """How far its watermark stays behind the least of its streams'."""
+    span_us: int
+    """The farthest apart that the times of a joined row can be."""
+    flags: tuple[tuple[str, str], ...] = ()
+    """(query, boolean column that says which rows are the query's), for queries that need such a column."""
+    kind: str = "inner"
+    on: Expr | None = None
+    tables: tuple[TableJoin, ...] = ()
+    alone: tuple[tuple[str, Predicate | None], ...] = ()
+    """(query, predicate) where one stream is joined with tables only: its rows need no partner."""
+    reads: tuple[str, ...] = ()
+    """The joined columns that its queries read."""
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    stores: Mapping[str, Store] = field(default_factory=dict)
+    """By stream."""
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    joined: Mapping[str, Joined] = field(default_factory=dict)
+    """By the name of the joined stream."""
+    decisions: tuple[Decision, ...] = ()
+    stages: int = 0
+    """How many times tuples are sent to slots at most, the first probe included."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """query -> the most rows that one key may yield in one batch."""
+    notes: tuple[str, ...] = ()
