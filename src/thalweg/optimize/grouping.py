@@ -10,10 +10,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from thalweg.model.expr import Expr
 from thalweg.model.plan import Computed, Grouping, Member, Partial, Piece, Plan, Selection, StreamPlan, named
-from thalweg.model.query import Expr, Query, Window
-from thalweg.model.stream import Stream
+from thalweg.model.probe import JoinPlan
+from thalweg.model.query import Query, Window
+from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_duck
+from thalweg.optimize.joining import JoinLoad, joined_streams, over_joined, plan_joins, read_by_joins
 from thalweg.optimize.partials import Columns, Parts, presence, take_apart
 
 GROUPS = 256
@@ -60,17 +63,23 @@ def make_plan(
     slots: int,
     groups: int = GROUPS,
     loads: Mapping[str, GroupingLoad] | None = None,
+    tables: Mapping[str, Schema] | None = None,
+    joins: JoinLoad | None = None,
 ) -> Plan:
     """One plan for all queries. The same queries and loads always give the same plan."""
-    builder = _Builder(streams)
+    queries = {entry.id: entry.query for entry in registered}
+    builder = _Builder({**streams, **joined_streams(queries.values(), streams, tables or {})})
     for entry in registered:
-        builder.add(entry)
+        builder.add(replace(entry, query=over_joined(entry.query)))
+    join_plan = plan_joins(queries, streams, builder.column_of, joins or JoinLoad())
     groupings = share_slices(builder.drafts.values())
     groupings, notes = choose_rollups(groupings, loads or {})
-    stream_plans = {name: builder.stream_plan(name, groupings) for name in builder.used_streams()}
+    stream_plans = {name: builder.stream_plan(name, groupings, join_plan) for name in builder.used_streams()}
     members = tuple(builder.members)
-    identity = (slots, groups, sorted(groupings.items()), sorted(stream_plans.items()), members)
-    return Plan(named("plan", identity), slots, groups, stream_plans, groupings, members, notes=notes)
+    identity = (slots, groups, sorted(groupings.items()), sorted(stream_plans.items()), members, join_plan)
+    return Plan(
+        named("plan", identity), slots, groups, stream_plans, groupings, members, joins=join_plan, notes=notes
+    )
 
 
 class _Builder:
@@ -86,10 +95,19 @@ class _Builder:
         shared = self.columns.setdefault(entry.query.stream, Columns({}))
         self.users.setdefault(entry.query.stream, {})
         columns = Columns(shared.computed, lambda name: self._use(entry, (name,)))
+        for stream in entry.query.streams:
+            self.columns.setdefault(stream, Columns({}))
+            self.users.setdefault(stream, {})
         if entry.query.window is None:
             self._add_selection(entry, columns)
         else:
             self._add_member(entry, columns)
+
+    def column_of(self, id_: str, stream: str, expr: Expr, guard: Expr | None) -> str:
+        """The column of a stream that holds an expression which a join query needs."""
+        shared = self.columns.setdefault(stream, Columns({}))
+        users = self.users.setdefault(stream, {})
+        return Columns(shared.computed, lambda name: users.setdefault(name, {}).update({id_: None})).of(expr, guard)
 
     def _add_selection(self, entry: Registered, columns: Columns) -> None:
         query = entry.query
@@ -173,7 +191,7 @@ class _Builder:
     def used_streams(self) -> list[str]:
         return list(self.columns)
 
-    def stream_plan(self, name: str, groupings: Mapping[str, Grouping]) -> StreamPlan:
+    def stream_plan(self, name: str, groupings: Mapping[str, Grouping], joins: JoinPlan) -> StreamPlan:
         stream = self.streams[name]
         computed = tuple(self.columns[name].computed.values())
         mine = [g for g in groupings.values() if g.stream == name]
@@ -188,6 +206,7 @@ class _Builder:
             read.update(column for column in selection.columns if column not in made)
             if selection.where is not None and selection.where not in made:
                 read.add(selection.where)
+        read.update(column for column in read_by_joins(name, joins, self.streams) if column not in made)
         ordered = sorted(mine, key=lambda g: (g.finer is not None, -len(g.keys) - len(g.values), g.id))
         return StreamPlan(
             stream,

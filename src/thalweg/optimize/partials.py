@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from thalweg.model.expr import Expr, quote
 from thalweg.model.plan import FILTER, Computed, Partial, named
-from thalweg.model.query import Aggregate, Expr, quote
+from thalweg.model.query import Aggregate
 from thalweg.model.types import decimal_parts, to_duck
 
 

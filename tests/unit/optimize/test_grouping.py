@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from thalweg.model.query import Aggregate, Expr, Output, Query, Window, quote
+from thalweg.model.expr import Expr, quote
+from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.grouping import GroupingLoad, Registered, make_plan, slice_grid
 

@@ -1,0 +1,516 @@
+"""Join queries -> stores, query groups and probe trees.
+
+What is joined is decided by three questions. Which queries run together: `groups`. In which order an arriving
+row looks for partners: `orders`. What must be kept of each stream for that: here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from thalweg.model.expr import Expr, quote
+from thalweg.model.join import Join, Relation, joined_column, joined_stream
+from thalweg.model.plan import named
+from thalweg.model.probe import (
+    Check,
+    Decision,
+    Group,
+    Index,
+    Joined,
+    JoinPlan,
+    Node,
+    Predicate,
+    Role,
+    Store,
+    Tree,
+    Want,
+)
+from thalweg.model.query import Query
+from thalweg.model.stream import Schema, Stream
+from thalweg.optimize.groups import Demand, Sample, Sides, form_groups
+from thalweg.optimize.orders import Shape, Sizes, choose_orders
+from thalweg.optimize.partials import conjunction
+
+JOIN_LIMIT = 20_000_000
+"""Rows that one key may yield in one batch, unless the query says otherwise."""
+
+PROBE_COST = 20_000.0
+"""What the probes of one edge cost a group in every batch before they have found anything, in rows."""
+
+_WORDS = ("int", "bigint", "date", "timestamp", "timestamp_ntz")
+"""Keys of these types are compared as they lie."""
+_EXACT = (*_WORDS, "tinyint", "smallint", "boolean")
+"""The hash of one of these is one to one."""
+
+T = TypeVar("T")
+Edge = tuple[str, str, str]
+"""(relation, relation, key): a two-way sub-join. The key names what is equal on both sides."""
+ColumnOf = Callable[[str, str, Expr, Expr | None], str]
+"""(query id, stream, expression, guard) -> the column that holds its value, worked out where the guard holds."""
+
+
+@dataclass(frozen=True)
+class JoinLoad:
+    """What was measured of the joins so far."""
+
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """By stream."""
+    sizes: Sizes = field(default_factory=lambda: Sizes({}, {}))
+    groups: tuple[tuple[str, ...], ...] = ()
+    """The groups of the plan before."""
+    held: Mapping[str, float] = field(default_factory=dict)
+    """stream -> how many batches' rows its store holds."""
+
+
+# -- a query as the rest of the planner sees it
+
+
+def flag(query: Query) -> Expr:
+    """The column of joined rows that says which are the query's. Named by what it asks, not by the query."""
+    assert query.join is not None
+    asked = [(r.name, r.atoms, r.where) for r in query.join.relations]
+    name = named(".f", asked, query.join.bounds)
+    return Expr(quote(name), "boolean", (name,))
+
+
+def needs_flag(query: Query) -> bool:
+    """Whether the query is more than some columns of its rows."""
+    assert query.join is not None
+    plain = query.window is None and query.where is None and query.join.kind == "inner" and not query.join.tables
+    return not (plain and all(o.expr.is_column for o in query.outputs))
+
+
+def over_joined(query: Query) -> Query:
+    """The query over the stream of joined rows: its own rows there are those with its flag."""
+    if query.join is None or not needs_flag(query):
+        return query
+    return replace(query, where=conjunction(flag(query), query.where))
+
+
+def joined_streams(
+    queries: Iterable[Query], streams: Mapping[str, Stream], tables: Mapping[str, Schema]
+) -> dict[str, Stream]:
+    found = {}
+    for query in queries:
+        if query.join is not None and query.stream not in found:
+            first = query.join.relations[0]
+            time = query.time or joined_column(first.name, streams[first.stream].time)
+            found[query.stream] = joined_stream(query.stream, query.join, time, streams, tables)
+    return found
+
+
+# -- the plan
+
+
+def plan_joins(
+    queries: Mapping[str, Query], streams: Mapping[str, Stream], column_of: ColumnOf, load: JoinLoad
+) -> JoinPlan:
+    """One plan for all join queries. The same queries and loads always give the same plan."""
+    queries = {id_: q for id_, q in queries.items() if q.join is not None}
+    return _Planner(queries, streams, column_of, load).plan()
+
+
+class _Planner:
+    def __init__(
+        self, queries: Mapping[str, Query], streams: Mapping[str, Stream], column_of: ColumnOf, load: JoinLoad
+    ) -> None:
+        self.queries = queries
+        self.streams = streams
+        self.column_of = column_of
+        self.load = load
+        self.joins = {id_: _join(q) for id_, q in queries.items()}
+        self.indexes: dict[str, dict[str, Index]] = {}
+        self.predicates: dict[str, dict[str, Predicate]] = {}
+        self.asked: dict[tuple[str, str], str | None] = {}
+        """(query, relation) -> the predicate it has there."""
+        self.keeps_all: set[str] = set()
+        self.edges: dict[str, dict[Edge, tuple[tuple[str, ...], tuple[str, ...]]]] = {}
+        """query -> edge -> the key columns on either side."""
+        self.far = {id_: join.farthest() for id_, join in self.joins.items()}
+
+    def plan(self) -> JoinPlan:
+        probing = [id_ for id_, join in self.joins.items() if len(join.relations) > 1]
+        for id_ in probing:
+            self._look_at(id_)
+        demands = [self._demand(id_) for id_ in probing]
+        sets, notes = form_groups(
+            demands,
+            self._by_relation(self.load.samples),
+            self.load.groups,
+            sides=self._sides(),
+            held=self._by_relation(self.load.held),
+            fixed=PROBE_COST,
+        )
+        groups = {}
+        for ids in sets:
+            group = self._group(ids)
+            groups[group.id] = group
+        joined = self._joined()
+        return JoinPlan(
+            stores=self._stores(probing),
+            groups=groups,
+            joined=joined,
+            decisions=tuple(d for g in groups.values() for d in self._decisions(g)),
+            stages=max((_stages(node) for g in groups.values() for t in g.trees for node in t.children), default=0)
+            or int(bool(groups)),
+            limits={id_: int(dict(q.options).get("join_limit", JOIN_LIMIT)) for id_, q in self.queries.items()},
+            notes=tuple(notes),
+        )
+
+    # -- what a query asks of its relations
+
+    def _look_at(self, id_: str) -> None:
+        join = self.joins[id_]
+        for relation in join.relations:
+            self.asked[id_, relation.name] = self._predicate(id_, relation)
+            if self.asked[id_, relation.name] is None:
+                self.keeps_all.add(relation.stream)
+        pairs: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+        for e in join.equalities:
+            sides = [
+                self.column_of(id_, relation.stream, part.expr, _selection(relation))
+                for part in (e.left, e.right)
+                for relation in (join.relation(part.relation),)
+            ]
+            pair = (e.left.relation, e.right.relation)
+            pairs.setdefault(pair, []).append((sides[0], sides[1], e.left.expr.type))
+        edges: dict[Edge, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        for (a, b), keys in pairs.items():
+            keys = sorted(set(keys))
+            left, right = tuple(k[0] for k in keys), tuple(k[1] for k in keys)
+            types = tuple(k[2] for k in keys)
+            self._index(join.relation(a).stream, left, types)
+            self._index(join.relation(b).stream, right, types)
+            edges[a, b, named("e", left, right)] = (left, right)
+        self.edges[id_] = edges
+
+    def _predicate(self, id_: str, relation: Relation) -> str | None:
+        if not relation.atoms and relation.where is None:
+            return None
+        computed = () if relation.where is None else (self.column_of(id_, relation.stream, relation.where, None),)
+        atoms = tuple(sorted(relation.atoms, key=repr))
+        predicate = Predicate(named("p", relation.stream, atoms, computed), atoms, computed)
+        self.predicates.setdefault(relation.stream, {})[predicate.id] = predicate
+        return predicate.id
+
+    def _index(self, stream: str, keys: tuple[str, ...], types: tuple[str, ...]) -> None:
+        id_ = index_id(stream, keys)
+        plain = len(keys) == 1 and types[0] in _WORDS
+        index = Index(id_, keys, keys[0] if plain else f".h_{id_}", len(keys) == 1 and types[0] in _EXACT)
+        self.indexes.setdefault(stream, {})[id_] = index
+
+    def _demand(self, id_: str) -> Demand:
+        join = self.joins[id_]
+        asked = {r.name: self.asked[id_, r.name] for r in join.relations}
+        kind = "" if join.kind == "inner" else id_
+        return Demand(
+            id_,
+            tuple(r.name for r in join.relations),
+            frozenset("|".join((*edge, kind)) for edge in self.edges[id_]),
+            {name: p for name, p in asked.items() if p is not None},
+        )
+
+    def _sides(self) -> dict[str, Sides]:
+        """The two ends of each edge, by the name that demands give it."""
+        found: dict[str, Sides] = {}
+        for id_, edges in self.edges.items():
+            kind = "" if self.joins[id_].kind == "inner" else id_
+            for edge, (left, right) in edges.items():
+                ends = [
+                    (name, index_id(self._stream_of(id_, name), keys))
+                    for name, keys in ((edge[0], left), (edge[1], right))
+                ]
+                found["|".join((*edge, kind))] = (ends[0], ends[1])
+        return found
+
+    def _by_relation(self, of_streams: Mapping[str, T]) -> dict[str, T]:
+        """Relations of one stream have the stream's measurements."""
+        names = {r.name: r.stream for join in self.joins.values() for r in join.relations}
+        return {name: of_streams[stream] for name, stream in names.items() if stream in of_streams}
+
+    # -- stores
+
+    def _stores(self, probing: Sequence[str]) -> dict[str, Store]:
+        needs: dict[str, dict[tuple[str, ...], int]] = {}
+        columns: dict[str, set[str]] = {}
+        for id_ in probing:
+            join, query = self.joins[id_], self.queries[id_]
+            for relation in join.relations:
+                of = needs.setdefault(relation.stream, {})
+                streams = tuple(sorted(join.streams))
+                of[streams] = max(of.get(streams, 0), join.reach_us(relation.name))
+                columns.setdefault(relation.stream, set()).update(_columns_of(query, relation.name))
+        return {name: self._store(name, columns[name], needs[name]) for name in sorted(needs)}
+
+    def _store(self, name: str, columns: set[str], needs: Mapping[tuple[str, ...], int]) -> Store:
+        stream = self.streams[name]
+        indexes = tuple(self.indexes[name][id_] for id_ in sorted(self.indexes[name]))
+        kept = {stream.time, *columns, *(key for index in indexes for key in index.keys)}
+        own = [c for c in stream.schema.names if c in kept]
+        return Store(
+            name,
+            stream.time,
+            (*own, *sorted(kept - set(own))),
+            tuple(p for _, p in sorted(self.predicates.get(name, {}).items())),
+            name in self.keeps_all,
+            indexes,
+            tuple(sorted(needs.items())),
+        )
+
+    # -- groups and trees
+
+    def _group(self, ids: Sequence[str]) -> Group:
+        joins = [self.joins[id_] for id_ in ids]
+        names = sorted({(r.name, r.stream) for join in joins for r in join.relations})
+        roles = {name: self._role(name, stream, ids) for name, stream in names}
+        walked = [id_ for id_ in ids if self.joins[id_].kind in ("inner", "outer")]
+        shapes = [
+            Shape(id_, tuple(r.name for r in self.joins[id_].relations), frozenset(self.edges[id_])) for id_ in walked
+        ]
+        orders = choose_orders(shapes, self.load.sizes)
+        trees = tuple(
+            Tree(name, stream, place, self._children(ids, (name,), (), walked, orders))
+            for place, (name, stream) in enumerate(names)
+        )
+        streams = tuple(tuple(sorted(join.streams)) for join in joins)
+        return Group(named("group", tuple(ids)), tuple(ids), streams, roles, trees)
+
+    def _role(self, name: str, stream: str, ids: Sequence[str]) -> Role:
+        wants: dict[tuple[str | None, tuple[str, ...]], int] = {}
+        for bit, id_ in enumerate(ids):
+            if (id_, name) in self.asked:
+                columns = _columns_of(self.queries[id_], name) | self._keys_of(id_, name)
+                want = (self.asked[id_, name], tuple(sorted(columns)))
+                wants[want] = wants.get(want, 0) | 1 << bit
+        known = self.predicates.get(stream, {})
+        return Role(
+            name,
+            stream,
+            tuple(Want(queries, known[p] if p else None, columns) for (p, columns), queries in wants.items()),
+        )
+
+    def _keys_of(self, id_: str, name: str) -> set[str]:
+        found: set[str] = set()
+        for edge, (left, right) in self.edges[id_].items():
+            found.update(left if edge[0] == name else right if edge[1] == name else ())
+        return found
+
+    def _children(
+        self,
+        ids: Sequence[str],
+        known: tuple[str, ...],
+        here: tuple[tuple[str, tuple[str, ...]], ...],
+        coming: Sequence[str],
+        orders: Mapping[tuple[str, str], tuple[str, ...]],
+    ) -> tuple[Node, ...]:
+        """The next steps of the queries that come with tuples of the known relations.
+
+        `here`: (relation, columns) whose value is the key by which the tuples lie in their slot."""
+        steps: dict[tuple[str, str, Edge, tuple[tuple[str, str, str], ...]], list[str]] = {}
+        for id_ in coming:
+            order = (known[0], *orders[id_, known[0]]) if (id_, known[0]) in orders else ()
+            if len(order) > len(known) and order[: len(known)] == known:
+                found = order[len(known)]
+                old, edge = self._edge(id_, known, found)
+                further = self._further(id_, known, found, edge)
+                steps.setdefault((found, old, edge, further), []).append(id_)
+        return tuple(
+            self._node(ids, known, here, found, old, edge, coming, orders)
+            for (found, old, edge, _), coming in sorted(steps.items())
+        )
+
+    def _edge(self, id_: str, known: Sequence[str], found: str) -> tuple[str, Edge]:
+        """The first known relation that the query joins the found one with."""
+        for old in known:
+            for edge in self.edges[id_]:
+                if {edge[0], edge[1]} == {old, found}:
+                    return old, edge
+        raise AssertionError(f"{found} is not connected to {known}")
+
+    def _node(
+        self,
+        ids: Sequence[str],
+        known: tuple[str, ...],
+        here: tuple[tuple[str, tuple[str, ...]], ...],
+        found: str,
+        old: str,
+        edge: Edge,
+        coming: Sequence[str],
+        orders: Mapping[tuple[str, str], tuple[str, ...]],
+    ) -> Node:
+        stream = self._stream_of(coming[0], found)
+        left, right = self.edges[coming[0]][edge]
+        mine, keys = (left, right) if edge[0] == old else (right, left)
+        first = len(known) == 1
+        moves = not first and (old, mine) not in here
+        here = (*(() if moves else here), (old, mine), (found, keys))
+        after = (*known, found)
+        ended = [id_ for id_ in coming if len(self.joins[id_].relations) == len(after)]
+        return Node(
+            relation=found,
+            stream=stream,
+            edge=edge[2],
+            index=index_id(stream, keys),
+            key=tuple((old, column) for column in mine),
+            own=index_id(self._stream_of(coming[0], old), mine) if first else "",
+            equal=self._further(coming[0], known, found, edge),
+            moves=moves,
+            bounds=tuple(
+                (
+                    r,
+                    min(-self.far[id_][found, r] for id_ in coming),
+                    max(self.far[id_][r, found] for id_ in coming),
+                )
+                for r in known
+            ),
+            checks=tuple(c for r in known if (c := self._check(ids, coming, r, found)) is not None),
+            queries=_mask(ids, coming),
+            complete=tuple(
+                (name, _mask(ids, [id_ for id_ in ended if self.queries[id_].stream == name]))
+                for name in sorted({self.queries[id_].stream for id_ in ended})
+            ),
+            children=self._children(ids, after, here, [id_ for id_ in coming if id_ not in ended], orders),
+        )
+
+    def _further(self, id_: str, known: Sequence[str], found: str, used: Edge) -> tuple[tuple[str, str, str], ...]:
+        further = []
+        for edge, (left, right) in self.edges[id_].items():
+            a, b = edge[0], edge[1]
+            if edge != used and found in (a, b) and ({a, b} - {found}) <= set(known):
+                mine, keys = (left, right) if b == found else (right, left)
+                old = a if b == found else b
+                further += [(old, m, k) for m, k in zip(mine, keys, strict=True)]
+        return tuple(sorted(further))
+
+    def _check(self, ids: Sequence[str], coming: Sequence[str], known: str, found: str) -> Check | None:
+        bounds = {id_: (-self.far[id_][found, known], self.far[id_][known, found]) for id_ in coming}
+        if len(set(bounds.values())) == 1:
+            return None
+        edges = sorted({edge for low, high in bounds.values() for edge in (low, high + 1)})
+        masks = [0]
+        for d in edges:
+            masks.append(_mask(ids, [id_ for id_, (low, high) in bounds.items() if low <= d <= high]))
+        return Check(known, tuple(edges), tuple(masks))
+
+    def _stream_of(self, id_: str, relation: str) -> str:
+        return self.joins[id_].relation(relation).stream
+
+    # -- what comes of it
+
+    def _decisions(self, group: Group) -> list[Decision]:
+        found = []
+        for id_ in group.queries:
+            join = self.joins[id_]
+            for name in join.preserved:
+                (other,) = (r.name for r in join.relations if r.name != name)
+                _, edge = self._edge(id_, (name,), other)
+                node = self._node(group.queries, (name,), (), other, name, edge, (id_,), {})
+                found.append(
+                    Decision(
+                        group.id,
+                        id_,
+                        self.queries[id_].stream,
+                        node,
+                        name,
+                        self._stream_of(id_, name),
+                        tuple(sorted(join.streams)),
+                        self.far[id_][name, other],
+                    )
+                )
+        return found
+
+    def _joined(self) -> dict[str, Joined]:
+        joined: dict[str, Joined] = {}
+        for id_, query in self.queries.items():
+            join = self.joins[id_]
+            flags = ((id_, flag(query).columns[0]),) if needs_flag(query) else ()
+            known = joined.get(query.stream)
+            joined[query.stream] = Joined(
+                query.stream,
+                tuple((r.name, r.stream) for r in join.relations),
+                tuple(sorted(join.streams)),
+                join.lag_us(query.time) if query.time else 0,
+                max(self.far[id_].values(), default=0),
+                (*(known.flags if known else ()), *flags),
+                join.kind,
+                join.on,
+                join.tables,
+                (*(known.alone if known else ()), *self._alone(id_)),
+                tuple(sorted({*(known.reads if known else ()), *_reads(query)})),
+            )
+        return joined
+
+    def _alone(self, id_: str) -> tuple[tuple[str, Predicate | None], ...]:
+        relations = self.joins[id_].relations
+        if len(relations) > 1:
+            return ()
+        predicate = self._predicate(id_, relations[0])
+        return ((id_, None if predicate is None else self.predicates[relations[0].stream][predicate]),)
+
+
+def _join(query: Query) -> Join:
+    assert query.join is not None
+    return query.join
+
+
+def _selection(relation: Relation) -> Expr | None:
+    """What a query asks of the relation's rows, as one expression. `where` guards itself."""
+    if relation.where is not None and relation.where.fails:
+        return relation.where
+    atoms = [Expr(f"({quote(a.column)} {a.op} {a.value!r})", "boolean", (a.column,)) for a in relation.atoms]
+    found: Expr | None = relation.where
+    for atom in atoms:
+        found = conjunction(atom, found)
+    return found
+
+
+def index_id(stream: str, keys: tuple[str, ...]) -> str:
+    return named("i", stream, keys)
+
+
+def _mask(ids: Sequence[str], chosen: Iterable[str]) -> int:
+    return sum(1 << ids.index(id_) for id_ in chosen)
+
+
+def _stages(node: Node) -> int:
+    return max((int(child.moves) + _stages(child) for child in node.children), default=1)
+
+
+def _columns_of(query: Query, relation: str) -> set[str]:
+    """The relation's columns that joined rows of the query must have."""
+    prefix = relation + "."
+    return {name[len(prefix) :] for name in _reads(query) if name.startswith(prefix)}
+
+
+def _reads(query: Query) -> set[str]:
+    """The joined columns that the query reads."""
+    join = _join(query)
+    exprs = [o.expr for o in query.outputs] if query.window is None else []
+    exprs += [e for e in (query.where, join.on) if e is not None]
+    exprs += query.keys
+    exprs += [a for aggregate in query.aggregates for a in aggregate.args]
+    exprs += [a.filter for a in query.aggregates if a.filter is not None]
+    for table in join.tables:
+        exprs += [key for key, _ in table.keys]
+        exprs += [table.on] if table.on is not None else []
+    return {column for e in exprs for column in e.columns} | ({query.time} if query.time else set())
+
+
+def read_by_joins(stream: str, joins: JoinPlan, streams: Mapping[str, Stream]) -> set[str]:
+    """The columns of a stream that its store, its predicates and joins with tables read."""
+    read: set[str] = set()
+    predicates: list[Predicate] = []
+    if stream in joins.stores:
+        read.update(joins.stores[stream].columns)
+        predicates += joins.stores[stream].predicates
+    for joined in joins.joined.values():
+        if joined.alone and joined.relations[0][1] == stream:
+            predicates += [p for _, p in joined.alone if p is not None]
+            prefix = joined.relations[0][0] + "."
+            read.update(c[len(prefix) :] for c in joined.reads if c.startswith(prefix))
+    for predicate in predicates:
+        read.update(atom.column for atom in predicate.atoms)
+        read.update(predicate.computed)
+    return read
