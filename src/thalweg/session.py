@@ -24,6 +24,7 @@ from thalweg.engine.delivery import Delivery
 from thalweg.engine.landing import Landing, is_dataframe
 from thalweg.engine.pipeline import Pipeline
 from thalweg.engine.spark import check_settings, cores, create_session
+from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
 from thalweg.ingest.sources import Memory, files, generate, memory
 from thalweg.model.query import Query, SinkSpec, query_from_json, query_to_json
@@ -35,7 +36,7 @@ from thalweg.optimize.grouping import make_plan
 from thalweg.sink.specs import parse_spec, to_callable
 from thalweg.sql.bind import bind
 from thalweg.sql.intervals import parse_interval
-from thalweg.sql.statements import CreateQuery, CreateStream, DropQuery, Explain, Show, parse
+from thalweg.sql.statements import CreateQuery, CreateStream, CreateTable, DropQuery, DropTable, Explain, Show, parse
 from thalweg.state.changes import ChangeLog
 from thalweg.state.container import read_footer, read_section
 from thalweg.state.durable import write_atomic
@@ -68,6 +69,7 @@ class Session:
             self._changes = ChangeLog(self.state_dir)
             self._streams = self._load_catalog()
             self._restored = set(self._streams)
+            self._tables = load_tables(self.state_dir)
             self._sources: dict[str, Any] = {}
             self._delivery = Delivery(self._spark, self.state_dir)
             self._runner = BatchRunner(
@@ -75,6 +77,7 @@ class Session:
                 self.state_dir,
                 self._changes,
                 lambda: self._streams,
+                lambda: self._tables,
                 self._delivery.deliver,
                 slots=slots or cores(self._spark),
                 tasks=cores(self._spark),
@@ -83,6 +86,8 @@ class Session:
             self._analyzer = SparkAnalyzer(self._spark)
             for stream in self._streams.values():
                 self._analyzer.register(stream)
+            for table in self._tables.values():
+                self._analyzer.register_table(table.name, table.schema)
             self._handles: dict[str, QueryHandle] = {}
             self._alive: weakref.WeakSet[QueryHandle] = weakref.WeakSet()
             self._draining = False
@@ -109,7 +114,7 @@ class Session:
                 raise errors.wrong_source(name, source)
             stream = self._stream(name, source, time, watermark, schema)
             known = self._streams.get(name)
-            if known is not None and name not in self._restored:
+            if (known is not None and name not in self._restored) or name in self._tables:
                 raise errors.name_taken("stream", name)
             if known is not None and not _same_stream(known, stream):
                 raise errors.definition_differs("stream", name)
@@ -147,6 +152,52 @@ class Session:
     def streams(self) -> Mapping[str, Stream]:
         return MappingProxyType(self._streams)
 
+    # -- tables --------------------------------------------------------------------------------------------
+
+    def create_table(
+        self, name: str, source: Any, *, schema: Any = None, format: str | None = None, replace: bool = False
+    ) -> Table:
+        """A static table that streams can be joined with: a DataFrame, an Arrow table, or the path of a file.
+
+        It is read now. `replace=True` reads it anew under the same columns; rows that arrive from the next batch
+        on are joined with the new rows.
+        """
+        with self._mutex:
+            self._check_open()
+            _check_name("table", name)
+            known = self._tables.get(name)
+            if name in self._streams or (known is not None and not replace):
+                raise errors.name_taken("table", name)
+            given = None if schema is None else memory(schema).schema()
+            expected = given or (known.schema if known is not None and self._uses_table(name) else None)
+            rows = read_rows(self._spark, name, source, expected, format)
+            if known is not None and self._uses_table(name) and given is not None and given != known.schema:
+                raise errors.table_in_use(name, "its columns cannot change")
+            table = store_table(self.state_dir, name, rows, expected, known)
+            self._tables = {**self._tables, name: table}
+            save_tables(self.state_dir, self._tables)
+            self._analyzer.register_table(name, table.schema)
+            return table
+
+    def drop_table(self, name: str) -> None:
+        with self._mutex:
+            self._check_open()
+            if name not in self._tables:
+                raise errors.unknown_name("table", name, _near(name, self._tables))
+            if self._uses_table(name):
+                raise errors.table_in_use(name, "it cannot be dropped")
+            self._tables = {n: t for n, t in self._tables.items() if n != name}
+            save_tables(self.state_dir, self._tables)
+            self._analyzer.unregister(name)
+
+    def _uses_table(self, name: str) -> bool:
+        joins = (h.definition.join for h in self._handles.values())
+        return any(name == t.table for join in joins if join is not None for t in join.tables)
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        return MappingProxyType(self._tables)
+
     # -- queries -------------------------------------------------------------------------------------------
 
     def create_query(
@@ -166,7 +217,11 @@ class Session:
             if sink is not None and not isinstance(sink, SinkSpec) and not callable(sink):
                 raise errors.wrong_sink(name, sink)
             pairs = tuple(sorted((options or {}).items()))
-            query = bind(name, select, self._streams, self._analyzer, sink=spec, options=pairs, emit=emit)
+            tables = {t.name: t.schema for t in self._tables.values()}
+            query = bind(
+                name, select, self._streams, self._analyzer, sink=spec, options=pairs, emit=emit, tables=tables
+            )
+            _check_join_limit(query)
             handle = self._handles.get(name)
             if handle is not None and not handle.restored:
                 raise errors.name_taken("query", name)
@@ -222,6 +277,10 @@ class Session:
                 return self._create_query_from(statement, text)
             case DropQuery(name):
                 return self.drop_query(name)
+            case CreateTable():
+                return self._create_table_from(statement)
+            case DropTable(name):
+                return self.drop_table(name)
             case Show(what):
                 return self._show(what)
             case Explain(name):
@@ -245,6 +304,14 @@ class Session:
             raise errors.unknown_source(kind)
         return self.create_stream(statement.name, source, time=statement.time, watermark=delay, schema=schema)
 
+    def _create_table_from(self, statement: CreateTable) -> Table:
+        options = dict(statement.options)
+        schema = None if statement.fields is None else Schema(statement.fields)
+        path, kind = options.pop("path", ""), options.pop("format", None)
+        for option in options:
+            raise errors.bad_table(statement.name, f"there is no option {option!r}", "path, format")
+        return self.create_table(statement.name, path, schema=schema, format=kind, replace=statement.replace)
+
     def _create_query_from(self, statement: CreateQuery, text: str) -> QueryHandle:
         options = dict(statement.options)
         sink = parse_spec(statement.sink, options) if statement.sink is not None else None
@@ -260,6 +327,18 @@ class Session:
             raise errors.moved(error, text, statement.offset) from None
 
     def _show(self, what: str) -> pa.Table:
+        if what == "tables":
+            return pa.Table.from_pylist(
+                [
+                    {
+                        "table": t.name,
+                        "rows": t.version.rows,
+                        "columns": ", ".join(f"{f.name} {f.type}" for f in t.schema.fields),
+                    }
+                    for t in self._tables.values()
+                ],
+                schema=_SHOW_TABLES,
+            )
         if what == "streams":
             rows = [
                 {
@@ -276,7 +355,7 @@ class Session:
             {
                 "query": name,
                 "state": h.status["state"],
-                "stream": h.definition.stream,
+                "stream": ", ".join(h.definition.streams),
                 "sink": h.definition.sink.kind,
                 "select": h.definition.text,
             }
@@ -341,7 +420,14 @@ class Session:
         """What runs and why, for all queries or for one."""
         with self._mutex:
             entries = [self._entry(h) for h in self._handles.values()]
-            plan = make_plan(registered(entries), self._streams, slots=self._runner.slots, loads=self._runner.loads())
+            plan = make_plan(
+                registered(entries),
+                self._streams,
+                slots=self._runner.slots,
+                loads=self._runner.loads(),
+                tables={t.name: t.schema for t in self._tables.values()},
+                joins=self._runner.join_load(),
+            )
             names = {e.id: e.query for e in entries}
             if name is None:
                 return explain_plan(plan, names, self._runner.manifest)
@@ -370,7 +456,11 @@ class Session:
             "rows_per_second": sum(r.rows for r in recent) / seconds if seconds else 0.0,
             "batch_seconds": last.seconds if last else 0.0,
             "phases": dict(last.phases) if last else {},
-            "state": {"buckets": len(manifest.buckets), "rows": sum(b.rows for b in manifest.buckets)},
+            "state": {
+                "buckets": len(manifest.buckets) + len(manifest.stores),
+                "rows": sum(b.rows for b in manifest.buckets) + sum(b.section.rows for b in manifest.stores),
+                "bytes": sum(b.section.length for b in manifest.buckets) + sum(b.nbytes for b in manifest.stores),
+            },
             "queries": {name: h.status for name, h in self._handles.items()},
             "streams": streams,
         }
@@ -424,7 +514,8 @@ class Session:
     def _activate_streams(self) -> None:
         """Only streams that some query reads are read; the others wait where they are."""
         with self._mutex:
-            used = {h.definition.stream for h in self._handles.values() if self._entry(h).state != "failed"}
+            running = [h.definition for h in self._handles.values() if self._entry(h).state != "failed"]
+            used = {stream for query in running for stream in query.streams}
             save_streams(self.state_dir, [s for name, s in self._streams.items() if name in used])
 
     def _wake(self) -> None:
@@ -494,8 +585,9 @@ class QueryHandle:
         if self.dropped:
             return Status(state="dropped", error=None, emitted=0, complete_from=None)
         entry = self._session._entry(self)
-        fence = None if entry.fence is None else _EPOCH + timedelta(microseconds=entry.fence[1])
-        return Status(state=entry.state, error=entry.error, emitted=entry.emitted, complete_from=fence)
+        since = [us for us in (entry.fence and entry.fence[1], entry.complete_from) if us is not None]
+        complete = _EPOCH + timedelta(microseconds=max(since)) if since else None
+        return Status(state=entry.state, error=entry.error, emitted=entry.emitted, complete_from=complete)
 
     def results(self) -> pa.Table:
         """All results so far, of a query without a sink of its own."""
@@ -533,6 +625,9 @@ _SHOW_QUERIES = pa.schema(
 )
 
 
+_SHOW_TABLES = pa.schema([("table", pa.string()), ("rows", pa.int64()), ("columns", pa.string())])
+
+
 _FREE_OPTIONS = ("max_files_per_batch", "rows_per_batch", "pace")
 """Options of a source that may change from run to run: they do not change which rows there are."""
 
@@ -550,6 +645,12 @@ def _same_stream(known: Stream, given: Stream) -> bool:
 def _check_name(kind: str, name: object) -> None:
     if not isinstance(name, str) or not _NAME.match(name):
         raise errors.bad_name(kind, name)
+
+
+def _check_join_limit(query: Query) -> None:
+    given = dict(query.options).get("join_limit")
+    if given is not None and not (given.isdigit() and int(given) > 0):
+        raise errors.bad_option(query.name, "join_limit", given, "the most rows that one key may yield in one batch")
 
 
 def _near(name: str, known: Mapping[str, Any]) -> list[str]:

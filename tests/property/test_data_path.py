@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from thalweg.model.expr import Expr, quote
 from thalweg.model.plan import Plan
-from thalweg.model.query import Aggregate, Expr, Output, Query, Window, quote
+from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate.columns import GROUP
 from thalweg.operate.slot import Clock, Held, Kept, run_slot

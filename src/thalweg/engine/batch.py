@@ -24,21 +24,28 @@ from thalweg.engine.changelog import (
     Entry,
     Lane,
     Moment,
+    Past,
     apply_changes,
+    joined_moment,
     next_lanes,
     registered,
     without_old_fences,
 )
+from thalweg.engine.joinload import join_load, next_join_load, next_stores
+from thalweg.engine.stores import layout_from_json
+from thalweg.engine.tables import Tables
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
 from thalweg.errors import SourceError, StateError, ThalwegError, missing_batch, wrong_hash
-from thalweg.model.plan import Member, Plan
-from thalweg.model.stream import Stream
+from thalweg.model.plan import Member, Plan, slot_stages
+from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
 from thalweg.operate.finish import order_rows
 from thalweg.operate.slot import Clock
 from thalweg.operate.source import routing_table
+from thalweg.operate.store import Layout
 from thalweg.operate.windows import BEGINNING, Stretch, needed_until
 from thalweg.optimize.grouping import GROUPS, GroupingLoad, make_plan
+from thalweg.optimize.joining import JoinLoad
 from thalweg.route.bucket import decode_offsets, unpack
 from thalweg.route.hash import HASH_NAME
 from thalweg.state.changes import ChangeLog
@@ -47,6 +54,7 @@ from thalweg.state.container import Section, forget_file, read_section
 from thalweg.state.manifest import (
     Bucket,
     Manifest,
+    StoreBucket,
     StreamProgress,
     latest_manifest,
     read_intent,
@@ -77,6 +85,10 @@ class Outcome:
     groups: dict[str, int] = field(default_factory=dict)
     passed: dict[str, int] = field(default_factory=dict)
     spills: list[Section] = field(default_factory=list)
+    stores: list[StoreBucket] = field(default_factory=list)
+    probes: dict[str, list[int]] = field(default_factory=dict)
+    """What each probe saw: tuples, pairs."""
+    samples: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -102,6 +114,7 @@ class BatchRunner:
         state_dir: Path,
         changes: ChangeLog,
         streams: Callable[[], Mapping[str, Stream]],
+        tables: Callable[[], Tables],
         deliver: Deliver,
         *,
         slots: int,
@@ -111,6 +124,7 @@ class BatchRunner:
         self.state_dir = state_dir
         self.changes = changes
         self.streams = streams
+        self.tables = tables
         self.deliver = deliver
         self.slots = slots
         self.tasks = tasks
@@ -141,18 +155,20 @@ class BatchRunner:
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
-        entries = apply_changes(self.entries, changes, lanes, self.streams(), moment)
+        past = Past(lanes, self._layouts(), before.extra.get("held_from", {}))
+        entries = apply_changes(self.entries, changes, past, self.streams(), self._schemas(), moment)
         entries = without_old_fences(entries, moment.closed_us)
         plan = self._make_plan(entries, intent)
+        moment = joined_moment(moment, plan.joins)
         clock = self._clock(plan, moment)
         planned = time.perf_counter()
-        outcome = self._run_tasks(splits, plan, clock)
+        outcome = self._run_tasks(splits, plan, clock, intent)
         faults.point("batch.tasks")
         ran = time.perf_counter()
         entries, emitted = self._emit(plan, entries, outcome, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
-        after = self._next_manifest(plan, entries, outcome, clock, intent, next_lanes(lanes, plan, moment))
+        after = self._next_manifest(plan, entries, outcome, clock, intent, next_lanes(lanes, plan, moment), moment)
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
         self._clean_up(before, after, outcome)
@@ -176,7 +192,13 @@ class BatchRunner:
         intent = read_intent(self.state_dir, batch)
         if intent is None:
             loads = self.manifest.extra.get("loads", {})
-            intent = {"through": self.changes.last_sequence, "loads": loads, "slots": self.slots}
+            intent = {
+                "through": self.changes.last_sequence,
+                "loads": loads,
+                "slots": self.slots,
+                "joins": self.manifest.extra.get("joins", {}),
+                "tables": {name: table.version.to_json() for name, table in self.tables().items()},
+            }
             write_intent(self.state_dir, batch, intent)
         return intent
 
@@ -191,6 +213,10 @@ class BatchRunner:
         """What was measured of the groupings so far."""
         return {id_: GroupingLoad(ratio) for id_, ratio in self.manifest.extra.get("loads", {}).items()}
 
+    def join_load(self) -> JoinLoad:
+        """What was measured of the joins so far."""
+        return join_load(self.manifest.extra.get("joins", {}))
+
     def _make_plan(self, entries: Mapping[str, Entry], intent: Mapping[str, Any]) -> Plan:
         loads = {id_: GroupingLoad(ratio) for id_, ratio in intent["loads"].items()}
         return make_plan(
@@ -199,13 +225,31 @@ class BatchRunner:
             slots=intent["slots"],
             groups=self.manifest.groups,
             loads=loads,
+            tables=self._schemas(),
+            joins=join_load(intent.get("joins", {})),
         )
+
+    def _schemas(self) -> dict[str, Schema]:
+        return {name: table.schema for name, table in self.tables().items()}
+
+    def _layouts(self) -> dict[str, list[tuple[Layout, frozenset[str]]]]:
+        found: dict[str, list[tuple[Layout, frozenset[str]]]] = {}
+        for bucket in self.manifest.stores:
+            columns = frozenset(bucket.section.meta["columns"])
+            found.setdefault(bucket.stream, []).append((layout_from_json(bucket.layout), columns))
+        return found
 
     def _clock(self, plan: Plan, moment: Moment) -> Clock:
         closed = {name: moment.closed_us.get(name, BEGINNING) for name in plan.streams}
-        closing = {name: max(closed[name], self.watermark(name)) for name in plan.streams}
+        closing = {name: max(closed[name], self._watermark(plan, name)) for name in plan.streams}
         fences = tuple(sorted({m.fence[0] for m in plan.members if m.fence is not None}))
         return Clock(moment.batch, closed, closing, fences)
+
+    def _watermark(self, plan: Plan, stream: str) -> int:
+        joined = plan.joins.joined.get(stream)
+        if joined is None:
+            return self.watermark(stream)
+        return max(BEGINNING, min(self.watermark(s) for s in joined.streams) - joined.lag_us)
 
     def watermark(self, stream: str) -> int:
         """The greatest event time seen less the delay, in whole milliseconds as Spark keeps it."""
@@ -220,22 +264,32 @@ class BatchRunner:
         if plan is None:
             return False
         closed = self.manifest.extra["closed"]
-        return any(
-            self.watermark(plan.groupings[b.grouping].stream) > closed[plan.groupings[b.grouping].stream]
-            for b in self.manifest.buckets
-        )
+        kept = {plan.groupings[b.grouping].stream for b in self.manifest.buckets}
+        kept |= {d.joined for d in plan.joins.decisions if any(b.stream == d.stream for b in self.manifest.stores)}
+        return any(self._watermark(plan, stream) > closed[stream] for stream in kept)
 
     # -- the tasks -----------------------------------------------------------------------------------------
 
-    def _run_tasks(self, splits: DataFrame, plan: Plan, clock: Clock) -> Outcome:
+    def _run_tasks(self, splits: DataFrame, plan: Plan, clock: Clock, intent: Mapping[str, Any]) -> Outcome:
         tasks = min(self.tasks, plan.slots)
-        work = Work(str(self.state_dir), clock, self._buckets_by_slot(plan), self._nodes(), tasks)
-        shared = self._shared(plan)
-        cells = (
-            splits.mapInArrow(ingest_task(shared, replace(work, buckets={}, nodes={})), CELL_SCHEMA)
-            .repartitionById(work.tasks, "slot")
-            .mapInArrow(slot_task(shared, work), CELL_SCHEMA)
+        stores: dict[str, list[StoreBucket]] = {}
+        for bucket in self.manifest.stores:
+            stores.setdefault(bucket.stream, []).append(bucket)
+        work = Work(
+            str(self.state_dir),
+            clock,
+            self._buckets_by_slot(plan),
+            self._nodes(),
+            tasks,
+            stores,
+            {name: Section.from_json(section) for name, section in intent.get("tables", {}).items()},
+            stages=slot_stages(plan),
         )
+        shared = self._shared(plan)
+        cells = splits.mapInArrow(ingest_task(shared, replace(work, buckets={}, nodes={}, stores={})), CELL_SCHEMA)
+        for stage in range(1, work.stages + 1):
+            task = slot_task(shared, replace(work, stage=stage))
+            cells = cells.repartitionById(work.tasks, "slot").mapInArrow(task, CELL_SCHEMA)
         return self._add_up(cells.toArrow())
 
     def _shared(self, plan: Plan) -> Broadcast[Plan]:
@@ -312,13 +366,19 @@ class BatchRunner:
         clock: Clock,
         intent: Mapping[str, Any],
         lanes: Mapping[str, Lane],
+        moment: Moment,
     ) -> Manifest:
         old = [b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced]
         live = tuple(b for b in (*old, *outcome.kept) if _is_live(b, plan, clock))
+        stores, held_from = next_stores(self.manifest, plan, clock, outcome.stores, outcome.replaced, moment)
         extra = {
             "through": intent["through"],
             "closed": {**self.manifest.extra.get("closed", {}), **clock.closing_us},
             "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
+            "joins": next_join_load(
+                self.manifest.extra.get("joins", {}), plan, clock.batch, outcome.probes, outcome.samples, stores
+            ),
+            "held_from": held_from,
         }
         return Manifest(
             batch=clock.batch,
@@ -326,6 +386,7 @@ class BatchRunner:
             hash=self.manifest.hash,
             streams=_next_progress(self.manifest.streams, outcome),
             buckets=live,
+            stores=stores,
             queries={id_: entry.to_json() for id_, entry in entries.items()},
             lanes={id_: lane.to_json() for id_, lane in lanes.items()},
             extra=extra,
@@ -410,6 +471,11 @@ def _add_ingested(report: Mapping[str, Any], outcome: Outcome) -> None:
     for stream, t in report["max_time_us"].items():
         outcome.max_time_us[stream] = max(outcome.max_time_us.get(stream, t), t)
     outcome.failures.update(report["failures"])
+    outcome.stores.extend(StoreBucket.from_json(b) for b in report["stored"])
+    for stream, sample in report["samples"].items():
+        known = outcome.samples.setdefault(stream, {**sample, "rows": [], "rate": 0})
+        known["rows"] += sample["rows"]
+        known["rate"] += sample["rate"]
     _slowest(outcome, "ingest", report["seconds"])
     _slowest(outcome, "read", report["read_seconds"])
 
@@ -419,6 +485,13 @@ def _add_slot(report: Mapping[str, Any], outcome: Outcome) -> None:
     outcome.kept.extend(Bucket.from_json(b) for b in report["kept"])
     outcome.replaced.update(report["replaced"])
     outcome.failures.update(report["failures"])
+    outcome.stores.extend(StoreBucket.from_json(b) for b in report["stores"])
+    outcome.replaced.update(report["stores_replaced"])
+    for probe, (probing, found) in report["probes"].items():
+        counts = outcome.probes.setdefault(probe, [0, 0])
+        counts[0] += probing
+        counts[1] += found
+    _slowest(outcome, "probe", report["probe_seconds"])
     _slowest(outcome, "slot", report["seconds"])
     _slowest(outcome, "state", report["write_seconds"])
 

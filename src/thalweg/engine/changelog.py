@@ -6,13 +6,15 @@ at once, and its manifest holds the outcome: entries, and from which event time 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thalweg.model.plan import Grouping, Plan
+from thalweg.model.probe import JoinPlan
 from thalweg.model.query import Query, Window, query_from_json, query_to_json
-from thalweg.model.stream import Stream
+from thalweg.model.stream import Schema, Stream
+from thalweg.operate.store import Layout, usable
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
 
@@ -31,6 +33,8 @@ class Entry:
     fence: tuple[int, int] | None = None
     """Windows that start before the event time see only rows from the batch on."""
     emitted: int = 0
+    complete_from: int | None = None
+    """Joins: results of which all rows are later than this event time are complete; None: all are."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -40,6 +44,7 @@ class Entry:
             "created": self.created,
             "fence": self.fence,
             "emitted": self.emitted,
+            "complete_from": self.complete_from,
         }
 
     @staticmethod
@@ -53,6 +58,7 @@ class Entry:
             value["created"],
             None if fence is None else (fence[0], fence[1]),
             value["emitted"],
+            value.get("complete_from"),
         )
 
 
@@ -93,11 +99,34 @@ class Moment:
         return BEGINNING if seen is None else seen + 1
 
 
+@dataclass(frozen=True)
+class Past:
+    """What the state holds of earlier batches."""
+
+    lanes: Mapping[str, Lane]
+    layouts: Mapping[str, Sequence[tuple[Layout, frozenset[str]]]]
+    """stream -> of each bucket of its store, how its rows were chosen and what it has of them."""
+    held_from: Mapping[str, int]
+    """stream -> event time after which no row has been left out of its store or dropped from it."""
+
+
+def joined_moment(moment: Moment, joins: JoinPlan) -> Moment:
+    """The moment with the streams of joined rows in it. What is joined later has no row older than `unseen`."""
+    times, closed = dict(moment.max_time_us), dict(moment.closed_us)
+    for name, joined in joins.joined.items():
+        seen = [t for s in joined.streams if (t := moment.max_time_us.get(s)) is not None]
+        times[name] = max(seen) + joined.span_us if seen else None
+        ends = [moment.closed_us.get(s, BEGINNING) for s in joined.streams]
+        closed.setdefault(name, max(BEGINNING, min(ends) - joined.lag_us))
+    return Moment(moment.batch, times, closed)
+
+
 def apply_changes(
     entries: Mapping[str, Entry],
     changes: Iterable[tuple[int, Mapping[str, Any]]],
-    lanes: Mapping[str, Lane],
+    past: Past,
     streams: Mapping[str, Stream],
+    tables: Mapping[str, Schema],
     moment: Moment,
 ) -> dict[str, Entry]:
     """The entries after the requests. Dropped ones are gone; new ones know how much of the past they have."""
@@ -107,7 +136,10 @@ def apply_changes(
             query = query_from_json(change["query"])
             id_ = query_id(query.name, sequence)
             entry = Entry(id_, query, created=moment.batch)
-            after[id_] = replace(entry, fence=_fence(entry, lanes, streams, moment))
+            alone = make_plan([Registered(id_, query)], streams, slots=1, tables=tables)
+            then = joined_moment(moment, alone.joins)
+            fence = _fence(query, alone, past.lanes, then)
+            after[id_] = replace(entry, fence=fence, complete_from=_joins_complete_from(alone, past, then))
         else:
             after = {id_: e for id_, e in after.items() if e.query.name != change["name"]}
     return after
@@ -169,15 +201,28 @@ def _first_open(window: Window, closed_us: int) -> int:
     return past - (past - window.start_us) % window.slide_us + window.slide_us
 
 
-def _fence(
-    entry: Entry, lanes: Mapping[str, Lane], streams: Mapping[str, Stream], moment: Moment
-) -> tuple[int, int] | None:
+def _joins_complete_from(alone: Plan, past: Past, moment: Moment) -> int | None:
+    """The event time after which the stores hold every row that the query's relations need."""
+    complete = BEGINNING
+    for group in alone.joins.groups.values():
+        for role in group.roles.values():
+            held = past.held_from.get(role.stream)
+            if held is None:
+                complete = max(complete, moment.unseen(role.stream) - 1)
+                continue
+            complete = max(complete, held)
+            for layout, columns in past.layouts.get(role.stream, ()):
+                if not all(usable(layout, columns, want) for want in role.wants):
+                    complete = max(complete, layout.high_us)
+    return None if complete <= BEGINNING else complete
+
+
+def _fence(query: Query, alone: Plan, lanes: Mapping[str, Lane], moment: Moment) -> tuple[int, int] | None:
     """None where the state holds all that the query's open windows need; else from when on it does."""
-    window = entry.query.window
+    window = query.window
     if window is None:
         return None
-    alone = make_plan([Registered(entry.id, entry.query)], streams, slots=1)
-    closed = moment.closed_us.get(entry.query.stream, BEGINNING)
+    closed = moment.closed_us.get(query.stream, BEGINNING)
     complete = max(_complete_from(g, lanes.get(id_), window, closed, moment) for id_, g in alone.groupings.items())
     first_open = BEGINNING if closed <= BEGINNING else _first_open(window, closed)
     return None if complete <= first_open else (moment.batch, complete)

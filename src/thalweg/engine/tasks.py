@@ -1,7 +1,15 @@
-"""The two tasks of a batch, as Spark runs them in its Python workers: INGEST and SLOT.
+"""The tasks of a batch, as Spark runs them in its Python workers: INGEST, and SLOT once or more.
 
-Between them goes one shuffle of a few binary rows `(slot, kind, payload)`; after them the driver collects a
-few more. A task never fails for what a user did: it reports, and the driver decides.
+Between two stages goes one shuffle of a few binary rows `(slot, kind, payload)`; after the last the driver
+collects a few more. A task never fails for what a user did: it reports, and the driver decides.
+
+| kind | payload | for |
+|---|---|---|
+| buckets | partials of groupings over streams | SLOT, first stage |
+| stored | where INGEST has put rows that joins may need | SLOT, every stage |
+| tuples | tuples of row numbers that look for further partners | SLOT, next stage |
+| partials | partials of groupings over joined rows | SLOT, last stage |
+| results, spill, ingested, slot | results and reports | the driver |
 """
 
 from __future__ import annotations
@@ -19,18 +27,19 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
 
+from thalweg.engine.stores import SlotJoins, open_tables, sampled, stage_plan, store_rows
 from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
 from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan, named
 from thalweg.operate.columns import GROUP
-from thalweg.operate.slot import Clock, Held, Kept, run_slot
+from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
 from thalweg.operate.source import Ingested, ingest_chunk, routing_table
 from thalweg.operate.windows import Stretch
 from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
 from thalweg.state.collect import bucket_name
-from thalweg.state.container import ContainerWriter, read_section
-from thalweg.state.manifest import Bucket
+from thalweg.state.container import ContainerWriter, Section, read_section
+from thalweg.state.manifest import Bucket, StoreBucket
 from thalweg.testing import faults
 
 ROWS_AT_ONCE = 1_000_000
@@ -45,7 +54,7 @@ CELLS = pa.schema([("slot", pa.int32()), ("kind", pa.string()), ("payload", pa.b
 
 Batches = Iterator[pa.RecordBatch]
 
-faults.register("task.ingest", "task.slot", "task.bucket")
+faults.register("task.ingest", "task.stored", "task.slot", "task.bucket")
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,17 @@ class Work:
     nodes: Mapping[str, frozenset[Stretch]] = field(default_factory=dict)
     """grouping -> the nodes that exist."""
     tasks: int = 1
+    stores: Mapping[str, Sequence[StoreBucket]] = field(default_factory=dict)
+    """stream -> live buckets of its store from the batches before."""
+    tables: Mapping[str, Section] = field(default_factory=dict)
+    """The static tables."""
+    stage: int = 1
+    """Of SLOT, from 1."""
+    stages: int = 1
+
+    @property
+    def is_last(self) -> bool:
+        return self.stage == self.stages
 
 
 def ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
@@ -102,7 +122,7 @@ def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: dict[str,
 
 
 def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], done: Ingested) -> None:
-    ingest_chunk(plan, name, pa.concat_tables(tables), work.clock.closed_us[name], done)
+    ingest_chunk(plan, name, pa.concat_tables(tables), work.clock.closed_us, done, open_tables(plan, work))
 
 
 def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: dict[str, Any]) -> None:
@@ -121,7 +141,15 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         for tables in _cut(done.cells.pop(slot, [])):
             yield _cell(slot, "buckets", pack(tables))
     yield from _results(work, 0, done.results)
+    buckets = store_rows(plan, work, done.stored)
+    stored = [bucket.to_json() for bucket in buckets]
+    faults.point("task.stored")
+    if plan.joins.stores:
+        for task in range(work.tasks):
+            yield _cell(task, "stored", json.dumps(stored).encode())
     report |= {
+        "stored": stored,
+        "samples": sampled(plan, done, buckets),
         "rows": done.rows,
         "late": done.late,
         "max_time_us": done.max_time_us,
@@ -153,40 +181,75 @@ def _cell(slot: int, kind: str, payload: bytes) -> pa.RecordBatch:
 
 
 def slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
-    """Cells of this task's slots -> results, and reports of what was kept. Reports of INGEST pass through."""
+    """Cells of this task's slots -> results, cells for the next stage, and reports. Other cells pass through."""
 
     def run(batches: Batches) -> Batches:
         started = time.perf_counter()
-        arrived: dict[int, dict[str, list[pa.Table]]] = {}
+        inbox = _Inbox()
         for batch in batches:
             for slot, kind, payload in zip(*(batch.column(i) for i in range(3)), strict=True):
-                if kind.as_py() != "buckets":
+                if not inbox.put(slot.as_py(), kind.as_py(), payload, work.is_last):
                     yield _cell(slot.as_py(), kind.as_py(), payload.as_py())
-                    continue
-                tables = arrived.setdefault(slot.as_py(), {})
-                for name, table in unpack(payload.as_buffer()):
-                    tables.setdefault(name, []).append(table)
-        waited = time.perf_counter()
+        waited = time.perf_counter() - started
         context = TaskContext.get()
         first = context.partitionId() if context else 0
+        if inbox.stored and not work.is_last:
+            yield _cell(first, "stored", json.dumps(inbox.stored).encode())
+        joining = SlotJoins(plan.value, work, [StoreBucket.from_json(b) for b in inbox.stored])
         for slot in range(first, plan.value.slots, work.tasks):
-            yield from _run_slot(plan.value, work, slot, arrived.pop(slot, {}), waited - started)
+            yield from _run_slot(plan.value, work, slot, inbox, joining, waited)
 
     return run
 
 
-def _run_slot(plan: Plan, work: Work, slot: int, arrived: Mapping[str, Sequence[pa.Table]], waited: float) -> Batches:
+@dataclass
+class _Inbox:
+    """What has come for the slots of one task."""
+
+    partials: dict[int, dict[str, list[pa.Table]]] = field(default_factory=dict)
+    tuples: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
+    stored: list[dict[str, Any]] = field(default_factory=list)
+
+    def put(self, slot: int, kind: str, payload: pa.Scalar, is_last: bool) -> bool:
+        """False for what is not for this stage."""
+        if kind == "buckets" or (kind == "partials" and is_last):
+            tables = self.partials.setdefault(slot, {})
+            for name, table in unpack(payload.as_buffer()):
+                tables.setdefault(name, []).append(table)
+        elif kind == "tuples":
+            self.tuples.setdefault(slot, []).extend(unpack(payload.as_buffer()))
+        elif kind == "stored":
+            self.stored += json.loads(payload.as_py())
+        else:
+            return False
+        return True
+
+
+def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, waited: float) -> Batches:
     began = time.perf_counter()
-    report: dict[str, Any] = {"slot": slot, "wait_seconds": waited}
+    report: dict[str, Any] = {"slot": slot, "stage": work.stage, "wait_seconds": waited}
     try:
-        result = run_slot(plan, work.clock, arrived, _held(plan, work, slot), work.nodes)
+        joined = joining.run(slot, inbox.tuples.pop(slot, []))
+        probed = time.perf_counter()
+        part = stage_plan(plan, work.stage, work.stages)
+        arrived = inbox.partials.pop(slot, {})
+        result = SlotResult()
+        if part.groupings:
+            result = run_slot(part, work.clock, arrived, _held(part, work, slot), work.nodes)
         faults.point("task.slot")
         finished = time.perf_counter()
         report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, result.kept)]
+        report |= joining.keep(slot)
         faults.point("task.bucket")
-        report |= {"replaced": result.replaced, "failures": result.failures}
+        report |= {"replaced": result.replaced, "failures": {**result.failures, **joined.failures}}
+        report |= {"probes": joined.counts, "probe_seconds": probed - began}
         report["write_seconds"] = time.perf_counter() - finished
-        yield from _results(work, slot, result.results)
+        yield from _results(work, slot, [*result.results, *joined.results])
+        for kind, cells in (("tuples", joined.tuples), ("partials", joined.partials)):
+            for to, tables in cells.items():
+                for portion in _cut(tables):
+                    if portion:
+                        yield _cell(to, kind, pack(portion))
     except ThalwegError as error:
         report["error"] = _error_json(error)
     report["seconds"] = time.perf_counter() - began

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
-from thalweg.model.plan import Grouping, Plan, StreamPlan
-from thalweg.model.query import Query, Window
+from thalweg.model.plan import Grouping, Plan, StreamPlan, slot_stages
+from thalweg.model.query import Query
+from thalweg.observe.explain_joins import explain_join, explain_joins
+from thalweg.observe.words import count, describe_span, describe_window, listed, name_of
 from thalweg.state.manifest import Manifest
 
 
@@ -15,7 +17,9 @@ def explain_plan(plan: Plan, queries: Mapping[str, Query], manifest: Manifest) -
         return "No queries."
     lines = [_headline(plan, queries)]
     for name, stream in plan.streams.items():
-        lines += ["", *_explain_stream(plan, name, stream, queries, manifest)]
+        if name not in plan.joins.joined or stream.groupings or plan.joins.joined[name].alone:
+            lines += ["", *_explain_stream(plan, name, stream, queries, manifest)]
+    lines += explain_joins(plan, queries, manifest)
     return "\n".join(lines)
 
 
@@ -26,11 +30,15 @@ def explain_query(plan: Plan, queries: Mapping[str, Query], id_: str, manifest: 
     lines = [f"query {query.name}: {' '.join(query.text.split())}"]
     if stream is None:
         return "\n".join([*lines, "  is not running"])
-    lines.append(
-        f"  reads {query.stream} with {_count(_queries_of(plan, query.stream, queries), 'query', 'queries')}"
-    )
+    for name in query.streams:
+        lines.append(f"  reads {name} with {count(_queries_of(name, queries), 'query', 'queries')}")
+    if query.join is not None:
+        lines += [f"  {line}" for line in explain_join(plan, id_, queries, manifest)]
     if query.window is None:
-        lines.append("  every row that passes its WHERE is emitted in the batch that brings it")
+        what = "every row that passes its WHERE is emitted in the batch that brings it"
+        lines.append(
+            f"  {what if query.join is None else 'what is joined is emitted in the batch that completes it'}"
+        )
         return "\n".join(lines)
     lines.append(f"  {describe_window(query.window)}, emitted {_when(query)}")
     if query.where is not None:
@@ -40,47 +48,29 @@ def explain_query(plan: Plan, queries: Mapping[str, Query], id_: str, manifest: 
     return "\n".join(lines)
 
 
-def describe_window(window: Window) -> str:
-    if window.range_us == window.slide_us:
-        text = f"windows of {describe_span(window.range_us)}"
-    else:
-        text = f"windows of {describe_span(window.range_us)} sliding by {describe_span(window.slide_us)}"
-    return text if window.start_us == 0 else f"{text}, shifted by {describe_span(window.start_us)}"
-
-
-def describe_span(us: int) -> str:
-    """A span of time in the largest unit that divides it."""
-    for name, size in (
-        ("day", 86_400_000_000),
-        ("hour", 3_600_000_000),
-        ("minute", 60_000_000),
-        ("second", 10**6),
-    ):
-        if us >= size and us % size == 0:
-            n = us // size
-            return f"{n} {name}" if n == 1 else f"{n} {name}s"
-    return f"{us // 1000} ms" if us % 1000 == 0 else f"{us} µs"
-
-
 def _headline(plan: Plan, queries: Mapping[str, Query]) -> str:
     passes = [g for g in plan.groupings.values() if g.finer is None]
     rolled = len(plan.groupings) - len(passes)
+    streams = [name for name in plan.streams if name not in plan.joins.joined]
     text = (
-        f"{_count(queries, 'query', 'queries')} over {_count(plan.streams, 'stream')}: "
-        f"{_count(plan.streams, 'read')}, {_count(passes, 'pass', 'passes')} over the rows"
+        f"{count(queries, 'query', 'queries')} over {count(streams, 'stream')}: "
+        f"{count(streams, 'read')}, {count(passes, 'pass', 'passes')} over the rows"
     )
     if rolled:
         text += f" and {rolled} rolled up from finer ones"
-    return f"{text}, 1 shuffle into {_count(range(plan.slots), 'slot')}."
+    stages = range(slot_stages(plan))
+    return f"{text}, {count(stages, 'shuffle')} into {count(range(plan.slots), 'slot')}."
 
 
 def _explain_stream(
     plan: Plan, name: str, stream: StreamPlan, queries: Mapping[str, Query], manifest: Manifest
 ) -> list[str]:
-    lines = [f"stream {name}", f"  reads {', '.join(stream.columns)}"]
+    joined = plan.joins.joined.get(name)
+    title = name if joined is None else f"of joined rows of {' and '.join(r for r, _ in joined.relations)}"
+    lines = [f"stream {title}", f"  reads {', '.join(stream.columns)}"]
     plain = [c for c in stream.computed if c.kind == "sql"]
     if plain:
-        lines.append(f"  computes {_count(plain, 'expression')} once per row")
+        lines.append(f"  computes {count(plain, 'expression')} once per row")
     for selection in stream.selections:
         lines.append(f"  selects rows for {queries[selection.query].name}")
     for i, id_ in enumerate(stream.groupings):
@@ -94,9 +84,9 @@ def _explain_stream(
 def _explain_grouping(
     plan: Plan, grouping: Grouping, stream: StreamPlan, queries: Mapping[str, Query], manifest: Manifest
 ) -> list[str]:
-    by = ", ".join(_name(c, stream) for c in grouping.keys) or "nothing (one group)"
+    by = ", ".join(name_of(c, stream) for c in grouping.keys) or "nothing (one group)"
     if grouping.values:
-        by += " with values of " + ", ".join(_name(c, stream) for c in grouping.values)
+        by += " with values of " + ", ".join(name_of(c, stream) for c in grouping.values)
     users = sorted(
         {
             queries[q].name
@@ -105,17 +95,17 @@ def _explain_grouping(
             if q in queries and grouping in _groupings_of(plan, q)
         }
     )
-    head = f"by {by}: {_list(users)}"
+    head = f"by {by}: {listed(users)}"
     lines = [head]
     if grouping.kind == "rows":
-        lines.append(f"raw rows are shipped ({', '.join(_name(c, stream) for c in grouping.carried)}): no partials")
+        lines.append(f"raw rows are shipped ({', '.join(name_of(c, stream) for c in grouping.carried)}): no partials")
     elif grouping.finer is not None:
         finer = plan.groupings[grouping.finer]
-        lines.append(f"rolled up from the pass by {', '.join(_name(c, stream) for c in finer.keys)}")
+        lines.append(f"rolled up from the pass by {', '.join(name_of(c, stream) for c in finer.keys)}")
     else:
         filters = {p.filter for p in grouping.partials if p.filter is not None}
-        text = f"combined at the source into {_count(grouping.partials, 'partial')}"
-        lines.append(text + (f" under {_count(filters, 'filter')}" if filters else ""))
+        text = f"combined at the source into {count(grouping.partials, 'partial')}"
+        lines.append(text + (f" under {count(filters, 'filter')}" if filters else ""))
     ratio = manifest.extra.get("loads", {}).get(grouping.id)
     if ratio is not None and grouping.kind == "combine":
         lines[-1] += f", measured {ratio:.3g} groups per row"
@@ -123,7 +113,7 @@ def _explain_grouping(
     lines.append(f"{windows}: slices of {describe_span(grouping.slice_us)}")
     held = [b for b in manifest.buckets if b.grouping == grouping.id]
     if held:
-        lines.append(f"keeps {sum(b.rows for b in held):,} rows in {_count(held, 'bucket')}")
+        lines.append(f"keeps {sum(b.rows for b in held):,} rows in {count(held, 'bucket')}")
     return lines
 
 
@@ -135,28 +125,9 @@ def _groupings_of(plan: Plan, id_: str) -> list[Grouping]:
     return found
 
 
-def _name(column: str, stream: StreamPlan) -> str:
-    """A computed column by what it computes."""
-    for c in stream.computed:
-        if c.name == column:
-            return c.expr.sql if c.kind == "sql" else f"{c.kind} of {c.expr.sql}"
-    return column
-
-
-def _queries_of(plan: Plan, stream: str, queries: Mapping[str, Query]) -> list[str]:
-    return [q.name for q in queries.values() if q.stream == stream]
+def _queries_of(stream: str, queries: Mapping[str, Query]) -> list[str]:
+    return [q.name for q in queries.values() if stream in q.streams]
 
 
 def _when(query: Query) -> str:
     return "when they change" if query.emit == "updates" else "once, when they have closed"
-
-
-def _list(names: Sequence[str]) -> str:
-    if len(names) <= 8:
-        return ", ".join(names)
-    return f"{', '.join(names[:8])} and {len(names) - 8} more"
-
-
-def _count(things: Iterable[object], one: str, many: str | None = None) -> str:
-    n = len(list(things))
-    return f"{n} {one if n == 1 else many or one + 's'}"

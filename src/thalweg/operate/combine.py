@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.expr import quote
 from thalweg.model.plan import FILTER, Grouping, Partial
-from thalweg.model.query import quote
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import START, key, value
 from thalweg.operate.compute import Failures

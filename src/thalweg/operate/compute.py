@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from thalweg.model.expr import quote
 from thalweg.model.plan import Computed
-from thalweg.model.query import quote
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.route.hash import hash_rows

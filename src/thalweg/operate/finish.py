@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.expr import quote
 from thalweg.model.plan import Grouping, Member, Partial, Piece
-from thalweg.model.query import Window, quote
+from thalweg.model.query import Window
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key

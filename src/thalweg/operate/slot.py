@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.expr import quote
 from thalweg.model.plan import Grouping, Member, Plan
-from thalweg.model.query import Window, quote
+from thalweg.model.query import Window
 from thalweg.operate import duck
 from thalweg.operate.columns import GROUP, SPAN, START
 from thalweg.operate.combine import group_columns, merge_text
@@ -130,7 +131,7 @@ def run_slot(
     held: Mapping[str, Sequence[Held]],
     nodes: Mapping[str, frozenset[Stretch]],
 ) -> SlotResult:
-    """One slot's batch. `arrived`, `held` and `nodes` are by grouping."""
+    """One slot's batch, for the groupings and members of the plan. `arrived`, `held`, `nodes` are by grouping."""
     result = SlotResult()
     piles = {
         id_: _pile(g, clock.batch, arrived.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,11 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan
+from thalweg.model.probe import Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import GROUP, START, key
 from thalweg.operate.combine import Slices, carry, combine, combine_dense, roll_up
 from thalweg.operate.compute import Failures, add_computed
+from thalweg.operate.joined import alone
+from thalweg.operate.store import Sampled, choose_rows
 from thalweg.route.bucket import order_by_group, slice_groups
 from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import RoutingTable
@@ -34,24 +38,87 @@ class Ingested:
     """grouping -> partials made."""
     passed: dict[str, int] = field(default_factory=dict)
     """grouping -> rows it was made from."""
+    stored: dict[str, list[pa.Table]] = field(default_factory=dict)
+    """stream -> rows that joins may need."""
+    samples: dict[str, Sampled] = field(default_factory=dict)
 
 
-def ingest_chunk(plan: Plan, name: str, chunk: pa.Table, closed_us: int, done: Ingested) -> None:
+def ingest_chunk(
+    plan: Plan,
+    name: str,
+    chunk: pa.Table,
+    closed_us: Mapping[str, int],
+    done: Ingested,
+    tables: Mapping[str, pa.Table] | None = None,
+) -> None:
     """Runs one chunk of the stream `name` through the plan. `closed_us`: windows up to there have closed."""
     stream = plan.streams[name]
     _count(done.rows, name, chunk.num_rows)
     if chunk.num_rows == 0:
         return
     rows = add_computed(chunk, stream.computed, done.failures)
+    times, valid = _times(rows, stream)
+    _note_max(done, name, times[valid])
     for selection in stream.selections:
         done.results.append((selection.query, select(rows, selection)))
+    if name in plan.joins.stores:
+        _store(plan.joins.stores[name], rows, times, valid, closed_us, done, counted=not stream.groupings)
+    for joined in plan.joins.joined.values():
+        if joined.alone and joined.relations[0][1] == name:
+            _join_tables(plan, joined, rows, closed_us, done, tables or {})
     if stream.groupings:
-        rows, times = on_time(rows, plan, stream, closed_us, done)
+        rows, times = on_time(rows, plan, stream, closed_us[name], done)
         if rows.num_rows:
             _group(plan, stream, rows, times, done)
-    else:
-        times, valid = _times(rows, stream)
-        _note_max(done, name, times[valid])
+
+
+def ingest_joined(plan: Plan, name: str, rows: pa.Table, closed_us: int, done: Ingested) -> None:
+    """Runs rows of a joined stream through the plan, as those of any stream."""
+    stream = plan.streams[name]
+    rows = add_computed(rows, stream.computed, done.failures)
+    flagged = {query for query, _ in plan.joins.joined[name].flags}
+    for selection in stream.selections:
+        if selection.query in flagged:
+            done.results.append((selection.query, select(rows, selection)))
+    if stream.groupings:
+        rows, times = on_time(rows, plan, stream, closed_us, Ingested())
+        if rows.num_rows:
+            _group(plan, stream, rows, times, done)
+
+
+def _store(
+    store: Store,
+    rows: pa.Table,
+    times: np.ndarray,
+    valid: np.ndarray,
+    closed_us: Mapping[str, int],
+    done: Ingested,
+    counted: bool,
+) -> None:
+    """Sets the rows aside that joins may need. At the watermark is late, as in Spark's joins."""
+    threshold = min(min(closed_us[s] for s in streams) for streams, _ in store.needs)
+    late = times <= threshold
+    if counted:
+        _count(done.late, store.stream, int(np.count_nonzero(late & valid)))
+    kept = valid & ~late
+    sample = done.samples.setdefault(store.stream, Sampled())
+    chosen = choose_rows(store, rows if kept.all() else rows.filter(pa.array(kept)), sample)
+    if chosen.num_rows:
+        done.stored.setdefault(store.stream, []).append(chosen)
+
+
+def _join_tables(
+    plan: Plan,
+    joined: Joined,
+    rows: pa.Table,
+    closed_us: Mapping[str, int],
+    done: Ingested,
+    tables: Mapping[str, pa.Table],
+) -> None:
+    try:
+        ingest_joined(plan, joined.stream, alone(plan, joined.stream, rows, tables), closed_us[joined.stream], done)
+    except duck.Error as error:
+        done.failures.update((query, str(error)) for query, _ in joined.alone)
 
 
 def select(rows: pa.Table, selection: Selection) -> pa.Table:
@@ -74,7 +141,6 @@ def on_time(
     if not valid.all():
         rows = rows.filter(pa.array(valid))
         times = times[valid]
-    _note_max(done, stream.stream.name, times)
     if len(times) == 0 or int(times.min()) > closed_us:
         return rows, times
     open_ = np.zeros(len(times), dtype=bool)

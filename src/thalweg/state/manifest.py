@@ -68,6 +68,54 @@ class Bucket:
 
 
 @dataclass(frozen=True)
+class StoreBucket:
+    """A live bucket of a store: rows of one stream that joins may need, and where its indexes lie."""
+
+    stream: str
+    section: Section
+    indexes: Mapping[str, Section]
+    level: int
+    batch_from: int
+    batch_to: int
+    part: int
+    """The task that wrote it: with the batch and the stream, its name."""
+    layout: Mapping[str, Any]
+    """How its rows were chosen and marked: JSON values that state keeps and does not read."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.section.file}#{self.section.offset}"
+
+    @property
+    def nbytes(self) -> int:
+        return self.section.length + sum(s.length for s in self.indexes.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "section": self.section.to_json(),
+            "indexes": {id_: section.to_json() for id_, section in self.indexes.items()},
+            "level": self.level,
+            "batches": [self.batch_from, self.batch_to],
+            "part": self.part,
+            "layout": dict(self.layout),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StoreBucket:
+        return cls(
+            value["stream"],
+            Section.from_json(value["section"]),
+            {id_: Section.from_json(section) for id_, section in value["indexes"].items()},
+            value["level"],
+            value["batches"][0],
+            value["batches"][1],
+            value["part"],
+            value["layout"],
+        )
+
+
+@dataclass(frozen=True)
 class StreamProgress:
     """What a stream has shown so far."""
 
@@ -98,6 +146,7 @@ class Manifest:
     hash: str
     streams: Mapping[str, StreamProgress] = field(default_factory=dict)
     buckets: tuple[Bucket, ...] = ()
+    stores: tuple[StoreBucket, ...] = ()
     queries: Mapping[str, Any] = field(default_factory=dict)
     lanes: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -105,7 +154,8 @@ class Manifest:
 
     def files(self) -> frozenset[str]:
         """The files it names, each once."""
-        return frozenset(bucket.section.file for bucket in self.buckets)
+        files = frozenset(bucket.section.file for bucket in self.buckets)
+        return files | {bucket.section.file for bucket in self.stores}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -114,6 +164,7 @@ class Manifest:
             "hash": self.hash,
             "streams": {name: progress.to_json() for name, progress in self.streams.items()},
             "buckets": [bucket.to_json() for bucket in self.buckets],
+            "stores": [bucket.to_json() for bucket in self.stores],
             "queries": dict(self.queries),
             "lanes": dict(self.lanes),
             "extra": dict(self.extra),
@@ -127,6 +178,7 @@ class Manifest:
             hash=value["hash"],
             streams={name: StreamProgress.from_json(p) for name, p in value["streams"].items()},
             buckets=tuple(Bucket.from_json(b) for b in value["buckets"]),
+            stores=tuple(StoreBucket.from_json(b) for b in value.get("stores", ())),
             queries=value["queries"],
             lanes=value["lanes"],
             extra=value["extra"],

@@ -1,0 +1,116 @@
+"""What batches measure of the joins, and what that leaves of the stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from thalweg.engine.changelog import Moment
+from thalweg.engine.stores import layout_from_json
+from thalweg.model.plan import Plan
+from thalweg.operate.slot import Clock
+from thalweg.operate.windows import BEGINNING
+from thalweg.optimize.groups import Sample
+from thalweg.optimize.joining import JoinLoad
+from thalweg.optimize.orders import Sizes
+from thalweg.state.manifest import Manifest, StoreBucket
+
+REFRESHED = 16
+"""Batches after which a sample of the same predicates is replaced."""
+
+
+def next_stores(
+    manifest: Manifest,
+    plan: Plan,
+    clock: Clock,
+    made: Sequence[StoreBucket],
+    replaced: set[str],
+    moment: Moment,
+) -> tuple[tuple[StoreBucket, ...], dict[str, int]]:
+    """The live buckets after a batch, and from which event time on each store holds every row."""
+    held_from: dict[str, int] = {}
+    known = manifest.extra.get("held_from", {})
+    for name in plan.joins.stores:
+        held_from[name] = known.get(name, moment.unseen(name) - 1)
+    live = []
+    for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
+        store = plan.joins.stores.get(bucket.stream)
+        if store is None:
+            continue
+        high = layout_from_json(bucket.layout).high_us
+        if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in store.needs):
+            live.append(bucket)
+        else:
+            held_from[bucket.stream] = max(held_from[bucket.stream], high)
+    return tuple(live), {name: max(us, BEGINNING) for name, us in held_from.items()}
+
+
+def join_load(value: Mapping[str, Any]) -> JoinLoad:
+    """The measurements as the planner takes them."""
+    samples = {
+        name: Sample(tuple(s["predicates"]), tuple(s["rows"]), s["rate"], s["distinct"])
+        for name, s in value.get("samples", {}).items()
+    }
+    matches = {}
+    for probe, ratio in value.get("matches", {}).items():
+        known, found, edge = probe.split("|")
+        matches[known, found, edge] = ratio
+    return JoinLoad(
+        samples, Sizes({}, matches), tuple(tuple(g) for g in value.get("groups", ())), value.get("held", {})
+    )
+
+
+def next_join_load(
+    value: Mapping[str, Any],
+    plan: Plan,
+    batch: int,
+    probes: Mapping[str, Sequence[int]],
+    samples: Mapping[str, Any],
+    stores: Sequence[StoreBucket],
+) -> dict[str, Any]:
+    """Averages over recent batches. Matches are kept to powers of two: noise does not make a new plan."""
+    if not plan.joins.groups:
+        return {}
+    average = dict(value.get("average", {}))
+    for probe, (probing, found) in probes.items():
+        if probing:
+            average[probe] = round(0.5 * average.get(probe, found / probing) + 0.5 * found / probing, 6)
+    return {
+        "average": average,
+        "matches": {probe: _power_of_two(ratio) for probe, ratio in average.items()},
+        "samples": _next_samples(value.get("samples", {}), plan, batch, samples),
+        "groups": [list(group.queries) for group in plan.joins.groups.values()],
+        "held": _next_held(stores, samples, value.get("held", {})),
+    }
+
+
+def _next_samples(known: Mapping[str, Any], plan: Plan, batch: int, fresh: Mapping[str, Any]) -> dict[str, Any]:
+    after = {name: sample for name, sample in known.items() if name in plan.joins.stores}
+    for name, sample in fresh.items():
+        same = name in after and after[name]["predicates"] == sample["predicates"]
+        if sample["rate"] and (not same or batch % REFRESHED == 0):
+            after[name] = sample
+    return after
+
+
+def _next_held(
+    stores: Sequence[StoreBucket], fresh: Mapping[str, Any], known: Mapping[str, float]
+) -> dict[str, float]:
+    """How many batches' rows each store holds, to a power of two."""
+    after = dict(known)
+    for name, sample in fresh.items():
+        came = sum(
+            b.section.rows for b in stores if b.stream == name and b.batch_from == b.batch_to == _newest(stores)
+        )
+        if came and sample["rate"]:
+            after[name] = _power_of_two(sum(b.section.rows for b in stores if b.stream == name) / came)
+    return after
+
+
+def _newest(stores: Sequence[StoreBucket]) -> int:
+    return max(b.batch_to for b in stores)
+
+
+def _power_of_two(ratio: float) -> float:
+    return 0.0 if ratio <= 0 else float(2.0 ** round(math.log2(ratio)))

@@ -1,0 +1,123 @@
+"""EXPLAIN of joins: what is kept of each stream, who runs together, where an arriving row looks for partners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from thalweg.model.plan import Plan
+from thalweg.model.probe import Group, Node, Store
+from thalweg.model.query import Query
+from thalweg.observe.words import count, describe_span, listed, name_of
+from thalweg.state.manifest import Manifest
+
+
+def explain_joins(plan: Plan, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
+    """All stores and all groups."""
+    lines: list[str] = []
+    for store in plan.joins.stores.values():
+        lines += ["", *_explain_store(plan, store, queries, manifest)]
+    for group in plan.joins.groups.values():
+        lines += ["", *_explain_group(plan, group, queries, manifest)]
+    for note in plan.joins.notes:
+        lines.append(f"  {note}")
+    return lines
+
+
+def explain_join(plan: Plan, id_: str, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
+    """What one query takes part in."""
+    lines: list[str] = []
+    for group in plan.joins.groups.values():
+        if id_ in group.queries:
+            lines += _explain_group(plan, group, queries, manifest, only=1 << group.bit(id_))
+    streams = queries[id_].streams
+    for name, store in plan.joins.stores.items():
+        if name in streams:
+            lines += _explain_store(plan, store, queries, manifest)
+    join = queries[id_].join
+    for table in join.tables if join is not None else ():
+        lines.append(f"rows are looked up in the table {table.table}, as it is when they are joined")
+    return lines
+
+
+def _explain_store(plan: Plan, store: Store, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
+    stream = plan.streams[store.stream]
+    users = sorted({q.name for q in queries.values() if q.join is not None and store.stream in q.streams})
+    lines = [f"store of {store.stream}: {listed(users)}"]
+    kept = "every row" if store.keeps_all else f"rows that satisfy one of {count(store.predicates, 'predicate')}"
+    reach = max(us for _, us in store.needs)
+    lines.append(f"  keeps {kept}, once, until the watermark is {describe_span(reach)} past it")
+    keys = [", ".join(name_of(key, stream) for key in index.keys) for index in store.indexes]
+    lines.append(f"  found by {'; by '.join(f'({key})' if ',' in key else key for key in sorted(keys))}")
+    held = [b for b in manifest.stores if b.stream == store.stream]
+    if held:
+        rows, size = sum(b.section.rows for b in held), sum(b.nbytes for b in held)
+        lines.append(f"  holds {rows:,} rows in {count(held, 'bucket')}, {size / 2**20:.1f} MiB with all indexes")
+    return lines
+
+
+def _explain_group(
+    plan: Plan, group: Group, queries: Mapping[str, Query], manifest: Manifest, only: int | None = None
+) -> list[str]:
+    names = [queries[id_].name for id_ in group.queries if id_ in queries]
+    together = "runs alone" if len(names) == 1 else "run together, one probe serves all"
+    lines = [f"{listed(names)}: {together}"]
+    for tree in group.trees:
+        body = [line for node in tree.children for line in _explain_node(plan, group, node, queries, manifest, only)]
+        if body:
+            lines.append(f"  a row of {tree.relation}")
+            lines += [f"    {line}" for line in body]
+    for decision in plan.joins.decisions:
+        if decision.group == group.id:
+            span = describe_span(decision.reach_us)
+            lines.append(f"  a row of {decision.relation} is decided when the watermark is {span} past it")
+    return lines
+
+
+def _explain_node(
+    plan: Plan,
+    group: Group,
+    node: Node,
+    queries: Mapping[str, Query],
+    manifest: Manifest,
+    only: int | None,
+) -> list[str]:
+    if only is not None and not node.queries & only:
+        return []
+    relation = node.key[0][0]
+    own = plan.streams[_stream(group, relation)]
+    index = plan.joins.stores[node.stream].index(node.index)
+    found = plan.streams[node.stream]
+    equal = [
+        f"{relation}.{name_of(column, own)} = {node.relation}.{name_of(key, found)}"
+        for (_, column), key in zip(node.key, index.keys, strict=True)
+    ]
+    equal += [f"{r}.{c} = {node.relation}.{k}" for r, c, k in node.equal]
+    text = f"─▶ {node.relation} where {' and '.join(equal)}, {_within(node)}"
+    if node.moves:
+        text += ", in the slot of that key"
+    ratio = manifest.extra.get("joins", {}).get("average", {}).get(f"{relation}|{node.relation}|{node.edge}")
+    if ratio is not None:
+        text += f" (finds {ratio:.3g} a row)"
+    lines = [text]
+    for joined, mask in node.complete:
+        ended = [queries[q].name for b, q in enumerate(group.queries) if mask >> b & 1 and q in queries]
+        fed = any(g.stream == joined for g in plan.groupings.values())
+        lines.append(f"   ■ {listed(ended)}{': into windows' if fed else ''}")
+    for child in node.children:
+        lines += [f"   {line}" for line in _explain_node(plan, group, child, queries, manifest, only)]
+    return lines
+
+
+def _within(node: Node) -> str:
+    """How far apart the found row may be from those that are known, by the tightest of the bounds."""
+    known, low, high = min(node.bounds, key=lambda b: b[2] - b[1])
+    text = f"within {describe_span(high)}" if low == -high else f"{_signed(low)} to {_signed(high)}"
+    return text if len(node.bounds) == 1 else f"{text} of {known}"
+
+
+def _signed(us: int) -> str:
+    return f"-{describe_span(-us)}" if us < 0 else f"+{describe_span(us)}"
+
+
+def _stream(group: Group, relation: str) -> str:
+    return group.roles[relation].stream

@@ -1,0 +1,350 @@
+"""The probes of one slot: arriving rows walk their trees and find partners, as row numbers only.
+
+For a batch, the new results are, for each relation, its new rows joined with the rows before the batch, and of
+the relations before it with those of the batch too. Every combination has exactly one newest row by that order,
+so none is missing and none is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thalweg.model.plan import Plan
+from thalweg.model.probe import Decision, Group, Node, Tree
+from thalweg.operate.compute import Failures
+from thalweg.operate.index import word_groups
+from thalweg.operate.probe import Sets, TooMany, narrow, probe, query_sets, starting
+from thalweg.operate.store import Array, Rows, View, numbers
+from thalweg.operate.windows import BEGINNING
+from thalweg.route.bucket import order_by_group, slice_groups
+from thalweg.route.hash import hash_rows
+from thalweg.route.table import RoutingTable
+
+SETS = ".sets"
+_ALL = (1 << 64) - 1
+
+
+@dataclass
+class Tuples:
+    """Combinations of rows: a row number for each relation, and the queries that each can still serve."""
+
+    refs: dict[str, npt.NDArray[np.int64]]
+    sets: Sets
+
+    def __len__(self) -> int:
+        return len(self.sets)
+
+    def pick(self, chosen: Array) -> Tuples:
+        """Those at the given positions, or where the given mask is true."""
+        return Tuples({name: refs[chosen] for name, refs in self.refs.items()}, self.sets[chosen])
+
+    def serving(self, queries: int) -> Tuples:
+        """What is left of them for these queries."""
+        sets = self.sets & np.uint64(queries)
+        found = sets != 0
+        if found.all():
+            return Tuples(self.refs, sets)
+        return Tuples({name: refs[found] for name, refs in self.refs.items()}, sets[found])
+
+    def to_table(self) -> pa.Table:
+        return pa.table({**self.refs, SETS: self.sets})
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> Tuples:
+        refs = {name: table.column(name).to_numpy() for name in table.column_names if name != SETS}
+        return cls(refs, table.column(SETS).to_numpy())
+
+    @classmethod
+    def concat(cls, parts: Sequence[Tuples]) -> Tuples:
+        if len(parts) == 1:
+            return parts[0]
+        names = parts[0].refs
+        return cls(
+            {name: np.concatenate([p.refs[name] for p in parts]) for name in names},
+            np.concatenate([p.sets for p in parts]),
+        )
+
+
+Take = Callable[[str, Group, Tuples], None]
+"""Is given the complete tuples of a joined stream."""
+
+
+@dataclass
+class Probing:
+    """One slot's probes in one batch."""
+
+    plan: Plan
+    slot: int
+    views: Mapping[str, View]
+    """By stream."""
+    take: Take
+    failures: Failures = field(default_factory=dict)
+    """query -> why it cannot go on."""
+    sent: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
+    """slot -> (address of a node, tuples for it): the next stage's work."""
+    counts: dict[str, list[int]] = field(default_factory=dict)
+    """known relation | found relation | edge -> tuples that probed, pairs found."""
+
+    def __post_init__(self) -> None:
+        self.ranges = RoutingTable.hashed(self.plan.groups, self.plan.slots).slot_ranges(self.slot)
+
+    # -- stages
+
+    def first(self) -> None:
+        """The probes of rows that came with the batch."""
+        for group in self.plan.joins.groups.values():
+            for tree in group.trees:
+                for number, child in enumerate(tree.children):
+                    tuples = self._starting(group, tree, child)
+                    if tuples is not None:
+                        self._step(group, tree, child, f"{group.id}/{tree.order}/{number}", tuples)
+
+    def further(self, address: str, table: pa.Table) -> None:
+        """The probes of tuples that were sent here: `address` says which node they are for."""
+        group_id, order, *path = address.split("/")
+        group = self.plan.joins.groups[group_id]
+        tree = group.trees[int(order)]
+        node = tree.children[int(path[0])]
+        for number in path[1:]:
+            node = node.children[int(number)]
+        self._step(group, tree, node, address, Tuples.from_table(table))
+
+    def _starting(self, group: Group, tree: Tree, child: Node) -> Tuples | None:
+        """The slot's rows of the batch that serve a query of the child."""
+        found: list[Tuples] = []
+        view = self.views[tree.stream]
+        role = group.roles[tree.relation]
+        own = view.store.index(child.own)
+        for bucket, base in zip(view.buckets, view.bases, strict=False):
+            if not bucket.is_new or not bucket.rows:
+                continue
+            bits, lut, always, allowed = bucket.marks(group, role, BEGINNING)
+            serving = allowed & child.queries & self._healthy(group)
+            if not serving:
+                continue
+            rows = starting(bucket.index(own), self.ranges, self.plan.groups)
+            sets = query_sets(bits, lut, always, rows) & np.uint64(serving)
+            kept = sets != 0
+            if not kept.all():
+                rows, sets = rows[kept], sets[kept]
+            if len(rows):
+                found.append(Tuples({tree.relation: rows.astype(np.int64) + base}, sets))
+        return Tuples.concat(found) if found else None
+
+    def _step(self, group: Group, tree: Tree, node: Node, address: str, tuples: Tuples) -> None:
+        """One probe and all that follows in this slot."""
+        before = {name for name, role in group.roles.items() if _place(group, name) < tree.order}
+        found = self.partners(group, node, tuples, new=node.relation in before)
+        if not len(found):
+            return
+        for joined, queries in node.complete:
+            complete = found.serving(queries & self._healthy(group))
+            if len(complete):
+                self.take(joined, group, complete)
+        for number, child in enumerate(node.children):
+            going = found.serving(child.queries & self._healthy(group))
+            if not len(going):
+                continue
+            place = f"{address}/{number}"
+            if child.moves:
+                self._send(child, place, going)
+            else:
+                self._step(group, tree, child, place, going)
+
+    def _send(self, node: Node, address: str, tuples: Tuples) -> None:
+        words, valid = self._words(node, tuples)
+        table = tuples.to_table()
+        if valid is not None:
+            table, words = table.filter(pa.array(valid)), words[valid]
+        groups = word_groups(words, self.plan.groups)
+        ordered, offsets = order_by_group(table, groups, self.plan.groups)
+        routing = RoutingTable.hashed(self.plan.groups, self.plan.slots)
+        for slot in range(self.plan.slots):
+            piece = slice_groups(ordered, offsets, routing.slot_ranges(slot))
+            if piece.num_rows:
+                self.sent.setdefault(slot, []).append((address, piece))
+
+    # -- one probe
+
+    def partners(self, group: Group, node: Node, tuples: Tuples, *, new: bool, old: bool = True) -> Tuples:
+        """The tuples with each partner in the node's store, of the batch (`new`) and of those before (`old`)."""
+        view = self.views[node.stream]
+        role, index = group.roles[node.relation], view.store.index(node.index)
+        words, valid = self._words(node, tuples)
+        if valid is not None:
+            tuples, words = tuples.pick(valid), words[valid]
+        if not len(tuples):
+            return self._nothing(node, tuples)
+        low, high = self._bounds(node, tuples)
+        earliest, latest = int(low.min()), int(high.max())
+        parts: list[Tuples] = []
+        for bucket, base in zip(view.buckets, view.bases, strict=False):
+            wanted = new if bucket.is_new else old
+            if not wanted or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
+                continue
+            side = bucket.side(group, role, index, BEGINNING)
+            if side is None:
+                continue
+            try:
+                pairs = probe(words, low, high, tuples.sets, side)
+            except TooMany as error:
+                self._stop_all(group, node, tuples, words, error)
+                return self._nothing(node, tuples)
+            if len(pairs.left) == 0:
+                continue
+            refs = {name: known[pairs.left] for name, known in tuples.refs.items()}
+            refs[node.relation] = pairs.right.astype(np.int64) + base
+            parts.append(self._admitted(node, index.exact, Tuples(refs, pairs.sets)))
+        found = Tuples.concat(parts) if parts else self._nothing(node, tuples)
+        self._count(node, len(tuples), len(found))
+        return self._within_limits(group, node, found)
+
+    def _nothing(self, node: Node, tuples: Tuples) -> Tuples:
+        empty = np.empty(0, dtype=np.int64)
+        return Tuples({**dict.fromkeys(tuples.refs, empty), node.relation: empty}, np.empty(0, dtype=np.uint64))
+
+    def _count(self, node: Node, probing: int, found: int) -> None:
+        counts = self.counts.setdefault(f"{node.key[0][0]}|{node.relation}|{node.edge}", [0, 0])
+        counts[0] += probing
+        counts[1] += found
+
+    def _words(self, node: Node, tuples: Tuples) -> tuple[Array, Array | None]:
+        """The key of each tuple as the index compares it, and which have one: a null matches nothing."""
+        relation = node.key[0][0]
+        view = self.views[self._stream_of(node, relation)]
+        columns = [view.take(column, tuples.refs[relation]) for _, column in node.key]
+        valid: Array | None = None
+        for column in columns:
+            if column.null_count:
+                some = pc.is_valid(column).to_numpy(zero_copy_only=False)
+                valid = some if valid is None else valid & some
+        index = self.views[node.stream].store.index(node.index)
+        plain = index.word in index.keys
+        return (numbers(columns[0]) if plain else hash_rows(columns)), valid
+
+    def _stream_of(self, node: Node, relation: str) -> str:
+        return relation.split("#", 1)[0]
+
+    def _bounds(self, node: Node, tuples: Tuples) -> tuple[Array, Array]:
+        low: Array | None = None
+        high: Array | None = None
+        for relation, least, most in node.bounds:
+            times = self._times(node, relation, tuples)
+            low = times + least if low is None else np.maximum(low, times + least)
+            high = times + most if high is None else np.minimum(high, times + most)
+        assert low is not None
+        assert high is not None
+        return low, high
+
+    def _times(self, node: Node, relation: str, tuples: Tuples) -> Array:
+        return self.views[self._stream_of(node, relation)].times(tuples.refs[relation])
+
+    def _admitted(self, node: Node, exact: bool, found: Tuples) -> Tuples:
+        """Those whose keys are really equal, whose other equalities hold, and that are near enough for a query."""
+        index = self.views[node.stream].store.index(node.index)
+        equal = [*node.equal]
+        if not exact:
+            equal += [(relation, column, own) for (relation, column), own in zip(node.key, index.keys, strict=True)]
+        for relation, column, own in equal:
+            ours = self.views[self._stream_of(node, relation)].take(column, found.refs[relation])
+            theirs = self.views[node.stream].take(own, found.refs[node.relation])
+            same = equals(ours, theirs)
+            if not same.all():
+                found = found.pick(same)
+        sets = found.sets
+        for check in node.checks:
+            apart = self._times(node, node.relation, found) - self._times(node, check.known, found)
+            sets = narrow(sets, apart, check.edges, check.masks)
+        return Tuples(found.refs, sets).serving(_ALL) if node.checks else found
+
+    # -- keys that are too frequent
+
+    def _healthy(self, group: Group) -> int:
+        """The queries that have not been stopped."""
+        return sum(1 << bit for bit, id_ in enumerate(group.queries) if id_ not in self.failures)
+
+    def _within_limits(self, group: Group, node: Node, found: Tuples) -> Tuples:
+        limits = {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(group.queries) if node.queries >> b & 1}
+        if len(found) <= min(limits.values()):
+            return found
+        words, _ = self._words(node, found)
+        for bit, id_ in enumerate(group.queries):
+            if id_ not in limits or id_ in self.failures:
+                continue
+            mine = (found.sets >> np.uint64(bit) & np.uint64(1)).astype(bool)
+            if np.count_nonzero(mine) <= limits[id_]:
+                continue
+            values, counts = np.unique(words[mine], return_counts=True)
+            if counts.max() > limits[id_]:
+                at = int(np.argmax(words == values[counts.argmax()]))
+                self.failures[id_] = self._complaint(node, found.pick(np.array([at])), limits[id_])
+        return found.serving(self._healthy(group))
+
+    def _stop_all(self, group: Group, node: Node, tuples: Tuples, words: Array, error: TooMany) -> None:
+        """More pairs than memory is meant for: no query that takes part can go on."""
+        wide = words.astype(np.int64) if words.dtype != np.uint64 else words.view(np.int64)
+        one = tuples.pick(np.array([int(np.argmax(wide == error.word))]))
+        taking_part = int(np.bitwise_or.reduce(tuples.sets)) & node.queries
+        for bit, id_ in enumerate(group.queries):
+            if taking_part >> bit & 1:
+                self.failures.setdefault(id_, self._complaint(node, one, error.count - 1))
+
+    def _complaint(self, node: Node, one: Tuples, limit: int) -> str:
+        relation = node.key[0][0]
+        view = self.views[self._stream_of(node, relation)]
+        key = ", ".join(f"{c} = {view.take(c, one.refs[relation])[0].as_py()!r}" for _, c in node.key)
+        return (
+            f"the key {relation}.{key} is too frequent: it joins with {node.relation} to more than {limit:,} rows in "
+            f"one batch. Narrow the join, or raise OPTIONS (join_limit = ...)"
+        )
+
+    # -- rows without a partner
+
+    def decide(self, decision: Decision, closed_us: int, closing_us: int) -> Iterator[tuple[Tuples, Tuples]]:
+        """(rows, their pairs) of a preserved relation that the watermark decides in this batch."""
+        group = self.plan.joins.groups[decision.group]
+        view, role = self.views[decision.stream], group.roles[decision.relation]
+        own = view.store.index(decision.node.own)
+        bit = np.uint64(1 << group.bit(decision.query))
+        for bucket, base in zip(view.buckets, view.bases, strict=False):
+            # What came with the batch has not been looked at yet, however early it can be decided.
+            latest = closing_us - decision.reach_us
+            earliest = -(2**63) if bucket.is_new else closed_us - decision.reach_us
+            if not bucket.rows or bucket.layout.low_us > latest or bucket.layout.high_us <= earliest:
+                continue
+            rows = self._rows_of_slot(bucket, bucket.index(own).order, own.id, view)
+            times = bucket.times[rows]
+            rows = rows[(times > earliest) & (times <= latest)]
+            bits, lut, always, allowed = bucket.marks(group, role, BEGINNING)
+            sets = query_sets(bits, lut, always, rows) & np.uint64(allowed) & bit
+            rows = rows[sets != 0]
+            if len(rows):
+                tuples = Tuples({decision.relation: rows.astype(np.int64) + base}, np.full(len(rows), bit))
+                yield tuples, self.partners(group, decision.node, tuples, new=True)
+
+    def _rows_of_slot(self, bucket: Rows, indexed: Array, index: str, view: View) -> Array:
+        """The slot's rows of a bucket; those without a key are the first slot's."""
+        rows = starting(bucket.index(view.store.index(index)), self.ranges, self.plan.groups)
+        if self.slot == 0 and len(indexed) < bucket.rows:
+            has_key = np.zeros(bucket.rows, dtype=bool)
+            has_key[indexed] = True
+            rows = np.concatenate([rows, np.flatnonzero(~has_key).astype(np.uint32)])
+        return rows
+
+
+def _place(group: Group, relation: str) -> int:
+    return next(tree.order for tree in group.trees if tree.relation == relation)
+
+
+def equals(left: pa.Array, right: pa.Array) -> Array:
+    """Where two columns are equal as Spark's joins see it: NaN is equal to itself, null to nothing."""
+    same = pc.equal(left, right)
+    if pa.types.is_floating(left.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    return np.asarray(pc.fill_null(same, False).to_numpy(zero_copy_only=False), dtype=bool)

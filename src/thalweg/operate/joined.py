@@ -1,0 +1,196 @@
+"""Complete tuples become rows: values are fetched here, for those who need them, and not before.
+
+A query that only selects columns gets them straight from the stores. The others see the joined rows as they see
+any stream: computed columns, filters, partials, all shared, with a flag per query that says which rows are its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from thalweg.model.expr import Expr, quote
+from thalweg.model.join import TableJoin, split_column
+from thalweg.model.plan import Plan, Selection
+from thalweg.model.probe import Group, Joined
+from thalweg.model.types import to_inner_arrow
+from thalweg.operate import duck
+from thalweg.operate.compute import Failures
+from thalweg.operate.join import Probing, Tuples
+from thalweg.operate.probe import split_sets
+from thalweg.operate.store import View, predicate_index
+
+TUPLES_AT_ONCE = 2_000_000
+"""Tuples that are turned into rows in one go: more would share more, this many bounds the memory."""
+
+Consume = Callable[[str, pa.Table], None]
+"""Takes rows of a joined stream as a table with its columns and flags."""
+
+
+@dataclass
+class Materializing:
+    """One slot's complete tuples on their way to results and groupings."""
+
+    plan: Plan
+    views: Mapping[str, View]
+    tables: Mapping[str, pa.Table]
+    """The static tables, by name."""
+    consume: Consume
+    results: list[tuple[str, pa.Table]]
+    failures: Failures
+    _waiting: dict[tuple[str, str], list[Tuples]] = field(default_factory=dict)
+
+    def take(self, joined: str, group: Group, tuples: Tuples) -> None:
+        waiting = self._waiting.setdefault((joined, group.id), [])
+        waiting.append(tuples)
+        if sum(len(t) for t in waiting) >= TUPLES_AT_ONCE:
+            self._materialize(joined, group, Tuples.concat(waiting))
+            waiting.clear()
+
+    def finish(self) -> None:
+        for (joined, group), waiting in self._waiting.items():
+            if waiting:
+                self._materialize(joined, self.plan.joins.groups[group], Tuples.concat(waiting))
+        self._waiting.clear()
+
+    def decide(self, probing: Probing, closed_us: Mapping[str, int], closing_us: Mapping[str, int]) -> None:
+        """Rows of outer, semi and anti joins whose time for partners is over."""
+        for decision in self.plan.joins.decisions:
+            closed = min(closed_us[s] for s in decision.streams)
+            closing = min(closing_us[s] for s in decision.streams)
+            info = self.plan.joins.joined[decision.joined]
+            group = self.plan.joins.groups[decision.group]
+            if decision.query in self.failures:
+                continue
+            for rows, pairs in probing.decide(decision, closed, closing):
+                if info.on is not None and len(pairs):
+                    pairs = pairs.pick(self._holds(info, pairs))
+                matched = np.isin(rows.refs[decision.relation], pairs.refs[decision.relation])
+                wanted = matched if info.kind == "semi" else ~matched
+                if wanted.any():
+                    self._rows(decision.joined, info, group, rows.pick(wanted))
+
+    def _holds(self, info: Joined, pairs: Tuples) -> np.ndarray:
+        assert info.on is not None
+        chunk = self._chunk(info, info.on.columns, pairs)
+        found = duck.run(f"SELECT coalesce({info.on.sql}, FALSE) AS ok FROM batch", batch=chunk)
+        return np.asarray(found.column(0).to_numpy(zero_copy_only=False), dtype=bool)
+
+    def _materialize(self, joined: str, group: Group, tuples: Tuples) -> None:
+        info = self.plan.joins.joined[joined]
+        if info.kind in ("semi", "anti"):
+            return
+        flagged = {query for query, _ in info.flags}
+        plain = [
+            s for s in self.plan.streams[joined].selections if s.query not in flagged and s.query in group.queries
+        ]
+        if plain:
+            offsets, positions = split_sets(tuples.sets, len(group.queries))
+            for selection in plain:
+                bit = group.bit(selection.query)
+                chosen = positions[offsets[bit] : offsets[bit + 1]]
+                if len(chosen) and selection.query not in self.failures:
+                    self.results.append((selection.query, self._select(info, selection, tuples, chosen)))
+        rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in flagged)
+        if rest:
+            tuples = tuples.serving(rest)
+            if info.on is not None and len(tuples):
+                tuples = tuples.pick(self._holds(info, tuples))
+            if len(tuples):
+                self._rows(joined, info, group, tuples)
+
+    def _select(self, info: Joined, selection: Selection, tuples: Tuples, chosen: np.ndarray) -> pa.Table:
+        streams = dict(info.relations)
+        refs = {name: pa.array(tuples.refs[name][chosen]) for name in streams}
+        arrays = []
+        for column, kind in zip(selection.columns, selection.types, strict=True):
+            relation, own = split_column(column, tuple(streams))
+            arrays.append(self.views[streams[relation]].take(own, refs[relation]).cast(to_inner_arrow(kind)))
+        return pa.Table.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
+
+    def _rows(self, joined: str, info: Joined, group: Group, tuples: Tuples) -> None:
+        """The rows of queries that are more than a choice of columns."""
+        try:
+            chunk = self._chunk(info, self.plan.streams[joined].columns, tuples)
+            for _, flag in info.flags:
+                if flag in chunk.column_names:
+                    continue
+                same = [q for q, f in info.flags if f == flag and q in group.queries]
+                mask = np.uint64(sum(1 << group.bit(q) for q in same))
+                chunk = chunk.append_column(flag, pa.array((tuples.sets & mask) != 0))
+            self.consume(joined, look_up(chunk, info.tables, self.tables, self.plan.streams[joined].columns))
+        except duck.Error as error:
+            for query, _ in info.flags:
+                if query in group.queries:
+                    self.failures.setdefault(query, str(error))
+
+    def _chunk(self, info: Joined, columns: tuple[str, ...], tuples: Tuples) -> pa.Table:
+        """Columns of joined rows; a relation that a tuple lacks is null."""
+        streams = dict(info.relations)
+        arrays = {}
+        for name in _own_columns(info, columns):
+            relation, column = split_column(name, tuple(streams))
+            view = self.views[streams[relation]]
+            if relation in tuples.refs:
+                arrays[name] = view.take(column, tuples.refs[relation])
+            else:
+                kind = self.plan.streams[info.stream].stream.schema.type_of(name)
+                arrays[name] = pa.nulls(len(tuples), to_inner_arrow(kind))
+        if not arrays:
+            arrays[".none"] = pa.nulls(len(tuples), pa.int8())
+        return pa.table(arrays)
+
+
+def _own_columns(info: Joined, columns: tuple[str, ...]) -> list[str]:
+    """Of the columns, and of those that tables are looked up by, the ones that come from streams. Each once."""
+    prefixes = tuple(f"{relation}." for relation, _ in info.relations)
+    looked_up = (c for table in info.tables for e in _expressions(table) for c in e.columns)
+    return [c for c in dict.fromkeys((*columns, *looked_up)) if c.startswith(prefixes)]
+
+
+def alone(plan: Plan, joined: str, rows: pa.Table, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The joined rows of one stream that is joined with tables only, from the rows of the stream."""
+    info = plan.joins.joined[joined]
+    ((relation, _),) = info.relations
+    prefix = f"{relation}."
+    predicates = tuple(dict.fromkeys(p for _, p in info.alone if p is not None))
+    flags = {}
+    if predicates:
+        bits = predicate_index(predicates).evaluate(rows)
+        for query, predicate in info.alone:
+            if predicate is not None:
+                bit = predicates.index(predicate)
+                flags[query] = (bits[:, bit // 8] >> (bit % 8) & 1).astype(bool)
+    arrays = {name: rows.column(name[len(prefix) :]) for name in _own_columns(info, plan.streams[joined].columns)}
+    every = np.ones(rows.num_rows, dtype=bool)
+    for query, flag in info.flags:
+        arrays[flag] = pa.array(flags.get(query, every))
+    chunk = pa.table(arrays)
+    if flags and all(query in flags for query, _ in info.alone):
+        chunk = chunk.filter(pa.array(np.logical_or.reduce(list(flags.values()))))
+    return look_up(chunk, info.tables, tables, plan.streams[joined].columns)
+
+
+def look_up(
+    chunk: pa.Table, joins: tuple[TableJoin, ...], tables: Mapping[str, pa.Table], columns: tuple[str, ...]
+) -> pa.Table:
+    """The rows with their partners in static tables."""
+    for position, join in enumerate(joins):
+        prefix = f"{join.name}."
+        later = {c for j in joins[position:] for e in _expressions(j) for c in e.columns}
+        wanted = [c for c in tables[join.table].column_names if prefix + c in {*columns, *later}]
+        held = tables[join.table].select(wanted).rename_columns([prefix + c for c in wanted])
+        on = [f"({ours.sql}) = ({theirs.sql})" for ours, theirs in join.keys]
+        on += [join.on.sql] if join.on is not None else []
+        fetched = ", ".join(["batch.*", *(f"held.{quote(prefix + c)}" for c in wanted)])
+        kind = "LEFT JOIN" if join.outer else "JOIN"
+        chunk = duck.run(f"SELECT {fetched} FROM batch {kind} held ON {' AND '.join(on)}", batch=chunk, held=held)
+    return chunk
+
+
+def _expressions(join: TableJoin) -> list[Expr]:
+    found = [e for pair in join.keys for e in pair]
+    return found if join.on is None else [*found, join.on]

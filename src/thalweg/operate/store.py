@@ -1,0 +1,289 @@
+"""Stores: the rows of a stream that joins still need, once, in buckets with an index per key.
+
+INGEST writes the rows that it read, and from then on they are only looked at: probes join row numbers, and a
+row's values are fetched when a result needs them. A row is named by one number, its place in all buckets of the
+store taken one after the other; everyone who works on a batch counts them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thalweg.model.probe import Group, Index, Predicate, Role, Store, Want
+from thalweg.operate.index import KeyIndex, build_index
+from thalweg.operate.predicates import PredicateIndex, any_of
+from thalweg.operate.probe import Side, make_lut, query_sets
+from thalweg.route.hash import hash_rows
+
+BITS = ".p"
+"""The predicates that a row satisfies, packed."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a bucket were chosen and marked."""
+
+    predicates: tuple[str, ...]
+    """In the order of their bits."""
+    keeps_all: bool
+    low_us: int
+    high_us: int
+    """The least and the greatest event time."""
+    closed_us: Mapping[str, int]
+    """How far each stream had closed when the rows came: what is at or before that is late for its joins."""
+
+    def threshold(self, streams: Sequence[str], beginning: int) -> int:
+        return min(self.closed_us.get(s, beginning) for s in streams)
+
+
+# -- at the source
+
+
+@dataclass
+class Sampled:
+    """Some of the rows that a task has read of a stream, as the predicates that each satisfies."""
+
+    most: int = 256
+    rows: list[int] = field(default_factory=list)
+    """Sets of bits."""
+    seen: int = 0
+    """All rows, sampled or not."""
+
+    def add(self, bits: Array) -> None:
+        room = self.most - len(self.rows)
+        if room > 0 and len(bits):
+            every = bits[:: max(1, len(bits) // room)][:room]
+            self.rows += [int.from_bytes(row.tobytes(), "little") for row in every]
+
+
+@lru_cache(maxsize=64)
+def predicate_index(predicates: tuple[Predicate, ...]) -> PredicateIndex:
+    return PredicateIndex(predicates)
+
+
+def choose_rows(store: Store, rows: pa.Table, sample: Sampled) -> pa.Table:
+    """The rows that some query may need, with what is kept of them."""
+    table = rows.select(store.columns)
+    sample.seen += rows.num_rows
+    if not store.predicates:
+        return table
+    bits = predicate_index(store.predicates).evaluate(rows)
+    sample.add(bits)
+    if not store.keeps_all:
+        kept = any_of(bits)
+        if not kept.all():
+            table, bits = table.filter(pa.array(kept)), bits[kept]
+    return table.append_column(BITS, _pack(bits))
+
+
+def _pack(bits: Array) -> pa.Array:
+    kind = pa.binary(bits.shape[1])
+    return pa.Array.from_buffers(kind, len(bits), [None, pa.py_buffer(np.ascontiguousarray(bits))])
+
+
+def add_words(store: Store, table: pa.Table) -> pa.Table:
+    """The rows as one chunk, with a column of hashes for every key that cannot be compared as it lies."""
+    table = table.combine_chunks()
+    for index in store.indexes:
+        if index.word not in index.keys and index.word not in table.column_names:
+            hashes = hash_rows([table.column(key) for key in index.keys], rows=table.num_rows)
+            table = table.append_column(index.word, pa.array(hashes))
+    return table
+
+
+def distinct_keys(index: KeyIndex) -> float:
+    """How many keys there are about, from how many prefixes of their hashes occur (linear counting)."""
+    prefixes = len(index.starts) - 1
+    free = prefixes - int(np.count_nonzero(np.diff(index.starts)))
+    return float(prefixes * np.log(prefixes / max(free, 0.5)))
+
+
+def make_indexes(store: Store, table: pa.Table) -> dict[str, KeyIndex]:
+    return {index.id: make_index(index, table) for index in store.indexes}
+
+
+def make_index(index: Index, table: pa.Table) -> KeyIndex:
+    """Finds the rows by key; those with a null in it are in no index."""
+    words = numbers(table.column(index.word)) if index.word in table.column_names else _hashes(index, table)
+    valid: Array | None = None
+    for key in index.keys:
+        column = table.column(key)
+        if column.null_count:
+            some = pc.is_valid(column).to_numpy()
+            valid = some if valid is None else valid & some
+    return build_index(words, valid)
+
+
+def _hashes(index: Index, table: pa.Table) -> Array:
+    return hash_rows([table.column(key) for key in index.keys], rows=table.num_rows)
+
+
+def numbers(column: pa.ChunkedArray | pa.Array) -> Array:
+    """The values of a column of numbers or times as they lie; what is under a null is arbitrary."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    width = array.type.bit_width // 8
+    kind = np.dtype(f"{'u' if pa.types.is_unsigned_integer(array.type) else 'i'}{width}")
+    if len(array) == 0:
+        return np.empty(0, dtype=kind)
+    return np.frombuffer(array.buffers()[1], dtype=kind, count=array.offset + len(array))[array.offset :]
+
+
+# -- in a slot
+
+
+@dataclass
+class Rows:
+    """One bucket of a store, as a task sees it."""
+
+    store: Store
+    layout: Layout
+    is_new: bool
+    """Whether its rows came with this batch."""
+    load: Callable[[], pa.Table]
+    load_index: Callable[[str], KeyIndex | None]
+    rows: int
+    _table: pa.Table | None = None
+    _indexes: dict[str, KeyIndex] = field(default_factory=dict)
+    _words: dict[str, Array] = field(default_factory=dict)
+    _times: Array | None = None
+    _marks: dict[tuple[str, str], tuple[Array, Array, int, int]] = field(default_factory=dict)
+
+    @property
+    def table(self) -> pa.Table:
+        if self._table is None:
+            self._table = self.load()
+        return self._table
+
+    @property
+    def times(self) -> Array:
+        if self._times is None:
+            self._times = numbers(self.table.column(self.store.time))
+        return self._times
+
+    def words(self, index: Index) -> Array:
+        if index.id not in self._words:
+            stored = index.word in self.table.column_names
+            self._words[index.id] = numbers(self.table.column(index.word)) if stored else _hashes(index, self.table)
+        return self._words[index.id]
+
+    def index(self, index: Index) -> KeyIndex:
+        """The stored index, or, for a key that nobody asked for when the rows came, one made now."""
+        if index.id not in self._indexes:
+            self._indexes[index.id] = self.load_index(index.id) or make_index(index, self.table)
+        return self._indexes[index.id]
+
+    def usable(self, want: Want) -> bool:
+        """Whether the bucket holds every row that these queries want, and all they want of it."""
+        return usable(self.layout, frozenset(self.table.column_names), want)
+
+    def marks(self, group: Group, role: Role, beginning: int) -> tuple[Array, Array, int, int]:
+        """(bits, table, always, allowed) that give the query set of any row; see `probe.Side`."""
+        place = (group.id, role.relation)
+        if place not in self._marks:
+            self._marks[place] = self._make_marks(group, role, beginning)
+        return self._marks[place]
+
+    def _make_marks(self, group: Group, role: Role, beginning: int) -> tuple[Array, Array, int, int]:
+        wants = [want for want in role.wants if self.usable(want)]
+        allowed = sum(want.queries for want in wants)
+        always = sum(want.queries for want in wants if want.predicate is None)
+        asked = [(want.predicate, want.queries) for want in wants if want.predicate is not None]
+        bits, order = self._bits([p for p, _ in asked])
+        lut = make_lut(bits.shape[1], [(order[p.id], queries) for p, queries in asked])
+        late = [
+            (bit, threshold)
+            for bit, streams in enumerate(group.streams)
+            if allowed >> bit & 1 and (threshold := self.layout.threshold(streams, beginning)) >= self.layout.low_us
+        ]
+        if not late:
+            return bits, lut, always, allowed
+        # Some rows were late for some queries: the sets themselves are the bits, eight bytes of them.
+        sets = query_sets(bits, lut, always)
+        for bit, threshold in late:
+            sets[self.times <= threshold] &= np.uint64(~(1 << bit) & (1 << 64) - 1)
+        identity = make_lut(8, [(bit, 1 << bit) for bit in range(64)])
+        return np.ascontiguousarray(sets).view(np.uint8).reshape(-1, 8), identity, 0, allowed
+
+    def _bits(self, wanted: Sequence[Predicate]) -> tuple[Array, dict[str, int]]:
+        """The rows' bits, and which is which. Predicates that came after the rows are looked at now."""
+        order = {id_: bit for bit, id_ in enumerate(self.layout.predicates)}
+        width = (len(order) + 7) // 8
+        bits = np.empty((self.rows, 0), dtype=np.uint8)
+        if width and any(p.id in order for p in wanted):
+            column = self.table.column(BITS)
+            array = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+            flat = np.frombuffer(array.buffers()[1], dtype=np.uint8)[array.offset * width :][: self.rows * width]
+            bits = flat.reshape(self.rows, width)
+        else:
+            order = {}
+        fresh = tuple(p for p in wanted if p.id not in order)
+        if fresh:
+            start = bits.shape[1] * 8
+            order = {**order, **{p.id: start + i for i, p in enumerate(fresh)}}
+            bits = np.hstack([bits, predicate_index(fresh).evaluate(self.table)])
+        return np.ascontiguousarray(bits), order
+
+    def side(self, group: Group, role: Role, index: Index, beginning: int) -> Side | None:
+        """The rows as they are probed for the group's queries; None where they serve none."""
+        bits, lut, always, allowed = self.marks(group, role, beginning)
+        if not allowed:
+            return None
+        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed)
+
+
+def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:
+    """Whether a bucket of such rows with such columns holds all that these queries want of them."""
+    if not columns.issuperset(want.columns):
+        return False
+    predicate = want.predicate
+    if predicate is None:
+        return layout.keeps_all
+    if predicate.id in layout.predicates:
+        return True
+    reads = {*(atom.column for atom in predicate.atoms), *predicate.computed}
+    return layout.keeps_all and columns.issuperset(reads)
+
+
+@dataclass
+class View:
+    """A store as a task sees it: its buckets in an order that all tasks of the batch agree on."""
+
+    store: Store
+    buckets: Sequence[Rows]
+
+    def __post_init__(self) -> None:
+        self.bases = np.concatenate([[0], np.cumsum([b.rows for b in self.buckets])]).astype(np.int64)
+        self._columns: dict[str, pa.ChunkedArray] = {}
+
+    def take(self, column: str, refs: Array | pa.Array) -> pa.Array:
+        """The values of a column for rows named by their numbers."""
+        if column not in self._columns:
+            self._columns[column] = self._column(column)
+        taken = self._columns[column].take(refs if isinstance(refs, pa.Array) else pa.array(refs))
+        if taken.num_chunks == 1:
+            return taken.chunk(0)
+        return pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.array([], taken.type)
+
+    def _column(self, column: str) -> pa.ChunkedArray:
+        """All buckets' values. A bucket from before anyone wanted the column has none, and is not asked for any."""
+        kind = next(b.table.column(column).type for b in self.buckets if column in b.table.column_names)
+        chunks: list[pa.Array] = []
+        for b in self.buckets:
+            has = column in b.table.column_names
+            chunks += b.table.column(column).chunks if has else [pa.nulls(b.rows, kind)]
+        return pa.chunked_array(chunks, kind)
+
+    def times(self, refs: Array) -> Array:
+        return numbers(self.take(self.store.time, refs))
