@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks.workload import ROWS_PER_FILE, Workload
 SPARK_MEMORY = "12g"
 """Plain Spark keeps its state on the heap: with 3 GiB eight queries do not get through."""
 THALWEG_MEMORY = "2g"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def named(name: str) -> Workload:
@@ -69,7 +71,7 @@ def run_thalweg(work: Workload, files: Path, out: Path | None, source: str) -> d
         assert not failed, failed
         result: dict[str, Any] = steady([(r.ended, r.rows) for r in reports])
         result["create_seconds"] = created
-        result["phases"] = _mean_phases(reports)
+        result["phases"] = mean_phases(reports)
         session.stop()
     return result
 
@@ -86,18 +88,18 @@ def _run_until_done(session: Any, rows: int) -> None:
         time.sleep(0.05)
 
 
-def _mean_phases(reports: list[Any]) -> dict[str, float]:
+def mean_phases(reports: list[Any]) -> dict[str, float]:
     full = [r for r in reports if r.rows][1:] or reports
     names = {name for r in full for name in r.phases}
     return {name: sum(r.phases.get(name, 0.0) for r in full) / len(full) for name in sorted(names)}
 
 
-def run_spark(work: Workload, files: Path, out: Path | None, store: str) -> dict[str, Any]:
-    """N independent Structured Streaming queries, started together in one Spark."""
+def plain_spark(settings: dict[str, str]) -> Any:
+    """A local Spark for queries of Structured Streaming, beside which Thalweg is measured."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", SPARK_MEMORY)
-    settings = {
+    common = {
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -109,12 +111,26 @@ def run_spark(work: Workload, files: Path, out: Path | None, store: str) -> dict
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
     }
-    if store == "rocksdb":
-        provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        settings["spark.sql.streaming.stateStore.providerClass"] = provider
-    for key, value in settings.items():
+    for key, value in (common | settings).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def batch_ends(query: Any) -> list[tuple[float, int]]:
+    """(end of batch, rows of batch) of a query of Structured Streaming."""
+    ends = []
+    for progress in query.recentProgress:
+        started = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+        ends.append((started + progress["batchDuration"] / 1000, progress["numInputRows"]))
+    return ends
+
+
+def run_spark(work: Workload, files: Path, out: Path | None, store: str) -> dict[str, Any]:
+    """N independent Structured Streaming queries, started together in one Spark."""
+    settings = {}
+    if store == "rocksdb":
+        settings["spark.sql.streaming.stateStore.providerClass"] = ROCKSDB
+    spark = plain_spark(settings)
     with tempfile.TemporaryDirectory() as state:
         _frame(spark, files, work).withWatermark("ts", "10 seconds").createOrReplaceTempView("events")
         queries = []
@@ -132,15 +148,9 @@ def run_spark(work: Workload, files: Path, out: Path | None, store: str) -> dict
 
 def _spark_steady(queries: list[Any]) -> dict[str, Any]:
     """From when every query has ended its first batch; what some are ahead by then counts for Spark."""
-    from datetime import datetime
-
     firsts, lasts, rows, first_rows = [], [], 0, 0
     for query in queries:
-        ends = []
-        for progress in query.recentProgress:
-            started = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
-            if progress["numInputRows"]:
-                ends.append((started + progress["batchDuration"] / 1000, progress["numInputRows"]))
+        ends = [end for end in batch_ends(query) if end[1]]
         firsts.append(ends[0][0])
         lasts.append(ends[-1][0])
         rows, first_rows = sum(n for _, n in ends), ends[0][1]

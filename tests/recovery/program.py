@@ -1,4 +1,4 @@
-"""The program that recovery tests kill: a fixed feed through fixed queries, in a process of its own.
+"""The program that recovery tests kill: fixed feeds through fixed queries, in a process of its own.
 
     python program.py STATE_DIR OUT_DIR SEED
 
@@ -15,39 +15,63 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import thalweg
-from thalweg.testing.randomly import Shape, random_feed, random_queries
+from thalweg.testing.oracle import Feed
+from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries
 
-BATCHES = 14
+PAIR = "ON e.k = o.k AND e.gemPackID = o.gemPackID WITHIN 2 SECONDS"
+JOINS = {
+    "joined": f"SELECT e.k, e.ts AS left_ts, o.ts AS right_ts, o.gemPackID FROM events e JOIN others o {PAIR}",
+    "joined_windows": f"SELECT e.k, count(*) AS n, max(o.ts) AS last, window.end AS until FROM events e "
+    f"JOIN others o {PAIR} GROUP BY e.k, window(e.ts, '5 seconds')",
+    "unpaired": f"SELECT e.k, e.ts AS left_ts, o.ts AS right_ts FROM events e LEFT JOIN others o {PAIR}",
+}
+
+
+def feeds(seed: int) -> list[Feed]:
+    """Of two streams, a file for every batch of each."""
+    shape = Shape(batches=14, rows=60)
+    return [random_feed(seed, shape), random_feed(seed + 1, shape, stream="others")]
+
+
+def queries(seed: int) -> list[RandomQuery]:
+    """Over the first stream; some joins of the two are run beside them."""
+    return list(random_queries(seed, feeds(seed)[0], 5))
+
+
+COPIED = ("q0", "q1", "joined")
+"""These have a twin that writes files."""
 
 
 def main(state_dir: Path, out_dir: Path, seed: int) -> None:
-    feed = random_feed(seed, Shape(batches=BATCHES, rows=60))
-    queries = random_queries(seed, feed, 6)
-    inputs = state_dir.parent / f"input-{seed}"
+    session = thalweg.connect(state_dir, master="local[2]")
+    for feed in feeds(seed):
+        inputs = state_dir.parent / f"input-{feed.stream}"
+        write(feed, inputs)
+        source = thalweg.files(f"{inputs}/*.parquet", max_files_per_batch=1)
+        session.create_stream(feed.stream, source, time=feed.time, watermark=f"{feed.delay_us} microseconds")
+    texts = {**{q.name: q.select for q in queries(seed)}, **JOINS}
+    handles = {name: session.create_query(name, select) for name, select in texts.items()}
+    for name in COPIED:
+        session.create_query(f"copy_{name}", texts[name], thalweg.to_files(out_dir / f"copy_{name}"))
+    session.run_available()
+    out_dir.mkdir(exist_ok=True)
+    for name, handle in handles.items():
+        pq.write_table(handle.results(), out_dir / f"{name}.parquet")
+    for name in COPIED:
+        tables = [pq.read_table(part) for part in sorted((out_dir / f"copy_{name}").glob("part-*.parquet"))]
+        schema = handles[name].results().schema
+        pq.write_table(pa.concat_tables([schema.empty_table(), *tables]), out_dir / f"copy_{name}.parquet")
+    session.stop()
+
+
+def write(feed: Feed, inputs: Path) -> None:
+    """A file for every batch, each whole or not there."""
     inputs.mkdir(exist_ok=True)
     for number, table in enumerate(feed.batches):
         path = inputs / f"{number:04d}.parquet"
         if not path.exists():
             pq.write_table(table, path.with_name(f".{path.name}"))
             path.with_name(f".{path.name}").rename(path)
-    session = thalweg.connect(state_dir, master="local[2]")
-    source = thalweg.files(f"{inputs}/*.parquet", max_files_per_batch=1)
-    delay = f"{feed.delay_us} microseconds"
-    session.create_stream(feed.stream, source, time=feed.time, watermark=delay)
-    handles = {q.name: session.create_query(q.name, q.select) for q in queries}
-    copies = [f"copy_{q.name}" for q in queries[:2]]
-    for name, query in zip(copies, queries, strict=False):
-        session.create_query(name, query.select, thalweg.to_files(out_dir / name))
-    session.run_available()
-    out_dir.mkdir(exist_ok=True)
-    for name, handle in handles.items():
-        pq.write_table(handle.results(), out_dir / f"{name}.parquet")
-    for name, query in zip(copies, queries, strict=False):
-        parts = sorted((out_dir / name).glob("part-*.parquet"))
-        schema = handles[query.name].results().schema
-        tables = [pq.read_table(part) for part in parts]
-        pq.write_table(pa.concat_tables([schema.empty_table(), *tables]), out_dir / f"{name}.parquet")
-    session.stop()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,8 @@ import thalweg.engine.batch
 import thalweg.engine.tasks  # noqa: F401 - registers its fault points
 from thalweg.testing import faults
 from thalweg.testing.compare import rows_equal
+from thalweg.testing.join_oracle import expected as expected_of_joins
 from thalweg.testing.oracle import expected
-from thalweg.testing.randomly import Shape, random_feed, random_queries
 
 PROGRAM = Path(__file__).with_name("program.py")
 SEED = 5
@@ -55,13 +56,18 @@ def test_killed_at_every_phase(spark: SparkSession, tmp_path: Path) -> None:
     halves = {tmp_path / "even": faults.PHASES[::2], tmp_path / "odd": faults.PHASES[1::2]}
     with ThreadPoolExecutor(2) as pool:
         places = list(pool.map(killed_and_killed_again, halves, halves.values()))
-    feed = random_feed(SEED, Shape(batches=14, rows=60))
-    queries = random_queries(SEED, feed, 6)
-    for query in queries:
-        wanted = expected(spark, feed, query.select)
+    program = runpy.run_path(str(PROGRAM))
+    feeds = program["feeds"](SEED)
+    for query in program["queries"](SEED):
+        wanted = expected(spark, feeds[0], query.select)
         for out_dir in places:
             rows_equal(pq.read_table(out_dir / f"{query.name}.parquet"), wanted, approximate=query.approximate)
-    for query in queries[:2]:
+    for name, select in program["JOINS"].items():
+        wanted = expected_of_joins(spark, feeds, select)
+        assert wanted.num_rows > 20
         for out_dir in places:
-            copy, original = (pq.read_table(out_dir / f"{n}{query.name}.parquet") for n in ("copy_", ""))
+            rows_equal(pq.read_table(out_dir / f"{name}.parquet"), wanted)
+    for name in program["COPIED"]:
+        for out_dir in places:
+            copy, original = (pq.read_table(out_dir / f"{n}{name}.parquet") for n in ("copy_", ""))
             rows_equal(copy, original)

@@ -57,7 +57,11 @@ def join_load(value: Mapping[str, Any]) -> JoinLoad:
         known, found, edge = probe.split("|")
         matches[known, found, edge] = ratio
     return JoinLoad(
-        samples, Sizes({}, matches), tuple(tuple(g) for g in value.get("groups", ())), value.get("held", {})
+        samples,
+        Sizes({}, matches),
+        tuple(tuple(g) for g in value.get("groups", ())),
+        value.get("ready", {}),
+        value.get("held", {}),
     )
 
 
@@ -73,6 +77,7 @@ def next_join_load(
     if not plan.joins.groups:
         return {}
     average = dict(value.get("average", {}))
+    since = _next_since(value.get("since", {}), plan, batch)
     for probe, (probing, found) in probes.items():
         if probing:
             average[probe] = round(0.5 * average.get(probe, found / probing) + 0.5 * found / probing, 6)
@@ -81,8 +86,33 @@ def next_join_load(
         "matches": {probe: _power_of_two(ratio) for probe, ratio in average.items()},
         "samples": _next_samples(value.get("samples", {}), plan, batch, samples),
         "groups": [list(group.queries) for group in plan.joins.groups.values()],
+        "since": since,
+        "ready": _ready(since, plan, stores),
         "held": _next_held(stores, samples, value.get("held", {})),
     }
+
+
+def _next_since(known: Mapping[str, Any], plan: Plan, batch: int) -> dict[str, dict[str, int]]:
+    """intermediate -> query -> the batch since which it is kept for the query, without a gap."""
+    return {
+        id_: {query: known.get(id_, {}).get(query, batch) for query in m.queries}
+        for id_, m in plan.joins.intermediates.items()
+    }
+
+
+def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[StoreBucket]) -> dict[str, list[str]]:
+    """An intermediate is complete for a query once every row that its relations still hold came after it began."""
+    found = {}
+    for id_, queries in since.items():
+        streams = {
+            role.stream
+            for group in plan.joins.groups.values()
+            for name, role in group.roles.items()
+            if name in plan.joins.intermediates[id_].relations
+        }
+        oldest = min((b.batch_from for b in stores if b.stream in streams), default=None)
+        found[id_] = [query for query, began in queries.items() if oldest is None or oldest >= began]
+    return found
 
 
 def _next_samples(known: Mapping[str, Any], plan: Plan, batch: int, fresh: Mapping[str, Any]) -> dict[str, Any]:

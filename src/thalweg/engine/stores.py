@@ -20,10 +20,10 @@ from thalweg.model.plan import Plan
 from thalweg.model.probe import Store
 from thalweg.operate.compute import Failures
 from thalweg.operate.index import KeyIndex
-from thalweg.operate.join import Probing
-from thalweg.operate.joined import Materializing
+from thalweg.operate.join import Probing, Tuples
+from thalweg.operate.joined import Materializing, intermediate_rows
 from thalweg.operate.source import Ingested, ingest_joined
-from thalweg.operate.store import Layout, Rows, View, add_words, distinct_keys, make_indexes, numbers
+from thalweg.operate.store import Layout, Rows, View, Views, add_words, distinct_keys, make_indexes, numbers
 from thalweg.operate.windows import BEGINNING
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
@@ -109,12 +109,18 @@ def layout_to_json(layout: Layout) -> dict[str, Any]:
         "low_us": layout.low_us,
         "high_us": layout.high_us,
         "closed_us": dict(layout.closed_us),
+        "queries": list(layout.queries),
     }
 
 
 def layout_from_json(value: Mapping[str, Any]) -> Layout:
     return Layout(
-        tuple(value["predicates"]), value["keeps_all"], value["low_us"], value["high_us"], value["closed_us"]
+        tuple(value["predicates"]),
+        value["keeps_all"],
+        value["low_us"],
+        value["high_us"],
+        value["closed_us"],
+        tuple(value["queries"]),
     )
 
 
@@ -146,6 +152,8 @@ class JoinResult:
     """slot -> (node, tuples)."""
     failures: Failures = field(default_factory=dict)
     counts: dict[str, list[int]] = field(default_factory=dict)
+    kept: list[StoreBucket] = field(default_factory=list)
+    """New buckets of intermediates."""
 
 
 class SlotJoins:
@@ -154,7 +162,9 @@ class SlotJoins:
     def __init__(self, plan: Plan, work: Work, new: Sequence[StoreBucket]) -> None:
         self.plan = plan
         self.work = work
-        self.views = {name: self._view(store, new) for name, store in plan.joins.stores.items()}
+        streams = {r: role.stream for g in plan.joins.groups.values() for r, role in g.roles.items()}
+        views = {name: self._view(store, new) for name, store in plan.joins.stores.items()}
+        self.views = Views(views, plan.joins.intermediates, streams)
 
     def _view(self, store: Store, new: Sequence[StoreBucket]) -> View:
         """Old buckets as the manifest lists them, then those of the batch by the task that wrote them."""
@@ -194,17 +204,34 @@ class SlotJoins:
         rows = Materializing(
             self.plan, self.views, open_tables(self.plan, self.work), consume, result.results, result.failures
         )
-        probing = Probing(self.plan, slot, self.views, rows.take, result.failures, result.tuples, result.counts)
+        probing = Probing(self.plan, slot, self.views, rows.take, result.failures, result.tuples)
+        result.counts = probing.counts
         if self.work.stage == 1:
             probing.first()
             rows.decide(probing, self.work.clock.closed_us, self.work.clock.closing_us)
         for address, table in tuples:
             probing.further(address, table)
         rows.finish()
+        result.kept = self._keep_intermediates(slot, probing)
         result.results += done.results
         result.partials = done.cells
         result.failures.update(done.failures)
         return result
+
+    def _keep_intermediates(self, slot: int, probing: Probing) -> list[StoreBucket]:
+        """Writes the new rows of the intermediates that the plan keeps."""
+        if not probing.kept:
+            return []
+        batch, buckets = self.work.clock.batch, []
+        with ContainerWriter(_new_file(self.work, slot), root=self.work.state_dir) as writer:
+            for name, parts in sorted(probing.kept.items()):
+                store, of = self.plan.joins.stores[name], self.plan.joins.intermediates[name]
+                tuples = Tuples.concat([tuples for _, tuples in parts])
+                rows = intermediate_rows(store, self.views, of.relations, tuples)
+                layout = Layout((), True, 0, 0, {}, self.plan.joins.groups[parts[0][0]].queries)
+                buckets.append(_write_bucket(writer, store, rows, layout, 0, (batch, batch), slot))
+            writer.close()
+        return buckets
 
     # -- compaction
 
@@ -230,7 +257,8 @@ class SlotJoins:
             late = max(layout.threshold(streams, BEGINNING) for streams, _ in store.needs)
             current = {index.id for index in store.indexes} == set(bucket.indexes)
             if layout.low_us > late and current:
-                key = (bucket.level, layout.predicates, layout.keeps_all, tuple(bucket.section.meta["columns"]))
+                columns = tuple(bucket.section.meta["columns"])
+                key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, columns)
                 alike.setdefault(key, []).append(bucket)
         found = []
         for buckets in alike.values():

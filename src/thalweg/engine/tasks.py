@@ -240,11 +240,15 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         finished = time.perf_counter()
         report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, result.kept)]
         report |= joining.keep(slot)
+        kept = [bucket.to_json() for bucket in joined.kept]
+        report["stores"] += kept
         faults.point("task.bucket")
         report |= {"replaced": result.replaced, "failures": {**result.failures, **joined.failures}}
         report |= {"probes": joined.counts, "probe_seconds": probed - began}
         report["write_seconds"] = time.perf_counter() - finished
         yield from _results(work, slot, [*result.results, *joined.results])
+        for task in range(work.tasks) if kept and not work.is_last else ():
+            yield _cell(task, "stored", json.dumps(kept).encode())
         for kind, cells in (("tuples", joined.tuples), ("partials", joined.partials)):
             for to, tables in cells.items():
                 for portion in _cut(tables):

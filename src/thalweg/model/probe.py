@@ -41,10 +41,24 @@ class Index:
 
 
 @dataclass(frozen=True)
+class Intermediate:
+    """A joined intermediate result that a group keeps: what two relations yield is stored like rows of a stream."""
+
+    id: str
+    """Names its store, and stands for its relations in tuples."""
+    relations: tuple[str, ...]
+    anchor: str
+    """The relation whose time is the time of its rows."""
+    queries: tuple[str, ...]
+    """The queries that its rows are kept for."""
+
+
+@dataclass(frozen=True)
 class Store:
-    """The rows of one stream that join queries may still need, once."""
+    """The rows of one stream that join queries may still need, once. Or those of an intermediate."""
 
     stream: str
+    """The stream's name, or the intermediate's."""
     time: str
     columns: tuple[str, ...]
     """What is kept of a row, event time included; hashes for indexes are added to it."""
@@ -66,6 +80,7 @@ class Check:
 
     known: str
     """A relation that the tuple already has."""
+    found: str
     edges: tuple[int, ...]
     """Ascending, in microseconds."""
     masks: tuple[int, ...]
@@ -77,7 +92,9 @@ class Node:
     """One probe: tuples of known relations find rows of one more."""
 
     relation: str
+    """A relation, or an intermediate that stands for several."""
     stream: str
+    """The store that is probed, by its name."""
     edge: str
     """What is equal, by name: for measurements."""
     index: str
@@ -90,6 +107,8 @@ class Node:
     """(known relation, its column, column of the found one): equalities besides the key's."""
     moves: bool
     """Whether tuples are sent on to the slots of this key: a stage of its own."""
+    new: bool
+    """Whether rows of the batch itself are found too."""
     bounds: tuple[tuple[str, int, int], ...]
     """(known relation, low, high): low <= time(found) - time(known) <= high, as loose as the loosest query."""
     checks: tuple[Check, ...]
@@ -97,6 +116,8 @@ class Node:
     """The set of queries that come through here."""
     complete: tuple[tuple[str, int], ...] = ()
     """(joined stream, queries) for which the tuples are complete here."""
+    keeps: tuple[tuple[str, int], ...] = ()
+    """(intermediate, queries) for which the tuples are kept."""
     children: tuple[Node, ...] = ()
 
     def walk(self) -> Iterator[Node]:
@@ -203,11 +224,12 @@ class Joined:
 @dataclass(frozen=True)
 class JoinPlan:
     stores: Mapping[str, Store] = field(default_factory=dict)
-    """By stream."""
+    """By stream, or intermediate."""
     groups: Mapping[str, Group] = field(default_factory=dict)
     joined: Mapping[str, Joined] = field(default_factory=dict)
     """By the name of the joined stream."""
     decisions: tuple[Decision, ...] = ()
+    intermediates: Mapping[str, Intermediate] = field(default_factory=dict)
     stages: int = 0
     """How many times tuples are sent to slots at most, the first probe included."""
     limits: Mapping[str, int] = field(default_factory=dict)

@@ -40,6 +40,8 @@ def explain_join(plan: Plan, id_: str, queries: Mapping[str, Query], manifest: M
 
 
 def _explain_store(plan: Plan, store: Store, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
+    if store.stream in plan.joins.intermediates:
+        return _explain_intermediate(plan, store, queries, manifest)
     stream = plan.streams[store.stream]
     users = sorted({q.name for q in queries.values() if q.join is not None and store.stream in q.streams})
     lines = [f"store of {store.stream}: {listed(users)}"]
@@ -48,11 +50,33 @@ def _explain_store(plan: Plan, store: Store, queries: Mapping[str, Query], manif
     lines.append(f"  keeps {kept}, once, until the watermark is {describe_span(reach)} past it")
     keys = [", ".join(name_of(key, stream) for key in index.keys) for index in store.indexes]
     lines.append(f"  found by {'; by '.join(f'({key})' if ',' in key else key for key in sorted(keys))}")
+    return lines + _holds(store, manifest)
+
+
+def _explain_intermediate(plan: Plan, store: Store, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
+    m = plan.joins.intermediates[store.stream]
+    ready = manifest.extra.get("joins", {}).get("ready", {}).get(m.id, ())
+    users = [queries[id_].name for id_ in m.queries if id_ in queries]
+    waiting = [queries[id_].name for id_ in m.queries if id_ in queries and id_ not in ready]
+    lines = [f"store of {_title(plan, m.id)}, joined: {listed(sorted(users))}"]
+    lines.append(f"  found by {'; by '.join(sorted(', '.join(index.keys) for index in store.indexes))}")
+    if waiting:
+        lines.append(f"  being filled: not yet looked at for {listed(sorted(waiting))}")
+    return lines + _holds(store, manifest)
+
+
+def _holds(store: Store, manifest: Manifest) -> list[str]:
     held = [b for b in manifest.stores if b.stream == store.stream]
-    if held:
-        rows, size = sum(b.section.rows for b in held), sum(b.nbytes for b in held)
-        lines.append(f"  holds {rows:,} rows in {count(held, 'bucket')}, {size / 2**20:.1f} MiB with all indexes")
-    return lines
+    if not held:
+        return []
+    rows, size = sum(b.section.rows for b in held), sum(b.nbytes for b in held)
+    return [f"  holds {rows:,} rows in {count(held, 'bucket')}, {size / 2**20:.1f} MiB with all indexes"]
+
+
+def _title(plan: Plan, relation: str) -> str:
+    """A relation by its name, an intermediate by what is joined in it."""
+    m = plan.joins.intermediates.get(relation)
+    return relation if m is None else "(" + " ⋈ ".join(m.relations) + ")"
 
 
 def _explain_group(
@@ -68,7 +92,7 @@ def _explain_group(
             lines += [f"    {line}" for line in body]
     for decision in plan.joins.decisions:
         if decision.group == group.id:
-            span = describe_span(decision.reach_us)
+            span = describe_span(max(0, decision.reach_us))
             lines.append(f"  a row of {decision.relation} is decided when the watermark is {span} past it")
     return lines
 
@@ -86,19 +110,20 @@ def _explain_node(
     relation = node.key[0][0]
     own = plan.streams[_stream(group, relation)]
     index = plan.joins.stores[node.stream].index(node.index)
-    found = plan.streams[node.stream]
     equal = [
-        f"{relation}.{name_of(column, own)} = {node.relation}.{name_of(key, found)}"
+        f"{relation}.{name_of(column, own)} = {_found(plan, node, key)}"
         for (_, column), key in zip(node.key, index.keys, strict=True)
     ]
-    equal += [f"{r}.{c} = {node.relation}.{k}" for r, c, k in node.equal]
-    text = f"─▶ {node.relation} where {' and '.join(equal)}, {_within(node)}"
+    equal += [f"{r}.{c} = {_found(plan, node, k)}" for r, c, k in node.equal]
+    text = f"─▶ {_title(plan, node.relation)} where {' and '.join(equal)}, {_within(node)}"
     if node.moves:
         text += ", in the slot of that key"
     ratio = manifest.extra.get("joins", {}).get("average", {}).get(f"{relation}|{node.relation}|{node.edge}")
     if ratio is not None:
         text += f" (finds {ratio:.3g} a row)"
     lines = [text]
+    for kept, _ in node.keeps:
+        lines.append(f"   ▪ kept as {_title(plan, kept)}")
     for joined, mask in node.complete:
         ended = [queries[q].name for b, q in enumerate(group.queries) if mask >> b & 1 and q in queries]
         fed = any(g.stream == joined for g in plan.groupings.values())
@@ -106,6 +131,13 @@ def _explain_node(
     for child in node.children:
         lines += [f"   {line}" for line in _explain_node(plan, group, child, queries, manifest, only)]
     return lines
+
+
+def _found(plan: Plan, node: Node, key: str) -> str:
+    """A column of what a node finds."""
+    if node.relation in plan.joins.intermediates:
+        return key
+    return f"{node.relation}.{name_of(key, plan.streams[node.stream])}"
 
 
 def _within(node: Node) -> str:

@@ -7,7 +7,7 @@ so none is missing and none is there twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,13 +20,12 @@ from thalweg.model.probe import Decision, Group, Node, Tree
 from thalweg.operate.compute import Failures
 from thalweg.operate.index import word_groups
 from thalweg.operate.probe import Sets, TooMany, narrow, probe, query_sets, starting
-from thalweg.operate.store import Array, Rows, View, numbers
+from thalweg.operate.store import SETS, Array, Rows, View, Views, numbers
 from thalweg.operate.windows import BEGINNING
 from thalweg.route.bucket import order_by_group, slice_groups
 from thalweg.route.hash import hash_rows
 from thalweg.route.table import RoutingTable
 
-SETS = ".sets"
 _ALL = (1 << 64) - 1
 
 
@@ -81,13 +80,14 @@ class Probing:
 
     plan: Plan
     slot: int
-    views: Mapping[str, View]
-    """By stream."""
+    views: Views
     take: Take
     failures: Failures = field(default_factory=dict)
     """query -> why it cannot go on."""
     sent: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
     """slot -> (address of a node, tuples for it): the next stage's work."""
+    kept: dict[str, list[tuple[str, Tuples]]] = field(default_factory=dict)
+    """intermediate -> (group, tuples) to be kept."""
     counts: dict[str, list[int]] = field(default_factory=dict)
     """known relation | found relation | edge -> tuples that probed, pairs found."""
 
@@ -103,7 +103,7 @@ class Probing:
                 for number, child in enumerate(tree.children):
                     tuples = self._starting(group, tree, child)
                     if tuples is not None:
-                        self._step(group, tree, child, f"{group.id}/{tree.order}/{number}", tuples)
+                        self._go(group, child, f"{group.id}/{tree.order}/{number}", tuples)
 
     def further(self, address: str, table: pa.Table) -> None:
         """The probes of tuples that were sent here: `address` says which node they are for."""
@@ -113,7 +113,13 @@ class Probing:
         node = tree.children[int(path[0])]
         for number in path[1:]:
             node = node.children[int(number)]
-        self._step(group, tree, node, address, Tuples.from_table(table))
+        self._step(group, node, address, Tuples.from_table(table))
+
+    def _go(self, group: Group, node: Node, address: str, tuples: Tuples) -> None:
+        if node.moves:
+            self._send(node, address, tuples)
+        else:
+            self._step(group, node, address, tuples)
 
     def _starting(self, group: Group, tree: Tree, child: Node) -> Tuples | None:
         """The slot's rows of the batch that serve a query of the child."""
@@ -137,25 +143,23 @@ class Probing:
                 found.append(Tuples({tree.relation: rows.astype(np.int64) + base}, sets))
         return Tuples.concat(found) if found else None
 
-    def _step(self, group: Group, tree: Tree, node: Node, address: str, tuples: Tuples) -> None:
+    def _step(self, group: Group, node: Node, address: str, tuples: Tuples) -> None:
         """One probe and all that follows in this slot."""
-        before = {name for name, role in group.roles.items() if _place(group, name) < tree.order}
-        found = self.partners(group, node, tuples, new=node.relation in before)
+        found = self.partners(group, node, tuples, new=node.new)
         if not len(found):
             return
+        for kept, queries in node.keeps:
+            keeping = found.serving(queries & self._healthy(group))
+            if len(keeping):
+                self.kept.setdefault(kept, []).append((group.id, keeping))
         for joined, queries in node.complete:
             complete = found.serving(queries & self._healthy(group))
             if len(complete):
                 self.take(joined, group, complete)
         for number, child in enumerate(node.children):
             going = found.serving(child.queries & self._healthy(group))
-            if not len(going):
-                continue
-            place = f"{address}/{number}"
-            if child.moves:
-                self._send(child, place, going)
-            else:
-                self._step(group, tree, child, place, going)
+            if len(going):
+                self._go(group, child, f"{address}/{number}", going)
 
     def _send(self, node: Node, address: str, tuples: Tuples) -> None:
         words, valid = self._words(node, tuples)
@@ -188,7 +192,7 @@ class Probing:
             wanted = new if bucket.is_new else old
             if not wanted or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
                 continue
-            side = bucket.side(group, role, index, BEGINNING)
+            side = bucket.side(group, role, index, node.queries, BEGINNING)
             if side is None:
                 continue
             try:
@@ -216,9 +220,7 @@ class Probing:
 
     def _words(self, node: Node, tuples: Tuples) -> tuple[Array, Array | None]:
         """The key of each tuple as the index compares it, and which have one: a null matches nothing."""
-        relation = node.key[0][0]
-        view = self.views[self._stream_of(node, relation)]
-        columns = [view.take(column, tuples.refs[relation]) for _, column in node.key]
+        columns = [self.views.take(relation, column, tuples.refs) for relation, column in node.key]
         valid: Array | None = None
         for column in columns:
             if column.null_count:
@@ -228,22 +230,16 @@ class Probing:
         plain = index.word in index.keys
         return (numbers(columns[0]) if plain else hash_rows(columns)), valid
 
-    def _stream_of(self, node: Node, relation: str) -> str:
-        return relation.split("#", 1)[0]
-
     def _bounds(self, node: Node, tuples: Tuples) -> tuple[Array, Array]:
         low: Array | None = None
         high: Array | None = None
         for relation, least, most in node.bounds:
-            times = self._times(node, relation, tuples)
+            times = self.views.times(relation, tuples.refs)
             low = times + least if low is None else np.maximum(low, times + least)
             high = times + most if high is None else np.minimum(high, times + most)
         assert low is not None
         assert high is not None
         return low, high
-
-    def _times(self, node: Node, relation: str, tuples: Tuples) -> Array:
-        return self.views[self._stream_of(node, relation)].times(tuples.refs[relation])
 
     def _admitted(self, node: Node, exact: bool, found: Tuples) -> Tuples:
         """Those whose keys are really equal, whose other equalities hold, and that are near enough for a query."""
@@ -252,14 +248,14 @@ class Probing:
         if not exact:
             equal += [(relation, column, own) for (relation, column), own in zip(node.key, index.keys, strict=True)]
         for relation, column, own in equal:
-            ours = self.views[self._stream_of(node, relation)].take(column, found.refs[relation])
+            ours = self.views.take(relation, column, found.refs)
             theirs = self.views[node.stream].take(own, found.refs[node.relation])
             same = equals(ours, theirs)
             if not same.all():
                 found = found.pick(same)
         sets = found.sets
         for check in node.checks:
-            apart = self._times(node, node.relation, found) - self._times(node, check.known, found)
+            apart = self.views.times(check.found, found.refs) - self.views.times(check.known, found.refs)
             sets = narrow(sets, apart, check.edges, check.masks)
         return Tuples(found.refs, sets).serving(_ALL) if node.checks else found
 
@@ -296,11 +292,9 @@ class Probing:
                 self.failures.setdefault(id_, self._complaint(node, one, error.count - 1))
 
     def _complaint(self, node: Node, one: Tuples, limit: int) -> str:
-        relation = node.key[0][0]
-        view = self.views[self._stream_of(node, relation)]
-        key = ", ".join(f"{c} = {view.take(c, one.refs[relation])[0].as_py()!r}" for _, c in node.key)
+        key = ", ".join(f"{r}.{c} = {self.views.take(r, c, one.refs)[0].as_py()!r}" for r, c in node.key)
         return (
-            f"the key {relation}.{key} is too frequent: it joins with {node.relation} to more than {limit:,} rows in "
+            f"the key {key} is too frequent: it joins with {node.relation} to more than {limit:,} rows in "
             f"one batch. Narrow the join, or raise OPTIONS (join_limit = ...)"
         )
 
@@ -318,10 +312,12 @@ class Probing:
             earliest = -(2**63) if bucket.is_new else closed_us - decision.reach_us
             if not bucket.rows or bucket.layout.low_us > latest or bucket.layout.high_us <= earliest:
                 continue
+            bits, lut, always, allowed = bucket.marks(group, role, BEGINNING)
+            if not allowed & int(bit):
+                continue
             rows = self._rows_of_slot(bucket, bucket.index(own).order, own.id, view)
             times = bucket.times[rows]
             rows = rows[(times > earliest) & (times <= latest)]
-            bits, lut, always, allowed = bucket.marks(group, role, BEGINNING)
             sets = query_sets(bits, lut, always, rows) & np.uint64(allowed) & bit
             rows = rows[sets != 0]
             if len(rows):
@@ -336,10 +332,6 @@ class Probing:
             has_key[indexed] = True
             rows = np.concatenate([rows, np.flatnonzero(~has_key).astype(np.uint32)])
         return rows
-
-
-def _place(group: Group, relation: str) -> int:
-    return next(tree.order for tree in group.trees if tree.relation == relation)
 
 
 def equals(left: pa.Array, right: pa.Array) -> Array:

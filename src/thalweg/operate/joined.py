@@ -6,7 +6,7 @@ any stream: computed columns, filters, partials, all shared, with a flag per que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,13 +15,13 @@ import pyarrow as pa
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import TableJoin, split_column
 from thalweg.model.plan import Plan, Selection
-from thalweg.model.probe import Group, Joined
+from thalweg.model.probe import Group, Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.compute import Failures
 from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.probe import split_sets
-from thalweg.operate.store import View, predicate_index
+from thalweg.operate.store import SETS, Views, predicate_index
 
 TUPLES_AT_ONCE = 2_000_000
 """Tuples that are turned into rows in one go: more would share more, this many bounds the memory."""
@@ -35,23 +35,24 @@ class Materializing:
     """One slot's complete tuples on their way to results and groupings."""
 
     plan: Plan
-    views: Mapping[str, View]
+    views: Views
     tables: Mapping[str, pa.Table]
     """The static tables, by name."""
     consume: Consume
     results: list[tuple[str, pa.Table]]
     failures: Failures
-    _waiting: dict[tuple[str, str], list[Tuples]] = field(default_factory=dict)
+    _waiting: dict[tuple[str, str, tuple[str, ...]], list[Tuples]] = field(default_factory=dict)
+    """Tuples of one shape together: a path may have found several relations as one intermediate."""
 
     def take(self, joined: str, group: Group, tuples: Tuples) -> None:
-        waiting = self._waiting.setdefault((joined, group.id), [])
+        waiting = self._waiting.setdefault((joined, group.id, tuple(sorted(tuples.refs))), [])
         waiting.append(tuples)
         if sum(len(t) for t in waiting) >= TUPLES_AT_ONCE:
             self._materialize(joined, group, Tuples.concat(waiting))
             waiting.clear()
 
     def finish(self) -> None:
-        for (joined, group), waiting in self._waiting.items():
+        for (joined, group, _), waiting in self._waiting.items():
             if waiting:
                 self._materialize(joined, self.plan.joins.groups[group], Tuples.concat(waiting))
         self._waiting.clear()
@@ -103,12 +104,12 @@ class Materializing:
                 self._rows(joined, info, group, tuples)
 
     def _select(self, info: Joined, selection: Selection, tuples: Tuples, chosen: np.ndarray) -> pa.Table:
-        streams = dict(info.relations)
-        refs = {name: pa.array(tuples.refs[name][chosen]) for name in streams}
+        names = tuple(relation for relation, _ in info.relations)
+        refs = {name: pa.array(of[chosen]) for name, of in tuples.refs.items()}
         arrays = []
         for column, kind in zip(selection.columns, selection.types, strict=True):
-            relation, own = split_column(column, tuple(streams))
-            arrays.append(self.views[streams[relation]].take(own, refs[relation]).cast(to_inner_arrow(kind)))
+            relation, own = split_column(column, names)
+            arrays.append(self.views.take(relation, own, refs).cast(to_inner_arrow(kind)))
         return pa.Table.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
 
     def _rows(self, joined: str, info: Joined, group: Group, tuples: Tuples) -> None:
@@ -129,13 +130,12 @@ class Materializing:
 
     def _chunk(self, info: Joined, columns: tuple[str, ...], tuples: Tuples) -> pa.Table:
         """Columns of joined rows; a relation that a tuple lacks is null."""
-        streams = dict(info.relations)
+        names = tuple(relation for relation, _ in info.relations)
         arrays = {}
         for name in _own_columns(info, columns):
-            relation, column = split_column(name, tuple(streams))
-            view = self.views[streams[relation]]
-            if relation in tuples.refs:
-                arrays[name] = view.take(column, tuples.refs[relation])
+            relation, column = split_column(name, names)
+            if self.views.has(relation, tuples.refs):
+                arrays[name] = self.views.take(relation, column, tuples.refs)
             else:
                 kind = self.plan.streams[info.stream].stream.schema.type_of(name)
                 arrays[name] = pa.nulls(len(tuples), to_inner_arrow(kind))
@@ -149,6 +149,15 @@ def _own_columns(info: Joined, columns: tuple[str, ...]) -> list[str]:
     prefixes = tuple(f"{relation}." for relation, _ in info.relations)
     looked_up = (c for table in info.tables for e in _expressions(table) for c in e.columns)
     return [c for c in dict.fromkeys((*columns, *looked_up)) if c.startswith(prefixes)]
+
+
+def intermediate_rows(store: Store, views: Views, relations: Sequence[str], tuples: Tuples) -> pa.Table:
+    """The rows of an intermediate: what later steps and results need of its tuples, and whom each can serve."""
+    arrays = []
+    for name in store.columns:
+        relation, column = split_column(name, tuple(relations))
+        arrays.append(views.take(relation, column, tuples.refs))
+    return pa.Table.from_arrays([*arrays, pa.array(tuples.sets)], names=[*store.columns, SETS])
 
 
 def alone(plan: Plan, joined: str, rows: pa.Table, tables: Mapping[str, pa.Table]) -> pa.Table:

@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.probe import Group, Index, Predicate, Role, Store, Want
+from thalweg.model.join import joined_column
+from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
 from thalweg.operate.index import KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
 from thalweg.operate.probe import Side, make_lut, query_sets
@@ -25,6 +26,8 @@ from thalweg.route.hash import hash_rows
 
 BITS = ".p"
 """The predicates that a row satisfies, packed."""
+SETS = ".sets"
+"""Tuples and rows of intermediates: the queries that they can still serve."""
 
 Array = npt.NDArray[Any]
 
@@ -41,6 +44,8 @@ class Layout:
     """The least and the greatest event time."""
     closed_us: Mapping[str, int]
     """How far each stream had closed when the rows came: what is at or before that is late for its joins."""
+    queries: tuple[str, ...] = ()
+    """Intermediates: whose bits the query sets of the rows have, in order."""
 
     def threshold(self, streams: Sequence[str], beginning: int) -> int:
         return min(self.closed_us.get(s, beginning) for s in streams)
@@ -196,6 +201,8 @@ class Rows:
         return self._marks[place]
 
     def _make_marks(self, group: Group, role: Role, beginning: int) -> tuple[Array, Array, int, int]:
+        if self.layout.queries:
+            return self._remembered(group)
         wants = [want for want in role.wants if self.usable(want)]
         allowed = sum(want.queries for want in wants)
         always = sum(want.queries for want in wants if want.predicate is None)
@@ -216,6 +223,12 @@ class Rows:
         identity = make_lut(8, [(bit, 1 << bit) for bit in range(64)])
         return np.ascontiguousarray(sets).view(np.uint8).reshape(-1, 8), identity, 0, allowed
 
+    def _remembered(self, group: Group) -> tuple[Array, Array, int, int]:
+        """Rows of an intermediate have their sets with them; the group may have other bits by now."""
+        masks = [(bit, 1 << group.bit(q)) for bit, q in enumerate(self.layout.queries) if q in group.queries]
+        sets = np.ascontiguousarray(self.table.column(SETS).to_numpy())
+        return sets.view(np.uint8).reshape(-1, 8), make_lut(8, masks), 0, sum(mask for _, mask in masks)
+
     def _bits(self, wanted: Sequence[Predicate]) -> tuple[Array, dict[str, int]]:
         """The rows' bits, and which is which. Predicates that came after the rows are looked at now."""
         order = {id_: bit for bit, id_ in enumerate(self.layout.predicates)}
@@ -235,9 +248,10 @@ class Rows:
             bits = np.hstack([bits, predicate_index(fresh).evaluate(self.table)])
         return np.ascontiguousarray(bits), order
 
-    def side(self, group: Group, role: Role, index: Index, beginning: int) -> Side | None:
-        """The rows as they are probed for the group's queries; None where they serve none."""
+    def side(self, group: Group, role: Role, index: Index, queries: int, beginning: int) -> Side | None:
+        """The rows as they are probed for some of the group's queries; None where they serve none of them."""
         bits, lut, always, allowed = self.marks(group, role, beginning)
+        allowed &= queries
         if not allowed:
             return None
         return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed)
@@ -285,5 +299,29 @@ class View:
             chunks += b.table.column(column).chunks if has else [pa.nulls(b.rows, kind)]
         return pa.chunked_array(chunks, kind)
 
-    def times(self, refs: Array) -> Array:
-        return numbers(self.take(self.store.time, refs))
+
+@dataclass(frozen=True)
+class Views:
+    """All stores of a plan, and how a relation's values are found in tuples."""
+
+    views: Mapping[str, View]
+    intermediates: Mapping[str, Intermediate]
+    streams: Mapping[str, str]
+    """relation -> stream."""
+
+    def __getitem__(self, store: str) -> View:
+        return self.views[store]
+
+    def take(self, relation: str, column: str, refs: Mapping[str, Any]) -> pa.Array:
+        """A column of a relation for tuples, which have it themselves or inside an intermediate."""
+        if relation in refs:
+            return self.views[self.streams[relation]].take(column, refs[relation])
+        holder = next(m for m in refs if m in self.intermediates and relation in self.intermediates[m].relations)
+        return self.views[holder].take(joined_column(relation, column), refs[holder])
+
+    def has(self, relation: str, refs: Mapping[str, Any]) -> bool:
+        holders = (self.intermediates[m].relations for m in refs if m in self.intermediates)
+        return relation in refs or any(relation in relations for relations in holders)
+
+    def times(self, relation: str, refs: Mapping[str, Any]) -> Array:
+        return numbers(self.take(relation, self.views[self.streams[relation]].store.time, refs))

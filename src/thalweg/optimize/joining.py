@@ -14,17 +14,15 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Join, Relation, joined_column, joined_stream
 from thalweg.model.plan import named
 from thalweg.model.probe import (
-    Check,
     Decision,
     Group,
     Index,
+    Intermediate,
     Joined,
     JoinPlan,
-    Node,
     Predicate,
     Role,
     Store,
-    Tree,
     Want,
 )
 from thalweg.model.query import Query
@@ -32,10 +30,13 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.optimize.groups import Demand, Sample, Sides, form_groups
 from thalweg.optimize.orders import Shape, Sizes, choose_orders
 from thalweg.optimize.partials import conjunction
+from thalweg.optimize.trees import Bound, Edge, TreeBuilder, index_id, stages
 
 JOIN_LIMIT = 20_000_000
 """Rows that one key may yield in one batch, unless the query says otherwise."""
 
+KEEP_BELOW = 0.5
+"""A sub-join of which a row finds at most so many partners is kept as an intermediate: it is smaller than both."""
 PROBE_COST = 20_000.0
 """What the probes of one edge cost a group in every batch before they have found anything, in rows."""
 
@@ -45,8 +46,6 @@ _EXACT = (*_WORDS, "tinyint", "smallint", "boolean")
 """The hash of one of these is one to one."""
 
 T = TypeVar("T")
-Edge = tuple[str, str, str]
-"""(relation, relation, key): a two-way sub-join. The key names what is equal on both sides."""
 ColumnOf = Callable[[str, str, Expr, Expr | None], str]
 """(query id, stream, expression, guard) -> the column that holds its value, worked out where the guard holds."""
 
@@ -60,6 +59,8 @@ class JoinLoad:
     sizes: Sizes = field(default_factory=lambda: Sizes({}, {}))
     groups: tuple[tuple[str, ...], ...] = ()
     """The groups of the plan before."""
+    ready: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """intermediate -> the queries for which it holds all that it should."""
     held: Mapping[str, float] = field(default_factory=dict)
     """stream -> how many batches' rows its store holds."""
 
@@ -128,6 +129,8 @@ class _Planner:
         self.keeps_all: set[str] = set()
         self.edges: dict[str, dict[Edge, tuple[tuple[str, ...], tuple[str, ...]]]] = {}
         """query -> edge -> the key columns on either side."""
+        self.types: dict[Edge, tuple[str, ...]] = {}
+        self.intermediates: dict[str, Intermediate] = {}
         self.far = {id_: join.farthest() for id_, join in self.joins.items()}
 
     def plan(self) -> JoinPlan:
@@ -147,14 +150,15 @@ class _Planner:
         for ids in sets:
             group = self._group(ids)
             groups[group.id] = group
-        joined = self._joined()
+        roots = [node for group in groups.values() for tree in group.trees for node in tree.children]
+        kept = {id_: self._store_intermediate(m) for id_, m in sorted(self.intermediates.items())}
         return JoinPlan(
-            stores=self._stores(probing),
+            stores={**self._stores(probing), **kept},
             groups=groups,
-            joined=joined,
+            joined=self._joined(),
             decisions=tuple(d for g in groups.values() for d in self._decisions(g)),
-            stages=max((_stages(node) for g in groups.values() for t in g.trees for node in t.children), default=0)
-            or int(bool(groups)),
+            intermediates=self.intermediates,
+            stages=max((int(node.moves) + stages(node) for node in roots), default=int(bool(groups))),
             limits={id_: int(dict(q.options).get("join_limit", JOIN_LIMIT)) for id_, q in self.queries.items()},
             notes=tuple(notes),
         )
@@ -183,7 +187,8 @@ class _Planner:
             types = tuple(k[2] for k in keys)
             self._index(join.relation(a).stream, left, types)
             self._index(join.relation(b).stream, right, types)
-            edges[a, b, named("e", left, right)] = (left, right)
+            edge = (a, b, named("e", left, right))
+            edges[edge], self.types[edge] = (left, right), types
         self.edges[id_] = edges
 
     def _predicate(self, id_: str, relation: Relation) -> str | None:
@@ -264,18 +269,84 @@ class _Planner:
     def _group(self, ids: Sequence[str]) -> Group:
         joins = [self.joins[id_] for id_ in ids]
         names = sorted({(r.name, r.stream) for join in joins for r in join.relations})
-        roles = {name: self._role(name, stream, ids) for name, stream in names}
         walked = [id_ for id_ in ids if self.joins[id_].kind in ("inner", "outer")]
         shapes = [
             Shape(id_, tuple(r.name for r in self.joins[id_].relations), frozenset(self.edges[id_])) for id_ in walked
         ]
-        orders = choose_orders(shapes, self.load.sizes)
-        trees = tuple(
-            Tree(name, stream, place, self._children(ids, (name,), (), walked, orders))
-            for place, (name, stream) in enumerate(names)
-        )
+        kept = self._keep(walked)
+        builder = TreeBuilder(ids, self.bound(ids), choose_orders(shapes, self.load.sizes), kept, self.load.ready)
+        trees = builder.trees()
+        roles = {name: self._role(name, stream, ids) for name, stream in names}
+        for m in kept:
+            roles[m.id] = Role(m.id, m.id, ())
+            self.intermediates[m.id] = m
+            self._index_intermediate(m)
         streams = tuple(tuple(sorted(join.streams)) for join in joins)
         return Group(named("group", tuple(ids)), tuple(ids), streams, roles, trees)
+
+    def bound(self, ids: Sequence[str]) -> dict[str, Bound]:
+        return {id_: Bound(self.joins[id_], self.queries[id_].stream, self.edges[id_], self.far[id_]) for id_ in ids}
+
+    def _keep(self, ids: Sequence[str]) -> list[Intermediate]:
+        """The two-way sub-joins that yield little: of each query with three relations or more, the smallest."""
+        wanted: dict[Edge, list[str]] = {}
+        for id_ in ids:
+            if len(self.joins[id_].relations) < 3 or self.joins[id_].kind != "inner":
+                continue
+            growth = {edge: self._growth(edge) for edge in self.edges[id_]}
+            small = [edge for edge, found in growth.items() if found is not None and found <= KEEP_BELOW]
+            if small:
+                wanted.setdefault(min(small, key=lambda e: (growth[e], e)), []).append(id_)
+        kept = []
+        for edge, queries in sorted(wanted.items()):
+            anchor = self._outward(edge, queries)
+            id_ = "+" + named("m", edge, queries[0])
+            kept.append(Intermediate(id_, (edge[0], edge[1]), anchor, tuple(queries)))
+        return kept
+
+    def _growth(self, edge: Edge) -> float | None:
+        """The most that a row of either side finds; None where that was not measured."""
+        a, b, key = edge
+        found = [self.load.sizes.matches.get(side) for side in ((a, b, key), (b, a, key))]
+        measured = [m for m in found if m is not None]
+        return max(measured) if len(measured) == 2 else None
+
+    def _outward(self, edge: Edge, queries: Sequence[str]) -> str:
+        """The side that other relations are joined with."""
+        for id_ in queries:
+            for a, b, _ in self.edges[id_]:
+                for name in edge[:2]:
+                    if (a == name) != (b == name) and {a, b} != set(edge[:2]):
+                        return name
+        return edge[0]
+
+    def _index_intermediate(self, m: Intermediate) -> None:
+        """As many indexes as there are edges from its relations to others."""
+        for id_ in m.queries:
+            for edge, (left, right) in self.edges[id_].items():
+                for (name, keys), other in (((edge[0], left), edge[1]), ((edge[1], right), edge[0])):
+                    if name in m.relations and other not in m.relations:
+                        joined = tuple(joined_column(name, key) for key in keys)
+                        self._index(m.id, joined, self.types[edge])
+
+    def _store_intermediate(self, m: Intermediate) -> Store:
+        needs: dict[tuple[str, ...], int] = {}
+        columns: set[str] = set()
+        for id_ in m.queries:
+            join, query = self.joins[id_], self.queries[id_]
+            streams = tuple(sorted(join.streams))
+            others = [r.name for r in join.relations if r.name not in m.relations]
+            reach = max([0, *(self.far[id_][m.anchor, other] for other in others)])
+            needs[streams] = max(needs.get(streams, 0), reach)
+            for name in m.relations:
+                wanted = _columns_of(query, name) | self._keys_of(id_, name) | {self._time_of(id_, name)}
+                columns.update(joined_column(name, column) for column in wanted)
+        indexes = tuple(index for _, index in sorted(self.indexes[m.id].items()))
+        time = joined_column(m.anchor, self._time_of(m.queries[0], m.anchor))
+        return Store(m.id, time, tuple(sorted(columns)), (), True, indexes, tuple(sorted(needs.items())))
+
+    def _time_of(self, id_: str, relation: str) -> str:
+        return self.streams[self._stream_of(id_, relation)].time
 
     def _role(self, name: str, stream: str, ids: Sequence[str]) -> Role:
         wants: dict[tuple[str | None, tuple[str, ...]], int] = {}
@@ -297,103 +368,6 @@ class _Planner:
             found.update(left if edge[0] == name else right if edge[1] == name else ())
         return found
 
-    def _children(
-        self,
-        ids: Sequence[str],
-        known: tuple[str, ...],
-        here: tuple[tuple[str, tuple[str, ...]], ...],
-        coming: Sequence[str],
-        orders: Mapping[tuple[str, str], tuple[str, ...]],
-    ) -> tuple[Node, ...]:
-        """The next steps of the queries that come with tuples of the known relations.
-
-        `here`: (relation, columns) whose value is the key by which the tuples lie in their slot."""
-        steps: dict[tuple[str, str, Edge, tuple[tuple[str, str, str], ...]], list[str]] = {}
-        for id_ in coming:
-            order = (known[0], *orders[id_, known[0]]) if (id_, known[0]) in orders else ()
-            if len(order) > len(known) and order[: len(known)] == known:
-                found = order[len(known)]
-                old, edge = self._edge(id_, known, found)
-                further = self._further(id_, known, found, edge)
-                steps.setdefault((found, old, edge, further), []).append(id_)
-        return tuple(
-            self._node(ids, known, here, found, old, edge, coming, orders)
-            for (found, old, edge, _), coming in sorted(steps.items())
-        )
-
-    def _edge(self, id_: str, known: Sequence[str], found: str) -> tuple[str, Edge]:
-        """The first known relation that the query joins the found one with."""
-        for old in known:
-            for edge in self.edges[id_]:
-                if {edge[0], edge[1]} == {old, found}:
-                    return old, edge
-        raise AssertionError(f"{found} is not connected to {known}")
-
-    def _node(
-        self,
-        ids: Sequence[str],
-        known: tuple[str, ...],
-        here: tuple[tuple[str, tuple[str, ...]], ...],
-        found: str,
-        old: str,
-        edge: Edge,
-        coming: Sequence[str],
-        orders: Mapping[tuple[str, str], tuple[str, ...]],
-    ) -> Node:
-        stream = self._stream_of(coming[0], found)
-        left, right = self.edges[coming[0]][edge]
-        mine, keys = (left, right) if edge[0] == old else (right, left)
-        first = len(known) == 1
-        moves = not first and (old, mine) not in here
-        here = (*(() if moves else here), (old, mine), (found, keys))
-        after = (*known, found)
-        ended = [id_ for id_ in coming if len(self.joins[id_].relations) == len(after)]
-        return Node(
-            relation=found,
-            stream=stream,
-            edge=edge[2],
-            index=index_id(stream, keys),
-            key=tuple((old, column) for column in mine),
-            own=index_id(self._stream_of(coming[0], old), mine) if first else "",
-            equal=self._further(coming[0], known, found, edge),
-            moves=moves,
-            bounds=tuple(
-                (
-                    r,
-                    min(-self.far[id_][found, r] for id_ in coming),
-                    max(self.far[id_][r, found] for id_ in coming),
-                )
-                for r in known
-            ),
-            checks=tuple(c for r in known if (c := self._check(ids, coming, r, found)) is not None),
-            queries=_mask(ids, coming),
-            complete=tuple(
-                (name, _mask(ids, [id_ for id_ in ended if self.queries[id_].stream == name]))
-                for name in sorted({self.queries[id_].stream for id_ in ended})
-            ),
-            children=self._children(ids, after, here, [id_ for id_ in coming if id_ not in ended], orders),
-        )
-
-    def _further(self, id_: str, known: Sequence[str], found: str, used: Edge) -> tuple[tuple[str, str, str], ...]:
-        further = []
-        for edge, (left, right) in self.edges[id_].items():
-            a, b = edge[0], edge[1]
-            if edge != used and found in (a, b) and ({a, b} - {found}) <= set(known):
-                mine, keys = (left, right) if b == found else (right, left)
-                old = a if b == found else b
-                further += [(old, m, k) for m, k in zip(mine, keys, strict=True)]
-        return tuple(sorted(further))
-
-    def _check(self, ids: Sequence[str], coming: Sequence[str], known: str, found: str) -> Check | None:
-        bounds = {id_: (-self.far[id_][found, known], self.far[id_][known, found]) for id_ in coming}
-        if len(set(bounds.values())) == 1:
-            return None
-        edges = sorted({edge for low, high in bounds.values() for edge in (low, high + 1)})
-        masks = [0]
-        for d in edges:
-            masks.append(_mask(ids, [id_ for id_, (low, high) in bounds.items() if low <= d <= high]))
-        return Check(known, tuple(edges), tuple(masks))
-
     def _stream_of(self, id_: str, relation: str) -> str:
         return self.joins[id_].relation(relation).stream
 
@@ -405,8 +379,7 @@ class _Planner:
             join = self.joins[id_]
             for name in join.preserved:
                 (other,) = (r.name for r in join.relations if r.name != name)
-                _, edge = self._edge(id_, (name,), other)
-                node = self._node(group.queries, (name,), (), other, name, edge, (id_,), {})
+                node = TreeBuilder(group.queries, self.bound(group.queries), {}, (), {}).decision(id_, name, other)
                 found.append(
                     Decision(
                         group.id,
@@ -464,18 +437,6 @@ def _selection(relation: Relation) -> Expr | None:
     for atom in atoms:
         found = conjunction(atom, found)
     return found
-
-
-def index_id(stream: str, keys: tuple[str, ...]) -> str:
-    return named("i", stream, keys)
-
-
-def _mask(ids: Sequence[str], chosen: Iterable[str]) -> int:
-    return sum(1 << ids.index(id_) for id_ in chosen)
-
-
-def _stages(node: Node) -> int:
-    return max((int(child.moves) + _stages(child) for child in node.children), default=1)
 
 
 def _columns_of(query: Query, relation: str) -> set[str]:
