@@ -69,8 +69,8 @@ def state_bytes(manifest: Any) -> int:
 
 
 class StateWatch:
-    """After every batch, the state held against the Arrow size of the rows inside the windows, each row once:
-    those whose event time is within the longest reach plus the watermark delay of the newest."""
+    """After every batch, the state held against the Arrow size of the rows inside the windows, each row once: those
+    for which a row that is not late may still ask. The watermark in force is that of the batches before."""
 
     def __init__(self, session: Any, work: Workload) -> None:
         self._session = session
@@ -99,7 +99,10 @@ class StateWatch:
             if manifest.batch > seen:
                 seen = manifest.batch
                 rows = max(progress.rows for progress in manifest.streams.values())
-                self._samples.append((state_bytes(manifest), self._work.window_bytes(rows)))
+                newest = max(progress.max_time_us or 0 for progress in manifest.streams.values())
+                watermark = min(manifest.extra["closed"][stream] for stream in self._work.data.streams)
+                inside = self._work.window_bytes(rows, max(0, newest - watermark) / 1e6)
+                self._samples.append((state_bytes(manifest), inside))
 
 
 def run_spark(

@@ -132,11 +132,11 @@ class Workload:
     data: Data
     queries: tuple[JoinQuery, ...]
 
-    def window_bytes(self, rows: int) -> float:
-        """The Arrow size of the rows inside the windows once each stream has shown `rows`: those whose event
-        time is within the longest reach plus the watermark delay of the newest."""
+    def window_bytes(self, rows: int, open_seconds: float) -> float:
+        """The Arrow size of the rows inside the windows once each stream has shown `rows`, of which the newest is
+        `open_seconds` ahead of the watermark: a row that is not late may still ask for any of them."""
         reaches = [max(query.reach_seconds(s) for query in self.queries) for s in self.data.streams]
-        inside = (min(rows, self.data.rows_per_second * (reach + DELAY_SECONDS)) for reach in reaches)
+        inside = (min(rows, self.data.rows_per_second * (reach + open_seconds)) for reach in reaches)
         return sum(inside) * self.data.row_bytes
 
 

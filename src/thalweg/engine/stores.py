@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Store
 from thalweg.operate.compute import Failures
-from thalweg.operate.index import KeyIndex
+from thalweg.operate.index import SMALL, KeyIndex
 from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.joined import Materializing, intermediate_rows
 from thalweg.operate.source import Ingested, ingest_joined
@@ -32,6 +32,8 @@ from thalweg.state.manifest import StoreBucket
 if TYPE_CHECKING:
     from thalweg.engine.tasks import Work
 
+MOST_PIECES = 1 << 20
+"""Buckets of one stream that a task can write in a batch."""
 FANOUT = 8
 """Buckets of one level that are merged into one of the next."""
 WIDEST = 4
@@ -56,7 +58,7 @@ def sampled(plan: Plan, done: Ingested, buckets: Sequence[StoreBucket]) -> dict[
 
 
 def store_rows(plan: Plan, work: Work, stored: Mapping[str, Sequence[pa.Table]]) -> list[StoreBucket]:
-    """Writes the rows that joins may need, one bucket per stream, into one file."""
+    """Writes the rows that joins may need into one file. Small buckets have small indexes, and expire sooner."""
     if not stored:
         return []
     path = _new_file(work, 0)
@@ -69,7 +71,11 @@ def store_rows(plan: Plan, work: Work, stored: Mapping[str, Sequence[pa.Table]])
         for name, tables in sorted(stored.items()):
             store = plan.joins.stores[name]
             layout = Layout(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, closed)
-            buckets.append(_write_bucket(writer, store, pa.concat_tables(tables), layout, 0, (batch, batch), part))
+            rows = pa.concat_tables(tables)
+            for number, at in enumerate(range(0, rows.num_rows, SMALL)):
+                piece = rows.slice(at, SMALL)
+                place = part * MOST_PIECES + number
+                buckets.append(_write_bucket(writer, store, piece, layout, 0, (batch, batch), place))
         writer.close()
     return buckets
 

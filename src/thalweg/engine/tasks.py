@@ -319,7 +319,7 @@ def _results(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]]) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     with ContainerWriter(path, root=work.state_dir) as writer:
         for query, table in results:
-            writer.add(query, table)
+            writer.stream(query, table)
         sections = writer.close(sync=False)
     yield _cell(slot, "spill", json.dumps([s.to_json() for s in sections]).encode())
 

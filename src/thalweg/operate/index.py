@@ -2,7 +2,7 @@
 
 The hash is the one that decides key groups (`route.hash`, of a row with that one whole number), so the rows of a
 key group are one range of the index and a slot that owns some groups reads only theirs. Nothing is stored but row
-numbers: an index costs four bytes a row and one to two for its directory.
+numbers: an index costs two bytes a row and half of one for its directory, twice that above 65,535 rows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from thalweg.route.kernel import frozen_view, kernel
 
 Array = npt.NDArray[Any]
 
+SMALL = 0xFFFF
+"""Rows that 16 bits can number."""
 KEY_GROUPS = 256
 MIN_BITS = 8
 """A prefix never spans two of 256 key groups."""
@@ -68,10 +70,10 @@ def _place(prefixes: Any, valid: Any, starts: Any, order: Any) -> None:
 
 @dataclass(frozen=True)
 class KeyIndex:
-    starts: npt.NDArray[np.uint32]
+    starts: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
     """2**m + 1 of them: the rows whose hash begins with the m bits p are order[starts[p] : starts[p + 1]]."""
-    order: npt.NDArray[np.uint32]
-    """Row numbers."""
+    order: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+    """Row numbers. Both are 16 bits wide where that is enough."""
 
     @property
     def bits(self) -> int:
@@ -87,8 +89,9 @@ def build_index(words: Array, valid: Array | None = None) -> KeyIndex:
     count = int(np.count_nonzero(admitted)) if admitted.size else len(words)
     bits = min(max((count >> 1).bit_length() - 1, MIN_BITS), MAX_BITS)
     prefixes, admitted = frozen_view(hash_prefixes(words, bits)), frozen_view(admitted)
-    starts = np.zeros((1 << bits) + 1, dtype=np.uint32)
-    order = np.empty(count, dtype=np.uint32)
+    kind = np.uint16 if len(words) <= SMALL else np.uint32
+    starts: Array = np.zeros((1 << bits) + 1, dtype=kind)
+    order: Array = np.empty(count, dtype=kind)
     _count(prefixes, admitted, starts)
     _place(prefixes, admitted, frozen_view(starts), order)
     return KeyIndex(starts, order)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Decision, Group, Node, Tree
 from thalweg.operate.compute import Failures
-from thalweg.operate.index import word_groups
+from thalweg.operate.index import hash_words, word_groups
 from thalweg.operate.probe import Sets, TooMany, narrow, probe, query_sets, starting
 from thalweg.operate.store import SETS, Array, Rows, View, Views, numbers
 from thalweg.operate.windows import BEGINNING
@@ -101,8 +101,7 @@ class Probing:
         for group in self.plan.joins.groups.values():
             for tree in group.trees:
                 for number, child in enumerate(tree.children):
-                    tuples = self._starting(group, tree, child)
-                    if tuples is not None:
+                    for tuples in self._starting(group, tree, child):
                         self._go(group, child, f"{group.id}/{tree.order}/{number}", tuples)
 
     def further(self, address: str, table: pa.Table) -> None:
@@ -121,9 +120,8 @@ class Probing:
         else:
             self._step(group, node, address, tuples)
 
-    def _starting(self, group: Group, tree: Tree, child: Node) -> Tuples | None:
-        """The slot's rows of the batch that serve a query of the child."""
-        found: list[Tuples] = []
+    def _starting(self, group: Group, tree: Tree, child: Node) -> Iterator[Tuples]:
+        """The slot's rows of the batch that serve a query of the child, by bucket: each is a stretch of time."""
         view = self.views[tree.stream]
         role = group.roles[tree.relation]
         own = view.store.index(child.own)
@@ -140,8 +138,7 @@ class Probing:
             if not kept.all():
                 rows, sets = rows[kept], sets[kept]
             if len(rows):
-                found.append(Tuples({tree.relation: rows.astype(np.int64) + base}, sets))
-        return Tuples.concat(found) if found else None
+                yield Tuples({tree.relation: rows.astype(np.int64) + base}, sets)
 
     def _step(self, group: Group, node: Node, address: str, tuples: Tuples) -> None:
         """One probe and all that follows in this slot."""
@@ -185,6 +182,8 @@ class Probing:
             tuples, words = tuples.pick(valid), words[valid]
         if not len(tuples):
             return self._nothing(node, tuples)
+        words = words if words.dtype == np.uint64 else words.astype(np.int64, copy=False)
+        hashes = hash_words(words)
         low, high = self._bounds(node, tuples)
         earliest, latest = int(low.min()), int(high.max())
         parts: list[Tuples] = []
@@ -196,7 +195,7 @@ class Probing:
             if side is None:
                 continue
             try:
-                pairs = probe(words, low, high, tuples.sets, side)
+                pairs = probe(words, low, high, tuples.sets, side, hashes=hashes)
             except TooMany as error:
                 self._stop_all(group, node, tuples, words, error)
                 return self._nothing(node, tuples)

@@ -105,7 +105,7 @@ class Materializing:
 
     def _select(self, info: Joined, selection: Selection, tuples: Tuples, chosen: np.ndarray) -> pa.Table:
         names = tuple(relation for relation, _ in info.relations)
-        refs = {name: pa.array(of[chosen]) for name, of in tuples.refs.items()}
+        refs = {name: of[chosen] for name, of in tuples.refs.items()}
         arrays = []
         for column, kind in zip(selection.columns, selection.types, strict=True):
             relation, own = split_column(column, names)

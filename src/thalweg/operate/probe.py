@@ -26,7 +26,6 @@ from thalweg.operate.index import (
     as_words,
     build_index,
     group_range,
-    hash_prefixes,
     hash_words,
 )
 from thalweg.operate.predicates import PredicateIndex, any_of
@@ -57,7 +56,7 @@ def _query_set(bits: Any, row: Any, lut: Any, always: Any) -> Any:
 
 @kernel
 def _probe(
-    words: Any, prefixes: Any, low: Any, high: Any, sets: Any,
+    words: Any, hashes: Any, shift: Any, low: Any, high: Any, sets: Any,
     starts: Any, order: Any, side_words: Any, times: Any, bits: Any, lut: Any, always: Any, allowed: Any,
     i: Any, place: Any, n: Any, left: Any, right: Any, out: Any,
 ) -> Any:  # fmt: skip
@@ -67,8 +66,9 @@ def _probe(
         count: Any = 0
         while i < words.size and count < _BLOCK:
             word = np.int64(words[i])
-            begin = np.int64(starts[prefixes[i]]) + place
-            end = np.int64(starts[np.int64(prefixes[i]) + 1])
+            prefix = np.int64(hashes[i] >> shift)
+            begin = np.int64(starts[prefix]) + place
+            end = np.int64(starts[prefix + 1])
             stop = min(end, begin + _BLOCK - count)
             for k in range(begin, stop):
                 rows[count], partners[count] = i, order[k]
@@ -194,24 +194,32 @@ def query_sets(side_bits: Array, lut: Sets, always: int, rows: Array | None = No
 
 
 def probe(
-    words: Array, low: Array, high: Array, sets: Sets, side: Side, first: int = 0, limit: int = PAIR_LIMIT
+    words: Array,
+    low: Array,
+    high: Array,
+    sets: Sets,
+    side: Side,
+    limit: int = PAIR_LIMIT,
+    hashes: Array | None = None,
 ) -> Pairs:
-    """All (i, s) from row `first` on: equal words, low[i] <= time of s <= high[i], a query that both serve.
+    """All (i, s): equal words, low[i] <= time of s <= high[i], a query that both serve.
 
     By i, and by place in the index where i is the same. Raises TooMany instead of finding more than `limit`.
+    `hashes` are those of the words, for whoever probes several sides.
     """
-    words = as_words(words)
+    words = frozen_view(as_words(words).astype(np.int64, copy=False))
+    hashes = hash_words(words) if hashes is None else hashes
     inputs = (
-        words, frozen_view(hash_prefixes(words, side.index.bits)),
+        words, frozen_view(hashes), np.uint64(64 - side.index.bits),
         frozen_view(low), frozen_view(high), frozen_view(sets),
         frozen_view(side.index.starts), frozen_view(side.index.order), as_words(side.words), frozen_view(side.times),
         frozen_view(side.bits), frozen_view(side.lut), np.uint64(side.always), np.uint64(side.allowed),
     )  # fmt: skip
     most = limit + 1 + _BLOCK
-    room = min(len(words) - first + _BLOCK, most)
+    room = min(len(words) + _BLOCK, most)
     left, right = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.uint32)
     found: Sets = np.empty(room, dtype=np.uint64)
-    i, place, n = _probe(*inputs, first, 0, 0, left, right, found)
+    i, place, n = _probe(*inputs, 0, 0, 0, left, right, found)
     while i < len(words) and n <= limit:
         room = min(2 * room, most)
         left, right, found = (_grown(a, n, room) for a in (left, right, found))
@@ -231,7 +239,8 @@ def _grown(array: Array, filled: int, room: int) -> Array:
 def starting(index: KeyIndex, ranges: Sequence[tuple[int, int]], groups: int = KEY_GROUPS) -> npt.NDArray[np.uint32]:
     """The row numbers of several ranges of key groups, each in the order of the index."""
     pieces = [index.order[slice(*group_range(index, first, last, groups))] for first, last in ranges]
-    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint32)
+    rows = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint32)
+    return rows.astype(np.uint32, copy=False)
 
 
 def narrow(sets: Sets, differences: Array, edges: Sequence[int] | Array, masks: Sequence[int] | Array) -> Sets:
@@ -267,9 +276,8 @@ def warm_probes() -> None:
     sets = query_sets(bits, make_lut(1, [(0, 1)]), 1)
     for theirs in (np.int32, np.int64):
         words: Array = np.array([1, 2], dtype=theirs)
-        build_index(words, np.array([True, False]))
-        side = Side(build_index(words), words, times, bits, make_lut(1, []), 1)
-        for ours in (np.int32, np.int64):
-            probe(np.array([1, 2], dtype=ours), times, times, sets, side)
+        small = build_index(words, np.array([True, False]))
+        for index in (small, KeyIndex(small.starts.astype(np.uint32), small.order.astype(np.uint32))):
+            probe(words, times, times, sets, Side(index, words, times, bits, make_lut(1, []), 1))
         hash_words(words)
     split_sets(narrow(sets, times, (0,), (1, 1)), 1)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
+from thalweg.operate.gather import Column
 from thalweg.operate.index import KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
 from thalweg.operate.probe import Side, make_lut, query_sets
@@ -279,16 +280,13 @@ class View:
 
     def __post_init__(self) -> None:
         self.bases = np.concatenate([[0], np.cumsum([b.rows for b in self.buckets])]).astype(np.int64)
-        self._columns: dict[str, pa.ChunkedArray] = {}
+        self._columns: dict[str, Column] = {}
 
-    def take(self, column: str, refs: Array | pa.Array) -> pa.Array:
+    def take(self, column: str, refs: Array) -> pa.Array:
         """The values of a column for rows named by their numbers."""
         if column not in self._columns:
-            self._columns[column] = self._column(column)
-        taken = self._columns[column].take(refs if isinstance(refs, pa.Array) else pa.array(refs))
-        if taken.num_chunks == 1:
-            return taken.chunk(0)
-        return pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.array([], taken.type)
+            self._columns[column] = Column(self._column(column))
+        return self._columns[column].take(refs)
 
     def _column(self, column: str) -> pa.ChunkedArray:
         """All buckets' values. A bucket from before anyone wanted the column has none, and is not asked for any."""

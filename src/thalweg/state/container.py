@@ -33,6 +33,8 @@ MAGIC = b"THALWEG\x01"
 _ALIGNMENT = 64
 _TAIL = struct.Struct("<QII8s")
 _MAPS_KEPT = 512
+UNCHECKED = -1
+"""The checksum of a section that has none."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,17 @@ class ContainerWriter:
         self._file = open(self._temporary, "wb")  # noqa: SIM115 - closed by close() or abandon()
         self._length = 0
         self._write(MAGIC)
+
+    def stream(self, name: str, table: pa.Table) -> Section:
+        """Append a table as it lies, without a checksum: for what is read once, soon, in the same run."""
+        self._write(bytes(-self._length % _ALIGNMENT))
+        start = self._length
+        with pa.ipc.new_stream(self._file, table.schema, options=self._options) as writer:
+            writer.write_table(table)
+        self._length = self._file.tell()
+        section = Section(self._file_name, name, start, self._length - start, table.num_rows, UNCHECKED)
+        self._sections.append(section)
+        return section
 
     def add(self, name: str, table: pa.Table, meta: Mapping[str, Any] | None = None) -> Section:
         """Append a table. It lies in one piece: readers get one chunk per column."""
@@ -180,7 +193,7 @@ class _Map:
             )
         body = self.buffer.slice(section.offset, section.length)
         key = (section.offset, section.length, section.crc)
-        if key not in self._verified:
+        if section.crc != UNCHECKED and key not in self._verified:
             found = zlib.crc32(body)
             if found != section.crc:
                 raise corrupt_file(

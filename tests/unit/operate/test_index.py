@@ -53,7 +53,7 @@ def test_order_is_a_stable_sort_by_prefix(kind: type, n: int, nulls: float) -> N
     index = build_index(words, valid)
     rows = np.arange(n) if valid is None else np.flatnonzero(valid)
     prefixes = (hash_words(words) >> np.uint64(64 - index.bits)).astype(np.int64)
-    assert index.starts.dtype == index.order.dtype == np.uint32
+    assert index.starts.dtype == index.order.dtype == np.uint16
     assert index.order.tolist() == sorted(rows.tolist(), key=lambda row: prefixes[row])
     counts = np.bincount(prefixes[rows], minlength=1 << index.bits)
     assert index.starts.tolist() == [0, *np.cumsum(counts).tolist()]
