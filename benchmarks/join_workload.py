@@ -159,7 +159,9 @@ def named(name: str) -> Workload:
     if name == "interval":
         return interval()
     kind, _, n = name.partition("-")
-    return ajoin(int(n)) if kind == "ajoin" else nway(int(n))
+    if kind.startswith("ajoin"):
+        return ajoin(int(n), int(kind.removeprefix("ajoin") or MAX_OUTPUT))
+    return nway(int(n))
 
 
 def interval() -> Workload:
@@ -229,18 +231,18 @@ def templates(n: int) -> list[Template]:
     return made
 
 
-def atr_max(n: int) -> int:
-    """The least ATR_MAX, in hundreds, with which n queries give at most MAX_OUTPUT rows per row."""
+def atr_max(n: int, output: int) -> int:
+    """The least ATR_MAX, in hundreds, with which n queries give at most so many rows per row."""
     made = templates(n)
     size = 100
-    while sum(t.output(size) for t in made) > MAX_OUTPUT:
+    while sum(t.output(size) for t in made) > output:
         size += 100
     return size
 
 
-def ajoin(n: int) -> Workload:
+def ajoin(n: int, output: int = MAX_OUTPUT) -> Workload:
     """The first n queries. Fewer than 20 run on the data of 20."""
-    size = atr_max(max(n, 20))
+    size = atr_max(max(n, 20), output)
     data = Data(f"join-six-{size}", ("r", "s"), SIX, size, AJOIN_RATE)
     return Workload(f"ajoin-{n}", data, tuple(t.query(size) for t in templates(n)))
 

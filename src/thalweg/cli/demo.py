@@ -56,6 +56,13 @@ QUERIES: dict[str, str] = {
         FROM ads GROUP BY gemPackID, window(ts, '10 seconds', '2 seconds')""",
     "ad_reach": """SELECT gemPackID, approx_count_distinct(userID) AS users, window.end AS until
         FROM ads WHERE gemPackID < 50 GROUP BY gemPackID, window(ts, '4 seconds')""",
+    "bought_after_ad": """SELECT p.gemPackID, count(*) AS bought, sum(p.price) AS revenue, window.end AS until
+        FROM purchases p JOIN ads a ON p.userID = a.userID AND p.gemPackID = a.gemPackID
+            AND p.ts BETWEEN a.ts AND a.ts + INTERVAL 2 SECONDS
+        GROUP BY p.gemPackID, window(p.ts, '4 seconds')""",
+    "convinced": """SELECT p.userID, p.gemPackID, p.price, a.ts AS shown, p.ts AS bought
+        FROM purchases p JOIN ads a ON p.userID = a.userID AND p.gemPackID = a.gemPackID WITHIN 1 SECOND
+        WHERE p.price > 100 AND p.userID < 1000""",
     "bargains": """SELECT gemPackID, count(*) FILTER (WHERE price < 10) AS cheap, count(*) AS sold
         FROM purchases GROUP BY gemPackID, window(ts, '4 seconds')""",
     "typical_price": """SELECT median(price) AS median, stddev(price) AS spread, window.end AS until
@@ -66,7 +73,7 @@ QUERIES: dict[str, str] = {
         FROM ads GROUP BY userID % 10, window(ts, '2 seconds')""",
 }
 
-_LATER = {"bargains": 0.25, "typical_price": 0.25, "ads_per_region": 0.45, "best_buy": 0.6}
+_LATER = {"bargains": 0.25, "convinced": 0.3, "typical_price": 0.25, "ads_per_region": 0.45, "best_buy": 0.6}
 _DROPPED = {"price_range": 0.4, "ad_reach": 0.5, "bargains": 0.75}
 
 SCHEDULE: tuple[Event, ...] = tuple(

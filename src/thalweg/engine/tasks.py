@@ -253,7 +253,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             for to, tables in cells.items():
                 for portion in _cut(tables):
                     if portion:
-                        yield _cell(to, kind, pack(portion))
+                        yield _cell(to, kind, pack(portion, compressed=kind == "partials"))
     except ThalwegError as error:
         report["error"] = _error_json(error)
     report["seconds"] = time.perf_counter() - began

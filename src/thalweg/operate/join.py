@@ -52,12 +52,14 @@ class Tuples:
         return Tuples({name: refs[found] for name, refs in self.refs.items()}, sets[found])
 
     def to_table(self) -> pa.Table:
-        return pa.table({**self.refs, SETS: self.sets})
+        """For the way to another slot: numbers as narrow as they fit."""
+        return pa.table({name: narrowed(of) for name, of in (*self.refs.items(), (SETS, self.sets))})
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Tuples:
-        refs = {name: table.column(name).to_numpy() for name in table.column_names if name != SETS}
-        return cls(refs, table.column(SETS).to_numpy())
+        names = [name for name in table.column_names if name != SETS]
+        refs = {name: table.column(name).to_numpy().astype(np.int64, copy=False) for name in names}
+        return cls(refs, table.column(SETS).to_numpy().astype(np.uint64, copy=False))
 
     @classmethod
     def concat(cls, parts: Sequence[Tuples]) -> Tuples:
@@ -331,6 +333,11 @@ class Probing:
             has_key[indexed] = True
             rows = np.concatenate([rows, np.flatnonzero(~has_key).astype(np.uint32)])
         return rows
+
+
+def narrowed(numbers: Array) -> Array:
+    """Numbers from 0 on in the narrowest type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max())), copy=False) if len(numbers) else numbers
 
 
 def equals(left: pa.Array, right: pa.Array) -> Array:

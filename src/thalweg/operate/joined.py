@@ -19,6 +19,7 @@ from thalweg.model.probe import Group, Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.compute import Failures
+from thalweg.operate.gather import take_columns
 from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.probe import split_sets
 from thalweg.operate.store import SETS, Views, predicate_index
@@ -106,10 +107,8 @@ class Materializing:
     def _select(self, info: Joined, selection: Selection, tuples: Tuples, chosen: np.ndarray) -> pa.Table:
         names = tuple(relation for relation, _ in info.relations)
         refs = {name: of[chosen] for name, of in tuples.refs.items()}
-        arrays = []
-        for column, kind in zip(selection.columns, selection.types, strict=True):
-            relation, own = split_column(column, names)
-            arrays.append(self.views.take(relation, own, refs).cast(to_inner_arrow(kind)))
+        found = take_columns([self.views.find(*split_column(column, names), refs) for column in selection.columns])
+        arrays = [array.cast(to_inner_arrow(kind)) for array, kind in zip(found, selection.types, strict=True)]
         return pa.Table.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
 
     def _rows(self, joined: str, info: Joined, group: Group, tuples: Tuples) -> None:

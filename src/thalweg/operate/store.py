@@ -284,9 +284,12 @@ class View:
 
     def take(self, column: str, refs: Array) -> pa.Array:
         """The values of a column for rows named by their numbers."""
+        return self.column(column).take(refs)
+
+    def column(self, column: str) -> Column:
         if column not in self._columns:
             self._columns[column] = Column(self._column(column))
-        return self._columns[column].take(refs)
+        return self._columns[column]
 
     def _column(self, column: str) -> pa.ChunkedArray:
         """All buckets' values. A bucket from before anyone wanted the column has none, and is not asked for any."""
@@ -311,11 +314,16 @@ class Views:
         return self.views[store]
 
     def take(self, relation: str, column: str, refs: Mapping[str, Any]) -> pa.Array:
-        """A column of a relation for tuples, which have it themselves or inside an intermediate."""
+        """A column of a relation for tuples."""
+        found, numbers = self.find(relation, column, refs)
+        return found.take(numbers)
+
+    def find(self, relation: str, column: str, refs: Mapping[str, Any]) -> tuple[Column, Array]:
+        """The column and the rows' numbers in it. Tuples have a relation themselves or inside an intermediate."""
         if relation in refs:
-            return self.views[self.streams[relation]].take(column, refs[relation])
+            return self.views[self.streams[relation]].column(column), refs[relation]
         holder = next(m for m in refs if m in self.intermediates and relation in self.intermediates[m].relations)
-        return self.views[holder].take(joined_column(relation, column), refs[holder])
+        return self.views[holder].column(joined_column(relation, column)), refs[holder]
 
     def has(self, relation: str, refs: Mapping[str, Any]) -> bool:
         holders = (self.intermediates[m].relations for m in refs if m in self.intermediates)

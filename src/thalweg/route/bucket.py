@@ -130,15 +130,15 @@ class _Bodies:
         return _PLACE.pack(start, buffer.size)
 
 
-def pack(pairs: Iterable[tuple[str, pa.Table]]) -> bytes:
-    """Several named tables as one binary value."""
+def pack(pairs: Iterable[tuple[str, pa.Table]], *, compressed: bool = True) -> bytes:
+    """Several named tables as one binary value. `compressed`: whether large ones are worth it."""
     bodies = _Bodies()
     known: dict[pa.Schema, int] = {}
     schemas: list[bytes] = []
     tables: list[bytes] = []
     for name, table in pairs:
         schema = table.schema
-        if table.nbytes >= COMPRESSED_FROM or _has_dictionary(schema):
+        if (compressed and table.nbytes >= COMPRESSED_FROM) or _has_dictionary(schema):
             number, places = _STREAM, [bodies.add(_as_stream(table))]
         else:
             number = known.setdefault(schema, len(known))
