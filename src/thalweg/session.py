@@ -173,7 +173,7 @@ class Session:
             rows = read_rows(self._spark, name, source, expected, format)
             if known is not None and self._uses_table(name) and given is not None and given != known.schema:
                 raise errors.table_in_use(name, "its columns cannot change")
-            table = store_table(self.state_dir, name, rows, expected, known)
+            table = store_table(self.state_dir, name, rows, expected)
             self._tables = {**self._tables, name: table}
             save_tables(self.state_dir, self._tables)
             self._analyzer.register_table(name, table.schema)

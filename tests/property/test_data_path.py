@@ -122,7 +122,7 @@ def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[s
     tasks = [Ingested(), Ingested()]
     half = batch.num_rows // 2
     for done, part in zip(tasks, (batch.slice(0, half), batch.slice(half)), strict=True):
-        ingest_chunk(plan, "s", part, clock.closed_us["s"], done)
+        ingest_chunk(plan, "s", part, clock.closed_us, done)
         assert not done.failures
     kept, nodes = [], state.nodes()
     for slot in range(plan.slots):

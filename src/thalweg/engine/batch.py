@@ -33,7 +33,7 @@ from thalweg.engine.changelog import (
 )
 from thalweg.engine.joinload import join_load, next_join_load, next_stores
 from thalweg.engine.stores import layout_from_json
-from thalweg.engine.tables import Tables
+from thalweg.engine.tables import Table, Tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
 from thalweg.errors import SourceError, StateError, ThalwegError, missing_batch, wrong_hash
 from thalweg.model.plan import Member, Plan, slot_stages
@@ -156,13 +156,15 @@ class BatchRunner:
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
         past = Past(lanes, self._layouts(), before.extra.get("held_from", {}))
-        entries = apply_changes(self.entries, changes, past, self.streams(), self._schemas(), moment)
+        tables = {name: Table.from_json(name, value) for name, value in intent.get("tables", {}).items()}
+        schemas = {name: table.schema for name, table in tables.items()}
+        entries = apply_changes(self.entries, changes, past, self.streams(), schemas, moment)
         entries = without_old_fences(entries, moment.closed_us)
-        plan = self._make_plan(entries, intent)
+        plan = self._make_plan(entries, intent, schemas)
         moment = joined_moment(moment, plan.joins)
         clock = self._clock(plan, moment)
         planned = time.perf_counter()
-        outcome = self._run_tasks(splits, plan, clock, intent)
+        outcome = self._run_tasks(splits, plan, clock, tables)
         faults.point("batch.tasks")
         ran = time.perf_counter()
         entries, emitted = self._emit(plan, entries, outcome, batch)
@@ -172,6 +174,7 @@ class BatchRunner:
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
         self._clean_up(before, after, outcome)
+        forget_versions(self.state_dir, tables, self.tables())
         faults.point("batch.end")
         ended = time.perf_counter()
         phases = {
@@ -197,7 +200,7 @@ class BatchRunner:
                 "loads": loads,
                 "slots": self.slots,
                 "joins": self.manifest.extra.get("joins", {}),
-                "tables": {name: table.version.to_json() for name, table in self.tables().items()},
+                "tables": {name: table.to_json() for name, table in self.tables().items()},
             }
             write_intent(self.state_dir, batch, intent)
         return intent
@@ -217,7 +220,9 @@ class BatchRunner:
         """What was measured of the joins so far."""
         return join_load(self.manifest.extra.get("joins", {}))
 
-    def _make_plan(self, entries: Mapping[str, Entry], intent: Mapping[str, Any]) -> Plan:
+    def _make_plan(
+        self, entries: Mapping[str, Entry], intent: Mapping[str, Any], schemas: Mapping[str, Schema]
+    ) -> Plan:
         loads = {id_: GroupingLoad(ratio) for id_, ratio in intent["loads"].items()}
         return make_plan(
             registered(entries.values()),
@@ -225,12 +230,9 @@ class BatchRunner:
             slots=intent["slots"],
             groups=self.manifest.groups,
             loads=loads,
-            tables=self._schemas(),
+            tables=schemas,
             joins=join_load(intent.get("joins", {})),
         )
-
-    def _schemas(self) -> dict[str, Schema]:
-        return {name: table.schema for name, table in self.tables().items()}
 
     def _layouts(self) -> dict[str, list[tuple[Layout, frozenset[str]]]]:
         found: dict[str, list[tuple[Layout, frozenset[str]]]] = {}
@@ -270,7 +272,7 @@ class BatchRunner:
 
     # -- the tasks -----------------------------------------------------------------------------------------
 
-    def _run_tasks(self, splits: DataFrame, plan: Plan, clock: Clock, intent: Mapping[str, Any]) -> Outcome:
+    def _run_tasks(self, splits: DataFrame, plan: Plan, clock: Clock, tables: Tables) -> Outcome:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[StoreBucket]] = {}
         for bucket in self.manifest.stores:
@@ -282,7 +284,7 @@ class BatchRunner:
             self._nodes(),
             tasks,
             stores,
-            {name: Section.from_json(section) for name, section in intent.get("tables", {}).items()},
+            {name: table.version for name, table in tables.items()},
             stages=slot_stages(plan),
         )
         shared = self._shared(plan)

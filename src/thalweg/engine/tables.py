@@ -1,10 +1,10 @@
 """Static tables that streams are joined with: read whole when they are created or replaced, kept in the state.
 
-    tables.json                     name -> schema, the version in force and the one before
+    tables.json                     name -> schema and the version in force
     tables/<name>-<unique>.arrow    the rows of one version
 
-A batch's intent names the versions it runs with, so a repeat of it sees the same rows. The version before the one
-in force is kept for that; older ones are deleted.
+A batch's intent names the versions it runs with, so a repeat of it sees the same rows. Versions that are not in force
+any more are deleted after the last batch that used them has happened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ class Table:
     name: str
     schema: Schema
     version: Section
-    before: Section | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": [[f.name, f.type] for f in self.schema.fields], "version": self.version.to_json()}
+
+    @classmethod
+    def from_json(cls, name: str, value: Mapping[str, Any]) -> Table:
+        return cls(name, Schema(tuple(Field(*f) for f in value["schema"])), Section.from_json(value["version"]))
 
 
 Tables = Mapping[str, Table]
@@ -67,7 +73,7 @@ def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None
         raise bad_table(name, f"{source} cannot be read as {kind}: {str(error).splitlines()[0]}", None) from None
 
 
-def store_table(state_dir: Path, name: str, rows: pa.Table, schema: Schema | None, known: Table | None) -> Table:
+def store_table(state_dir: Path, name: str, rows: pa.Table, schema: Schema | None) -> Table:
     """Writes a version. The table is what `save_tables` makes durable."""
     schema = schema or as_schema(rows.schema)
     conformed = conform(rows, schema, schema.names)
@@ -79,36 +85,24 @@ def store_table(state_dir: Path, name: str, rows: pa.Table, schema: Schema | Non
     with ContainerWriter(path, root=state_dir) as writer:
         section = writer.add(name, conformed.table.combine_chunks())
         writer.close()
-    return Table(name, schema, section, None if known is None else known.version)
+    return Table(name, schema, section)
 
 
 def save_tables(state_dir: Path, tables: Tables) -> None:
-    value = {
-        t.name: {
-            "schema": [[f.name, f.type] for f in t.schema.fields],
-            "version": t.version.to_json(),
-            "before": None if t.before is None else t.before.to_json(),
-        }
-        for t in tables.values()
-    }
-    write_atomic(state_dir / "tables.json", json.dumps(value).encode())
-    named = {s.file for t in tables.values() for s in (t.version, t.before) if s is not None}
-    for path in (state_dir / "tables").glob("*.arrow"):
-        if path.relative_to(state_dir).as_posix() not in named:
-            forget_file(path)
-            path.unlink(missing_ok=True)
+    write_atomic(state_dir / "tables.json", json.dumps({t.name: t.to_json() for t in tables.values()}).encode())
 
 
 def load_tables(state_dir: Path) -> dict[str, Table]:
     path = state_dir / "tables.json"
     if not path.exists():
         return {}
-    return {
-        name: Table(
-            name,
-            Schema(tuple(Field(*f) for f in t["schema"])),
-            Section.from_json(t["version"]),
-            None if t["before"] is None else Section.from_json(t["before"]),
-        )
-        for name, t in json.loads(path.read_bytes()).items()
-    }
+    return {name: Table.from_json(name, value) for name, value in json.loads(path.read_bytes()).items()}
+
+
+def forget_versions(state_dir: Path, used: Tables, current: Tables) -> None:
+    """Deletes what a batch that has happened was joined with and what is not in force any more."""
+    named = {table.version.file for table in current.values()}
+    for table in used.values():
+        if table.version.file not in named:
+            forget_file(state_dir / table.version.file)
+            (state_dir / table.version.file).unlink(missing_ok=True)

@@ -68,18 +68,28 @@ class Materializing:
             if decision.query in self.failures:
                 continue
             for rows, pairs in probing.decide(decision, closed, closing):
-                if info.on is not None and len(pairs):
-                    pairs = pairs.pick(self._holds(info, pairs))
+                pairs = self._holding(info, group, pairs)
                 matched = np.isin(rows.refs[decision.relation], pairs.refs[decision.relation])
                 wanted = matched if info.kind == "semi" else ~matched
                 if wanted.any():
                     self._rows(decision.joined, info, group, rows.pick(wanted))
 
-    def _holds(self, info: Joined, pairs: Tuples) -> np.ndarray:
-        assert info.on is not None
+    def _holding(self, info: Joined, group: Group, pairs: Tuples) -> Tuples:
+        """The pairs for which the rest of ON is true. A query whose ON fails is stopped."""
+        if info.on is None or not len(pairs):
+            return pairs
         chunk = self._chunk(info, info.on.columns, pairs)
-        found = duck.run(f"SELECT coalesce({info.on.sql}, FALSE) AS ok FROM batch", batch=chunk)
-        return np.asarray(found.column(0).to_numpy(zero_copy_only=False), dtype=bool)
+        try:
+            found = duck.run(f"SELECT coalesce({info.on.sql}, FALSE) AS ok FROM batch", batch=chunk)
+        except duck.Error as error:
+            self._fail(info, group, error)
+            return pairs.pick(np.zeros(len(pairs), dtype=bool))
+        return pairs.pick(np.asarray(found.column(0).to_numpy(zero_copy_only=False), dtype=bool))
+
+    def _fail(self, info: Joined, group: Group, error: Exception) -> None:
+        for query, _ in info.flags:
+            if query in group.queries:
+                self.failures.setdefault(query, str(error))
 
     def _materialize(self, joined: str, group: Group, tuples: Tuples) -> None:
         info = self.plan.joins.joined[joined]
@@ -98,9 +108,7 @@ class Materializing:
                     self.results.append((selection.query, self._select(info, selection, tuples, chosen)))
         rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in flagged)
         if rest:
-            tuples = tuples.serving(rest)
-            if info.on is not None and len(tuples):
-                tuples = tuples.pick(self._holds(info, tuples))
+            tuples = self._holding(info, group, tuples.serving(rest))
             if len(tuples):
                 self._rows(joined, info, group, tuples)
 
@@ -123,9 +131,7 @@ class Materializing:
                 chunk = chunk.append_column(flag, pa.array((tuples.sets & mask) != 0))
             self.consume(joined, look_up(chunk, info.tables, self.tables, self.plan.streams[joined].columns))
         except duck.Error as error:
-            for query, _ in info.flags:
-                if query in group.queries:
-                    self.failures.setdefault(query, str(error))
+            self._fail(info, group, error)
 
     def _chunk(self, info: Joined, columns: tuple[str, ...], tuples: Tuples) -> pa.Table:
         """Columns of joined rows; a relation that a tuple lacks is null."""
