@@ -70,6 +70,7 @@ class Session:
             self._streams = self._load_catalog()
             self._restored = set(self._streams)
             self._tables = load_tables(self.state_dir)
+            self._restored_tables = set(self._tables)
             self._sources: dict[str, Any] = {}
             self._delivery = Delivery(self._spark, self.state_dir)
             self._runner = BatchRunner(
@@ -159,14 +160,14 @@ class Session:
     ) -> Table:
         """A static table that streams can be joined with: a DataFrame, an Arrow table, or the path of a file.
 
-        It is read now. `replace=True` reads it anew under the same columns; rows that arrive from the next batch
-        on are joined with the new rows.
+        It is read now. `replace=True` reads it anew under the same columns, and so does the first call after a
+        restart; rows that arrive from the next batch on are joined with the new rows.
         """
         with self._mutex:
             self._check_open()
             _check_name("table", name)
             known = self._tables.get(name)
-            if name in self._streams or (known is not None and not replace):
+            if name in self._streams or (known is not None and not replace and name not in self._restored_tables):
                 raise errors.name_taken("table", name)
             given = None if schema is None else memory(schema).schema()
             expected = given or (known.schema if known is not None and self._uses_table(name) else None)
@@ -174,8 +175,10 @@ class Session:
             if known is not None and self._uses_table(name) and given is not None and given != known.schema:
                 raise errors.table_in_use(name, "its columns cannot change")
             table = store_table(self.state_dir, name, rows, expected)
-            self._tables = {**self._tables, name: table}
-            save_tables(self.state_dir, self._tables)
+            tables = {**self._tables, name: table}
+            save_tables(self.state_dir, tables)
+            self._tables = tables
+            self._restored_tables.discard(name)
             self._analyzer.register_table(name, table.schema)
             return table
 
@@ -186,8 +189,9 @@ class Session:
                 raise errors.unknown_name("table", name, _near(name, self._tables))
             if self._uses_table(name):
                 raise errors.table_in_use(name, "it cannot be dropped")
-            self._tables = {n: t for n, t in self._tables.items() if n != name}
-            save_tables(self.state_dir, self._tables)
+            tables = {n: t for n, t in self._tables.items() if n != name}
+            save_tables(self.state_dir, tables)
+            self._tables = tables
             self._analyzer.unregister(name)
 
     def _uses_table(self, name: str) -> bool:
@@ -216,7 +220,7 @@ class Session:
             spec = sink if isinstance(sink, SinkSpec) else to_callable() if callable(sink) else SinkSpec()
             if sink is not None and not isinstance(sink, SinkSpec) and not callable(sink):
                 raise errors.wrong_sink(name, sink)
-            pairs = tuple(sorted((options or {}).items()))
+            pairs = tuple(sorted((option, str(value)) for option, value in (options or {}).items()))
             tables = {t.name: t.schema for t in self._tables.values()}
             query = bind(
                 name, select, self._streams, self._analyzer, sink=spec, options=pairs, emit=emit, tables=tables
@@ -314,6 +318,7 @@ class Session:
 
     def _create_query_from(self, statement: CreateQuery, text: str) -> QueryHandle:
         options = dict(statement.options)
+        own = {name: options.pop(name) for name in _QUERY_OPTIONS if statement.sink is not None and name in options}
         sink = parse_spec(statement.sink, options) if statement.sink is not None else None
         try:
             return self.create_query(
@@ -321,7 +326,7 @@ class Session:
                 statement.select,
                 sink,
                 emit=statement.emit,
-                options=None if sink is not None else options,
+                options=own if sink is not None else options,
             )
         except errors.SqlError as error:
             raise errors.moved(error, text, statement.offset) from None
@@ -628,6 +633,8 @@ _SHOW_QUERIES = pa.schema(
 _SHOW_TABLES = pa.schema([("table", pa.string()), ("rows", pa.int64()), ("columns", pa.string())])
 
 
+_QUERY_OPTIONS = ("join_limit",)
+"""Options that are the query's own, not its sink's."""
 _FREE_OPTIONS = ("max_files_per_batch", "rows_per_batch", "pace")
 """Options of a source that may change from run to run: they do not change which rows there are."""
 
@@ -649,7 +656,7 @@ def _check_name(kind: str, name: object) -> None:
 
 def _check_join_limit(query: Query) -> None:
     given = dict(query.options).get("join_limit")
-    if given is not None and not (given.isdigit() and int(given) > 0):
+    if given is not None and not (given.isdecimal() and int(given) > 0):
         raise errors.bad_option(query.name, "join_limit", given, "the most rows that one key may yield in one batch")
 
 

@@ -31,9 +31,9 @@ from thalweg.engine.changelog import (
     registered,
     without_old_fences,
 )
-from thalweg.engine.joinload import join_load, next_join_load, next_stores
+from thalweg.engine.joinload import join_load, next_join_load, next_stores, running_stores, stores_to_json
 from thalweg.engine.stores import layout_from_json
-from thalweg.engine.tables import Table, Tables, forget_versions
+from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
 from thalweg.errors import SourceError, StateError, ThalwegError, missing_batch, wrong_hash
 from thalweg.model.plan import Member, Plan, slot_stages
@@ -136,6 +136,10 @@ class BatchRunner:
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
+        self._used_tables: dict[str, Table] = {}
+        """file -> version, of those that batches have used and that were not deleted."""
+        intent = read_intent(state_dir, self.manifest.batch + 1) or {}
+        clean_tables(state_dir, self.tables(), intent.get("tables", {}))
         shutil.rmtree(state_dir / "spill", ignore_errors=True)
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
 
@@ -155,7 +159,7 @@ class BatchRunner:
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
-        past = Past(lanes, self._layouts(), before.extra.get("held_from", {}))
+        past = Past(lanes, self._layouts(), before.extra.get("held_from", {}), running_stores(before))
         tables = {name: Table.from_json(name, value) for name, value in intent.get("tables", {}).items()}
         schemas = {name: table.schema for name, table in tables.items()}
         entries = apply_changes(self.entries, changes, past, self.streams(), schemas, moment)
@@ -174,7 +178,8 @@ class BatchRunner:
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
         self._clean_up(before, after, outcome)
-        forget_versions(self.state_dir, tables, self.tables())
+        self._used_tables.update({table.version.file: table for table in tables.values()})
+        forget_versions(self.state_dir, self._used_tables, self.tables())
         faults.point("batch.end")
         ended = time.perf_counter()
         phases = {
@@ -195,12 +200,14 @@ class BatchRunner:
         intent = read_intent(self.state_dir, batch)
         if intent is None:
             loads = self.manifest.extra.get("loads", {})
+            # A query that takes part has its table, whichever of them comes or goes at this moment.
+            tables = dict(self.tables())
             intent = {
                 "through": self.changes.last_sequence,
                 "loads": loads,
                 "slots": self.slots,
                 "joins": self.manifest.extra.get("joins", {}),
-                "tables": {name: table.to_json() for name, table in self.tables().items()},
+                "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
             }
             write_intent(self.state_dir, batch, intent)
         return intent
@@ -375,12 +382,13 @@ class BatchRunner:
         stores, held_from = next_stores(self.manifest, plan, clock, outcome.stores, outcome.replaced, moment)
         extra = {
             "through": intent["through"],
-            "closed": {**self.manifest.extra.get("closed", {}), **clock.closing_us},
+            "closed": {**self._closed_streams(), **clock.closing_us},
             "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
             "joins": next_join_load(
                 self.manifest.extra.get("joins", {}), plan, clock.batch, outcome.probes, outcome.samples, stores
             ),
             "held_from": held_from,
+            "stores": stores_to_json(plan),
         }
         return Manifest(
             batch=clock.batch,
@@ -393,6 +401,11 @@ class BatchRunner:
             lanes={id_: lane.to_json() for id_, lane in lanes.items()},
             extra=extra,
         )
+
+    def _closed_streams(self) -> dict[str, int]:
+        """How far streams had closed; joined ones count only while they are joined."""
+        streams = self.streams()
+        return {name: us for name, us in self.manifest.extra.get("closed", {}).items() if name in streams}
 
     def _clean_up(self, before: Manifest, after: Manifest, outcome: Outcome) -> None:
         for file in {section.file for section in outcome.spills}:

@@ -107,7 +107,9 @@ class Past:
     layouts: Mapping[str, Sequence[tuple[Layout, frozenset[str]]]]
     """stream -> of each bucket of its store, how its rows were chosen and what it has of them."""
     held_from: Mapping[str, int]
-    """stream -> event time after which no row has been left out of its store or dropped from it."""
+    """stream -> event time after which no row that its store wanted has been dropped from it."""
+    running: Mapping[str, tuple[Layout, frozenset[str]]] = field(default_factory=dict)
+    """stream -> which rows its store wanted in the batch before, and what of them."""
 
 
 def joined_moment(moment: Moment, joins: JoinPlan) -> Moment:
@@ -131,8 +133,12 @@ def apply_changes(
 ) -> dict[str, Entry]:
     """The entries after the requests. Dropped ones are gone; new ones know how much of the past they have."""
     after = dict(entries)
+    changes = list(changes)
+    dropped = {change["name"]: sequence for sequence, change in changes if change["op"] == "drop"}
     for sequence, change in changes:
         if change["op"] == "create":
+            if sequence < dropped.get(change["query"]["name"], -1):
+                continue  # it never saw a batch, and what it was joined with may be gone
             query = query_from_json(change["query"])
             id_ = query_id(query.name, sequence)
             entry = Entry(id_, query, created=moment.batch)
@@ -214,6 +220,9 @@ def _joins_complete_from(alone: Plan, past: Past, moment: Moment) -> int | None:
             for layout, columns in past.layouts.get(role.stream, ()):
                 if not all(usable(layout, columns, want) for want in role.wants):
                     complete = max(complete, layout.high_us)
+            running = past.running.get(role.stream)
+            if running is None or not all(usable(*running, want) for want in role.wants):
+                complete = max(complete, moment.unseen(role.stream) - 1)
     return None if complete <= BEGINNING else complete
 
 

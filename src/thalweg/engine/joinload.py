@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thalweg.engine.changelog import Moment
-from thalweg.engine.stores import layout_from_json
+from thalweg.engine.stores import layout_from_json, layout_to_json
 from thalweg.model.plan import Plan
 from thalweg.operate.slot import Clock
+from thalweg.operate.store import Layout
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.groups import Sample
 from thalweg.optimize.joining import JoinLoad
@@ -46,6 +47,25 @@ def next_stores(
     return tuple(live), {name: max(us, BEGINNING) for name, us in held_from.items()}
 
 
+def stores_to_json(plan: Plan) -> dict[str, Any]:
+    """Which rows of each stream the plan's stores want, and what of them."""
+    return {
+        name: {
+            "layout": layout_to_json(Layout(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, {})),
+            "columns": list(store.columns),
+        }
+        for name, store in plan.joins.stores.items()
+        if name not in plan.joins.intermediates
+    }
+
+
+def running_stores(manifest: Manifest) -> dict[str, tuple[Layout, frozenset[str]]]:
+    return {
+        name: (layout_from_json(value["layout"]), frozenset(value["columns"]))
+        for name, value in manifest.extra.get("stores", {}).items()
+    }
+
+
 def join_load(value: Mapping[str, Any]) -> JoinLoad:
     """The measurements as the planner takes them."""
     samples = {
@@ -76,7 +96,11 @@ def next_join_load(
     """Averages over recent batches. Matches are kept to powers of two: noise does not make a new plan."""
     if not plan.joins.groups:
         return {}
-    average = dict(value.get("average", {}))
+    average = {
+        probe: ratio
+        for probe, ratio in value.get("average", {}).items()
+        if _is_current(probe, plan.joins.intermediates)
+    }
     since = _next_since(value.get("since", {}), plan, batch)
     for probe, (probing, found) in probes.items():
         if probing:
@@ -140,6 +164,11 @@ def _next_held(
 
 def _newest(stores: Sequence[StoreBucket]) -> int:
     return max(b.batch_to for b in stores)
+
+
+def _is_current(probe: str, intermediates: Mapping[str, Any]) -> bool:
+    """Intermediates come and go; what was measured of those that have gone says nothing any more."""
+    return all(not name.startswith("+") or name in intermediates for name in probe.split("|"))
 
 
 def _power_of_two(ratio: float) -> float:

@@ -99,10 +99,18 @@ def load_tables(state_dir: Path) -> dict[str, Table]:
     return {name: Table.from_json(name, value) for name, value in json.loads(path.read_bytes()).items()}
 
 
-def forget_versions(state_dir: Path, used: Tables, current: Tables) -> None:
-    """Deletes what a batch that has happened was joined with and what is not in force any more."""
+def forget_versions(state_dir: Path, used: dict[str, Table], current: Tables) -> None:
+    """Deletes, and takes out of `used`, what batches were joined with and is not in force any more."""
     named = {table.version.file for table in current.values()}
-    for table in used.values():
-        if table.version.file not in named:
-            forget_file(state_dir / table.version.file)
-            (state_dir / table.version.file).unlink(missing_ok=True)
+    for file in [file for file in used if file not in named]:
+        del used[file]
+        forget_file(state_dir / file)
+        (state_dir / file).unlink(missing_ok=True)
+
+
+def clean_tables(state_dir: Path, current: Tables, pending: Mapping[str, Any]) -> None:
+    """At the start: deletes what neither the catalog nor the batch that may be repeated names."""
+    named = {table.version.file for table in current.values()} | {t["version"]["file"] for t in pending.values()}
+    for path in (state_dir / "tables").glob("*"):
+        if path.relative_to(state_dir).as_posix() not in named:
+            path.unlink(missing_ok=True)

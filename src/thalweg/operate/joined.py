@@ -139,11 +139,12 @@ class Materializing:
         arrays = {}
         for name in _own_columns(info, columns):
             relation, column = split_column(name, names)
+            kind = to_inner_arrow(self.plan.streams[info.stream].stream.schema.type_of(name))
             if self.views.has(relation, tuples.refs):
-                arrays[name] = self.views.take(relation, column, tuples.refs)
+                # Rows from before anyone asked for a column have none: they serve only those who do not ask.
+                arrays[name] = self.views.take(relation, column, tuples.refs).cast(kind)
             else:
-                kind = self.plan.streams[info.stream].stream.schema.type_of(name)
-                arrays[name] = pa.nulls(len(tuples), to_inner_arrow(kind))
+                arrays[name] = pa.nulls(len(tuples), kind)
         if not arrays:
             arrays[".none"] = pa.nulls(len(tuples), pa.int8())
         return pa.table(arrays)

@@ -293,11 +293,12 @@ class View:
 
     def _column(self, column: str) -> pa.ChunkedArray:
         """All buckets' values. A bucket from before anyone wanted the column has none, and is not asked for any."""
-        kind = next(b.table.column(column).type for b in self.buckets if column in b.table.column_names)
+        kinds = [b.table.column(column).type for b in self.buckets if column in b.table.column_names]
+        kind = next((k for k in kinds if not pa.types.is_null(k)), pa.null())
         chunks: list[pa.Array] = []
         for b in self.buckets:
             has = column in b.table.column_names
-            chunks += b.table.column(column).chunks if has else [pa.nulls(b.rows, kind)]
+            chunks += b.table.column(column).cast(kind).chunks if has else [pa.nulls(b.rows, kind)]
         return pa.chunked_array(chunks, kind)
 
 

@@ -405,7 +405,7 @@ class _Planner:
                 tuple((r.name, r.stream) for r in join.relations),
                 tuple(sorted(join.streams)),
                 join.lag_us(query.time) if query.time else 0,
-                max(self.far[id_].values(), default=0),
+                max([known.span_us if known else 0, *self.far[id_].values()]),
                 (*(known.flags if known else ()), *flags),
                 join.kind,
                 join.on,
