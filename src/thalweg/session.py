@@ -312,8 +312,8 @@ class Session:
         options = dict(statement.options)
         schema = None if statement.fields is None else Schema(statement.fields)
         path, kind = options.pop("path", ""), options.pop("format", None)
-        for option in options:
-            raise errors.bad_table(statement.name, f"there is no option {option!r}", "path, format")
+        if options:
+            raise errors.bad_table(statement.name, f"there is no option {next(iter(options))!r}", "path, format")
         return self.create_table(statement.name, path, schema=schema, format=kind, replace=statement.replace)
 
     def _create_query_from(self, statement: CreateQuery, text: str) -> QueryHandle:

@@ -159,7 +159,9 @@ class BatchRunner:
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
-        past = Past(lanes, self._layouts(), before.extra.get("held_from", {}), running_stores(before))
+        past = Past(
+            lanes, self._layouts() if changes else {}, before.extra.get("held_from", {}), running_stores(before)
+        )
         tables = {name: Table.from_json(name, value) for name, value in intent.get("tables", {}).items()}
         schemas = {name: table.schema for name, table in tables.items()}
         entries = apply_changes(self.entries, changes, past, self.streams(), schemas, moment)

@@ -51,7 +51,7 @@ def stores_to_json(plan: Plan) -> dict[str, Any]:
     """Which rows of each stream the plan's stores want, and what of them."""
     return {
         name: {
-            "layout": layout_to_json(Layout(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, {})),
+            "layout": layout_to_json(Layout.of(store, {})),
             "columns": list(store.columns),
         }
         for name, store in plan.joins.stores.items()

@@ -70,7 +70,7 @@ def store_rows(plan: Plan, work: Work, stored: Mapping[str, Sequence[pa.Table]])
     with ContainerWriter(path, root=work.state_dir) as writer:
         for name, tables in sorted(stored.items()):
             store = plan.joins.stores[name]
-            layout = Layout(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, closed)
+            layout = Layout.of(store, closed)
             rows = pa.concat_tables(tables)
             for number, at in enumerate(range(0, rows.num_rows, SMALL)):
                 piece = rows.slice(at, SMALL)
@@ -260,7 +260,7 @@ class SlotJoins:
         alike: dict[Any, list[StoreBucket]] = {}
         for bucket in self.work.stores.get(store.stream, ()):
             layout = layout_from_json(bucket.layout)
-            late = max(layout.threshold(streams, BEGINNING) for streams, _ in store.needs)
+            late = max(layout.threshold(streams) for streams, _ in store.needs)
             current = {index.id for index in store.indexes} == set(bucket.indexes)
             if layout.low_us > late and current:
                 columns = tuple(bucket.section.meta["columns"])

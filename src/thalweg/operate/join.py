@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Decision, Group, Node, Tree
 from thalweg.operate.compute import Failures
-from thalweg.operate.index import hash_words, word_groups
+from thalweg.operate.index import KeyIndex, hash_words, word_groups
 from thalweg.operate.probe import Sets, TooMany, narrow, probe, query_sets, starting
-from thalweg.operate.store import SETS, Array, Rows, View, Views, numbers
-from thalweg.operate.windows import BEGINNING
+from thalweg.operate.store import SETS, Array, Rows, Views, numbers
 from thalweg.route.bucket import order_by_group, slice_groups
 from thalweg.route.hash import hash_rows
 from thalweg.route.table import RoutingTable
@@ -130,7 +129,7 @@ class Probing:
         for bucket, base in zip(view.buckets, view.bases, strict=False):
             if not bucket.is_new or not bucket.rows:
                 continue
-            bits, lut, always, allowed = bucket.marks(group, role, BEGINNING)
+            bits, lut, always, allowed = bucket.marks(group, role)
             serving = allowed & child.queries & self._healthy(group)
             if not serving:
                 continue
@@ -175,8 +174,8 @@ class Probing:
 
     # -- one probe
 
-    def partners(self, group: Group, node: Node, tuples: Tuples, *, new: bool, old: bool = True) -> Tuples:
-        """The tuples with each partner in the node's store, of the batch (`new`) and of those before (`old`)."""
+    def partners(self, group: Group, node: Node, tuples: Tuples, *, new: bool) -> Tuples:
+        """The tuples with each partner in the node's store; `new`: also those that came with the batch."""
         view = self.views[node.stream]
         role, index = group.roles[node.relation], view.store.index(node.index)
         words, valid = self._words(node, tuples)
@@ -190,10 +189,10 @@ class Probing:
         earliest, latest = int(low.min()), int(high.max())
         parts: list[Tuples] = []
         for bucket, base in zip(view.buckets, view.bases, strict=False):
-            wanted = new if bucket.is_new else old
-            if not wanted or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
+            skipped = bucket.is_new and not new
+            if skipped or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
                 continue
-            side = bucket.side(group, role, index, node.queries, BEGINNING)
+            side = bucket.side(group, role, index, node.queries)
             if side is None:
                 continue
             try:
@@ -205,7 +204,7 @@ class Probing:
                 continue
             refs = {name: known[pairs.left] for name, known in tuples.refs.items()}
             refs[node.relation] = pairs.right.astype(np.int64) + base
-            parts.append(self._admitted(node, index.exact, Tuples(refs, pairs.sets)))
+            parts.append(self._admitted(node, Tuples(refs, pairs.sets)))
         found = Tuples.concat(parts) if parts else self._nothing(node, tuples)
         self._count(node, len(tuples), len(found))
         return self._within_limits(group, node, found)
@@ -242,11 +241,11 @@ class Probing:
         assert high is not None
         return low, high
 
-    def _admitted(self, node: Node, exact: bool, found: Tuples) -> Tuples:
+    def _admitted(self, node: Node, found: Tuples) -> Tuples:
         """Those whose keys are really equal, whose other equalities hold, and that are near enough for a query."""
         index = self.views[node.stream].store.index(node.index)
         equal = [*node.equal]
-        if not exact:
+        if not index.exact:
             equal += [(relation, column, own) for (relation, column), own in zip(node.key, index.keys, strict=True)]
         for relation, column, own in equal:
             ours = self.views.take(relation, column, found.refs)
@@ -313,10 +312,10 @@ class Probing:
             earliest = -(2**63) if bucket.is_new else closed_us - decision.reach_us
             if not bucket.rows or bucket.layout.low_us > latest or bucket.layout.high_us <= earliest:
                 continue
-            bits, lut, always, allowed = bucket.marks(group, role, BEGINNING)
+            bits, lut, always, allowed = bucket.marks(group, role)
             if not allowed & int(bit):
                 continue
-            rows = self._rows_of_slot(bucket, bucket.index(own).order, own.id, view)
+            rows = self._rows_of_slot(bucket, bucket.index(own))
             times = bucket.times[rows]
             rows = rows[(times > earliest) & (times <= latest)]
             sets = query_sets(bits, lut, always, rows) & np.uint64(allowed) & bit
@@ -325,12 +324,12 @@ class Probing:
                 tuples = Tuples({decision.relation: rows.astype(np.int64) + base}, np.full(len(rows), bit))
                 yield tuples, self.partners(group, decision.node, tuples, new=True)
 
-    def _rows_of_slot(self, bucket: Rows, indexed: Array, index: str, view: View) -> Array:
+    def _rows_of_slot(self, bucket: Rows, index: KeyIndex) -> Array:
         """The slot's rows of a bucket; those without a key are the first slot's."""
-        rows = starting(bucket.index(view.store.index(index)), self.ranges, self.plan.groups)
-        if self.slot == 0 and len(indexed) < bucket.rows:
+        rows = starting(index, self.ranges, self.plan.groups)
+        if self.slot == 0 and len(index.order) < bucket.rows:
             has_key = np.zeros(bucket.rows, dtype=bool)
-            has_key[indexed] = True
+            has_key[index.order] = True
             rows = np.concatenate([rows, np.flatnonzero(~has_key).astype(np.uint32)])
         return rows
 

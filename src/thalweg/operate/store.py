@@ -23,6 +23,7 @@ from thalweg.operate.gather import Column
 from thalweg.operate.index import KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
 from thalweg.operate.probe import Side, make_lut, query_sets
+from thalweg.operate.windows import BEGINNING
 from thalweg.route.hash import hash_rows
 
 BITS = ".p"
@@ -48,8 +49,13 @@ class Layout:
     queries: tuple[str, ...] = ()
     """Intermediates: whose bits the query sets of the rows have, in order."""
 
-    def threshold(self, streams: Sequence[str], beginning: int) -> int:
-        return min(self.closed_us.get(s, beginning) for s in streams)
+    @classmethod
+    def of(cls, store: Store, closed_us: Mapping[str, int]) -> Layout:
+        """Of rows that the store chooses now; their times are not known yet."""
+        return cls(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, closed_us)
+
+    def threshold(self, streams: Sequence[str]) -> int:
+        return min(self.closed_us.get(s, BEGINNING) for s in streams)
 
 
 # -- at the source
@@ -102,8 +108,7 @@ def add_words(store: Store, table: pa.Table) -> pa.Table:
     table = table.combine_chunks()
     for index in store.indexes:
         if index.word not in index.keys and index.word not in table.column_names:
-            hashes = hash_rows([table.column(key) for key in index.keys], rows=table.num_rows)
-            table = table.append_column(index.word, pa.array(hashes))
+            table = table.append_column(index.word, pa.array(key_words(index, table)))
     return table
 
 
@@ -120,17 +125,19 @@ def make_indexes(store: Store, table: pa.Table) -> dict[str, KeyIndex]:
 
 def make_index(index: Index, table: pa.Table) -> KeyIndex:
     """Finds the rows by key; those with a null in it are in no index."""
-    words = numbers(table.column(index.word)) if index.word in table.column_names else _hashes(index, table)
     valid: Array | None = None
     for key in index.keys:
         column = table.column(key)
         if column.null_count:
             some = pc.is_valid(column).to_numpy()
             valid = some if valid is None else valid & some
-    return build_index(words, valid)
+    return build_index(key_words(index, table), valid)
 
 
-def _hashes(index: Index, table: pa.Table) -> Array:
+def key_words(index: Index, table: pa.Table) -> Array:
+    """What the index compares: as it is stored, or made from the key."""
+    if index.word in table.column_names:
+        return numbers(table.column(index.word))
     return hash_rows([table.column(key) for key in index.keys], rows=table.num_rows)
 
 
@@ -180,8 +187,7 @@ class Rows:
 
     def words(self, index: Index) -> Array:
         if index.id not in self._words:
-            stored = index.word in self.table.column_names
-            self._words[index.id] = numbers(self.table.column(index.word)) if stored else _hashes(index, self.table)
+            self._words[index.id] = key_words(index, self.table)
         return self._words[index.id]
 
     def index(self, index: Index) -> KeyIndex:
@@ -194,14 +200,14 @@ class Rows:
         """Whether the bucket holds every row that these queries want, and all they want of it."""
         return usable(self.layout, frozenset(self.table.column_names), want)
 
-    def marks(self, group: Group, role: Role, beginning: int) -> tuple[Array, Array, int, int]:
+    def marks(self, group: Group, role: Role) -> tuple[Array, Array, int, int]:
         """(bits, table, always, allowed) that give the query set of any row; see `probe.Side`."""
         place = (group.id, role.relation)
         if place not in self._marks:
-            self._marks[place] = self._make_marks(group, role, beginning)
+            self._marks[place] = self._make_marks(group, role)
         return self._marks[place]
 
-    def _make_marks(self, group: Group, role: Role, beginning: int) -> tuple[Array, Array, int, int]:
+    def _make_marks(self, group: Group, role: Role) -> tuple[Array, Array, int, int]:
         if self.layout.queries:
             return self._remembered(group)
         wants = [want for want in role.wants if self.usable(want)]
@@ -213,7 +219,7 @@ class Rows:
         late = [
             (bit, threshold)
             for bit, streams in enumerate(group.streams)
-            if allowed >> bit & 1 and (threshold := self.layout.threshold(streams, beginning)) >= self.layout.low_us
+            if allowed >> bit & 1 and (threshold := self.layout.threshold(streams)) >= self.layout.low_us
         ]
         if not late:
             return bits, lut, always, allowed
@@ -249,9 +255,9 @@ class Rows:
             bits = np.hstack([bits, predicate_index(fresh).evaluate(self.table)])
         return np.ascontiguousarray(bits), order
 
-    def side(self, group: Group, role: Role, index: Index, queries: int, beginning: int) -> Side | None:
+    def side(self, group: Group, role: Role, index: Index, queries: int) -> Side | None:
         """The rows as they are probed for some of the group's queries; None where they serve none of them."""
-        bits, lut, always, allowed = self.marks(group, role, beginning)
+        bits, lut, always, allowed = self.marks(group, role)
         allowed &= queries
         if not allowed:
             return None
