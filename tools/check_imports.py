@@ -53,6 +53,7 @@ DOORS: dict[str, set[str]] = {
     "rich": {"cli", "sink"},
     "scipy": {"optimize"},
     "highspy": {"optimize"},
+    "sklearn": {"stats"},
     # Neither needed nor fast enough where rows flow; Spark brings it along.
     "pandas": set(),
 }

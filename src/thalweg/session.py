@@ -8,7 +8,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -23,6 +23,7 @@ from thalweg.engine.changelog import Entry, query_id, registered
 from thalweg.engine.delivery import Delivery
 from thalweg.engine.landing import Landing, is_dataframe
 from thalweg.engine.pipeline import Pipeline
+from thalweg.engine.repartition import Repartitioning
 from thalweg.engine.spark import check_settings, cores, create_session
 from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
@@ -47,19 +48,35 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Callback = Callable[[pa.Table, int], Any]
 
 
-def connect(state_dir: str | Path, spark: Any = None, *, slots: int | None = None, **settings: Any) -> Session:
+def connect(
+    state_dir: str | Path,
+    spark: Any = None,
+    *,
+    slots: int | None = None,
+    repartition: str | timedelta | None = "4 minutes",
+    **settings: Any,
+) -> Session:
     """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
 
     `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration.
     `slots`: places where state lives and work is done; one per core unless given.
+    `repartition`: how often the assignment of keys to slots is optimised (also when the data drift); None: never.
     """
-    return Session(Path(state_dir), spark, slots, settings)
+    every = None if repartition is None else _microseconds(repartition)
+    return Session(Path(state_dir), spark, slots, every, settings)
 
 
 class Session:
     """One state directory, one pipeline, any number of queries. Methods may be called from any thread."""
 
-    def __init__(self, state_dir: Path, spark: Any, slots: int | None, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        spark: Any,
+        slots: int | None,
+        repartition_us: int | None,
+        settings: Mapping[str, Any],
+    ) -> None:
         self.state_dir = state_dir.absolute()
         self._lock = DirectoryLock(self.state_dir)
         try:
@@ -82,6 +99,7 @@ class Session:
                 self._delivery.deliver,
                 slots=slots or cores(self._spark),
                 tasks=cores(self._spark),
+                repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
             )
             self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._after_batch)
             self._analyzer = SparkAnalyzer(self._spark)
@@ -143,11 +161,7 @@ class Session:
         for column in columns.names:
             if column.startswith("."):
                 raise errors.reserved_column(name, column)
-        if isinstance(watermark, timedelta):
-            delay = watermark // timedelta(microseconds=1)
-        else:
-            delay = parse_interval(watermark)
-        return Stream(name, columns, time, delay, source.spec())
+        return Stream(name, columns, time, _microseconds(watermark), source.spec())
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -432,10 +446,11 @@ class Session:
                 loads=self._runner.loads(),
                 tables={t.name: t.schema for t in self._tables.values()},
                 joins=self._runner.join_load(),
+                **self._runner.partitioning(),
             )
             names = {e.id: e.query for e in entries}
             if name is None:
-                return explain_plan(plan, names, self._runner.manifest)
+                return explain_plan(plan, names, self._runner.manifest, self._runner.partitioning_report())
             return explain_query(plan, names, self._entry(self.query(name)).id, self._runner.manifest)
 
     def progress(self) -> dict[str, Any]:
@@ -466,6 +481,8 @@ class Session:
                 "rows": sum(b.rows for b in manifest.buckets) + sum(b.section.rows for b in manifest.stores),
                 "bytes": sum(b.section.length for b in manifest.buckets) + sum(b.nbytes for b in manifest.stores),
             },
+            "sent_bytes": last.sent_bytes if last else 0,
+            "partitioning": asdict(self._runner.partitioning_report()),
             "queries": {name: h.status for name, h in self._handles.items()},
             "streams": streams,
         }
@@ -658,6 +675,10 @@ def _check_join_limit(query: Query) -> None:
     given = dict(query.options).get("join_limit")
     if given is not None and not (given.isdecimal() and int(given) > 0):
         raise errors.bad_option(query.name, "join_limit", given, "the most rows that one key may yield in one batch")
+
+
+def _microseconds(span: str | timedelta) -> int:
+    return span // timedelta(microseconds=1) if isinstance(span, timedelta) else parse_interval(span)
 
 
 def _near(name: str, known: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """Property: the data path without Spark, many batches in a row, against one grouping over all rows.
 
-Windows of many shapes on common slices, late rows, nodes, compaction, a changing number of slots: whatever
-happens in between, a window's result is that of the rows that had come before it closed.
+Windows of many shapes on common slices, late rows, nodes, compaction, key groups that move, slots that come and go:
+whatever happens in between, a window's result is that of the rows that had come before it closed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import pyarrow.compute as pc
 import pytest
 
 from thalweg.model.expr import Expr, quote
-from thalweg.model.plan import Plan
+from thalweg.model.plan import Plan, route_keys, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate.columns import GROUP
+from thalweg.operate.shipping import unship
 from thalweg.operate.slot import Clock, Held, Kept, run_slot
-from thalweg.operate.source import Ingested, ingest_chunk, routing_table
+from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.operate.windows import BEGINNING, needed_until
 from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.bucket import order_by_group, slice_groups
+from thalweg.route.table import routing_table
 
 SECOND = 1_000_000
 TYPES = {"ts": "timestamp", "a": "int", "b": "string", "v": "bigint"}
@@ -88,12 +91,16 @@ class State:
         for name, (kept, table, offsets) in self.buckets.items():
             if kept.grouping not in plan.groupings:
                 continue
-            ranges = routing_table(plan, plan.groupings[kept.grouping]).slot_ranges(slot)
+            ranges = routing_table(plan, plan.groupings[kept.grouping].route_key).slot_ranges(slot)
             mine = slice_groups(table, offsets, ranges)
-            if mine.num_rows:
-                whole = mine.num_rows == table.num_rows
+            key = plan.groupings[kept.grouping].route_key
+            follows = kept.grouping in plan.streams["s"].shipped and key in plan.follows
+            wrote = name.split("-")[1] == str(slot)
+            if mine.num_rows or (follows and wrote):
+                whole = wrote if follows else mine.num_rows == table.num_rows
+                loads = (lambda m=mine: m, lambda t=table: t)
                 found[kept.grouping].append(
-                    Held(name, kept.level, kept.span, kept.starts, kept.batch_from, whole, lambda m=mine: m)
+                    Held(name, kept.level, kept.span, kept.starts, kept.batch_from, whole, *loads)
                 )
         return found
 
@@ -116,13 +123,25 @@ class State:
         }
 
 
+def random_assignment(rng: random.Random, plan: Plan) -> dict[str, list[int]]:
+    """Key groups anywhere, other ones in every batch, and some route keys hashed."""
+    keys = [name for name in sorted(route_keys(plan)) if rng.random() < 0.7]
+    return {name: [rng.randrange(plan.slots) for _ in range(plan.groups)] for name in keys}
+
+
+def random_follows(rng: random.Random, plan: Plan) -> dict[str, str]:
+    keys = sorted(shipped_keys(plan, plan.streams["s"]))
+    leader = rng.choice([*keys, None])
+    return {key: leader for key in keys if leader is not None and key != leader and rng.random() < 0.7}
+
+
 def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[str, list[pa.Table]]:
     """One batch in two INGEST tasks and as many slots as the plan says."""
     results: dict[str, list[pa.Table]] = defaultdict(list)
     tasks = [Ingested(), Ingested()]
     half = batch.num_rows // 2
     for done, part in zip(tasks, (batch.slice(0, half), batch.slice(half)), strict=True):
-        ingest_chunk(plan, "s", part, clock.closed_us, done)
+        ingest_chunk(plan, "s", part, clock, done)
         assert not done.failures
     kept, nodes = [], state.nodes()
     for slot in range(plan.slots):
@@ -130,7 +149,9 @@ def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[s
         for done in tasks:
             for id_, table in done.cells.get(slot, []):
                 arrived[id_].append(table)
-        outcome = run_slot(plan, clock, arrived, state.held(plan, slot), nodes)
+        ready, _ = unship(plan, arrived, failures := {})
+        assert not failures
+        outcome = run_slot(plan, clock, ready, state.held(plan, slot), nodes)
         assert not outcome.failures
         for name, table in outcome.results:
             results[name].append(table)
@@ -209,7 +230,20 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
         if len(registered) > 1 and rng.random() < 0.08:
             # Slices and nodes of those that stay may change with it; their results may not.
             registered.pop(rng.randrange(len(registered)))
-        plan = make_plan(registered, {"s": STREAM}, slots=rng.choice([1, 2, 3]), groups=16)
+        slots = rng.choice([1, 2, 3])
+        plan = make_plan(registered, {"s": STREAM}, slots=slots, groups=16)
+        # Where groups are many, slots make them from whole rows; that too may change from batch to batch.
+        many = {id_: GroupingLoad(rng.choice([0.1, 1.0])) for id_ in sorted(plan.groupings)}
+        plan = make_plan(registered, {"s": STREAM}, slots=slots, groups=16, loads=many)
+        plan = make_plan(
+            registered,
+            {"s": STREAM},
+            slots=slots,
+            groups=16,
+            loads=many,
+            assignment=random_assignment(rng, plan),
+            follows=random_follows(rng, plan),
+        )
         closing = closed if newest is None else max(closed, newest // 1000 * 1000 - STREAM.delay_us)
         clock = Clock(number, {"s": closed}, {"s": closing})
         for name, tables in run_batch(plan, clock, batch, state).items():

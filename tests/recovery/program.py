@@ -2,8 +2,8 @@
 
     python program.py STATE_DIR OUT_DIR SEED
 
-Run again after a kill it defines the same streams and queries, goes on, and in the end writes every query's
-results as a file in OUT_DIR.
+The partitioning changes at every batch boundary. Run again after a kill it defines the same streams and queries,
+goes on, and in the end writes every query's results as a file in OUT_DIR.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import thalweg
 from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries
+from thalweg.testing.unsettled import unsettle
 
 PAIR = "ON e.k = o.k AND e.gemPackID = o.gemPackID WITHIN 2 SECONDS"
 JOINS = {
@@ -25,6 +26,13 @@ JOINS = {
     f"JOIN others o {PAIR} GROUP BY e.k, window(e.ts, '5 seconds')",
     "unpaired": f"SELECT e.k, e.ts AS left_ts, o.ts AS right_ts FROM events e LEFT JOIN others o {PAIR}",
 }
+RAW = {
+    "middle_of_packs": "SELECT gemPackID, percentile(k, 0.5) AS m, count(*) AS n, window.end AS until FROM events "
+    "GROUP BY gemPackID, window(ts, '10 seconds', '5 seconds')",
+    "middle_of_keys": "SELECT k, percentile(length(gemPackID), 0.5) AS m, window.end AS until FROM events "
+    "GROUP BY k, window(ts, '10 seconds')",
+}
+"""Their rows are shipped whole, and go elsewhere in every batch."""
 
 
 def feeds(seed: int) -> list[Feed]:
@@ -43,13 +51,14 @@ COPIED = ("q0", "q1", "joined")
 
 
 def main(state_dir: Path, out_dir: Path, seed: int) -> None:
-    session = thalweg.connect(state_dir, master="local[2]")
+    session = thalweg.connect(state_dir, slots=3, master="local[2]")
+    unsettle(session, seed)
     for feed in feeds(seed):
         inputs = state_dir.parent / f"input-{feed.stream}"
         write(feed, inputs)
         source = thalweg.files(f"{inputs}/*.parquet", max_files_per_batch=1)
         session.create_stream(feed.stream, source, time=feed.time, watermark=f"{feed.delay_us} microseconds")
-    texts = {**{q.name: q.select for q in queries(seed)}, **JOINS}
+    texts = {**{q.name: q.select for q in queries(seed)}, **RAW, **JOINS}
     handles = {name: session.create_query(name, select) for name, select in texts.items()}
     for name in COPIED:
         session.create_query(f"copy_{name}", texts[name], thalweg.to_files(out_dir / f"copy_{name}"))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
@@ -32,22 +33,26 @@ from thalweg.engine.changelog import (
     without_old_fences,
 )
 from thalweg.engine.joinload import join_load, next_join_load, next_stores, running_stores, stores_to_json
+from thalweg.engine.movement import Movement
+from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
 from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
 from thalweg.errors import SourceError, StateError, ThalwegError, missing_batch, wrong_hash
+from thalweg.model.partitioning import Partitioning, PartitioningReport
 from thalweg.model.plan import Member, Plan, slot_stages
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
 from thalweg.operate.finish import order_rows
 from thalweg.operate.slot import Clock
-from thalweg.operate.source import routing_table
 from thalweg.operate.store import Layout
 from thalweg.operate.windows import BEGINNING, Stretch, needed_until
-from thalweg.optimize.grouping import GROUPS, GroupingLoad, make_plan
+from thalweg.optimize.grouping import GROUPS, make_plan
 from thalweg.optimize.joining import JoinLoad
+from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.bucket import decode_offsets, unpack
 from thalweg.route.hash import HASH_NAME
+from thalweg.route.table import routing_table
 from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
 from thalweg.state.container import Section, forget_file, read_section
@@ -90,6 +95,9 @@ class Outcome:
     """What each probe saw: tuples, pairs."""
     samples: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    movement: Movement = field(default_factory=Movement)
+    sent_bytes: int = 0
+    """What INGEST gave to the shuffle."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,7 @@ class BatchReport:
     ended: float
     """When, in seconds since the epoch."""
     phases: Mapping[str, float]
+    sent_bytes: int
 
 
 class BatchRunner:
@@ -119,6 +128,7 @@ class BatchRunner:
         *,
         slots: int,
         tasks: int,
+        repartitioning: Repartitioning | None = None,
     ) -> None:
         self.spark = spark
         self.state_dir = state_dir
@@ -133,6 +143,7 @@ class BatchRunner:
             raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
         self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
         self.plan: Plan | None = None
+        self.repartitioner = Repartitioner(repartitioning, tasks)
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
@@ -191,7 +202,9 @@ class BatchRunner:
             "manifest": ended - delivered,
             **outcome.seconds,
         }
-        report = BatchReport(batch, sum(outcome.rows.values()), emitted, ended - began, time.time(), phases)
+        rows = sum(outcome.rows.values())
+        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, outcome.sent_bytes)
+        self.repartitioner.observe(plan, after, outcome.movement, ended - began)
         with self.finished:
             self.manifest, self.entries, self.plan = after, entries, plan
             self.reports = [*self.reports[-99:], report]
@@ -201,15 +214,16 @@ class BatchRunner:
         """What the batch runs with: as an earlier attempt wrote it down, or as things stand now."""
         intent = read_intent(self.state_dir, batch)
         if intent is None:
-            loads = self.manifest.extra.get("loads", {})
             # A query that takes part has its table, whichever of them comes or goes at this moment.
             tables = dict(self.tables())
             intent = {
                 "through": self.changes.last_sequence,
-                "loads": loads,
+                "loads": self.manifest.extra.get("loads", {}),
+                "shipped": self.manifest.extra.get("shipped", []),
                 "slots": self.slots,
                 "joins": self.manifest.extra.get("joins", {}),
                 "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
+                **self.partitioning(self.repartitioner.take()),
             }
             write_intent(self.state_dir, batch, intent)
         return intent
@@ -223,7 +237,18 @@ class BatchRunner:
 
     def loads(self) -> dict[str, GroupingLoad]:
         """What was measured of the groupings so far."""
-        return {id_: GroupingLoad(ratio) for id_, ratio in self.manifest.extra.get("loads", {}).items()}
+        return _loads(self.manifest.extra)
+
+    def partitioning(self, proposed: Partitioning | None = None) -> dict[str, Any]:
+        """Where key groups are and who follows whom: as in the last batch, or as it is `proposed` instead."""
+        extra = self.manifest.extra
+        known = extra.get("assignment", {}) if extra.get("slots") == self.slots else {}
+        if proposed is None:
+            return {"assignment": known, "follows": extra.get("follows", {})}
+        return {"assignment": {**known, **proposed.to_json()}, "follows": dict(proposed.follows)}
+
+    def partitioning_report(self) -> PartitioningReport:
+        return self.repartitioner.report(self.manifest)
 
     def join_load(self) -> JoinLoad:
         """What was measured of the joins so far."""
@@ -232,15 +257,16 @@ class BatchRunner:
     def _make_plan(
         self, entries: Mapping[str, Entry], intent: Mapping[str, Any], schemas: Mapping[str, Schema]
     ) -> Plan:
-        loads = {id_: GroupingLoad(ratio) for id_, ratio in intent["loads"].items()}
         return make_plan(
             registered(entries.values()),
             self.streams(),
             slots=intent["slots"],
             groups=self.manifest.groups,
-            loads=loads,
+            loads=_loads(intent),
             tables=schemas,
             joins=join_load(intent.get("joins", {})),
+            assignment=intent.get("assignment", {}),
+            follows=intent.get("follows", {}),
         )
 
     def _layouts(self) -> dict[str, list[tuple[Layout, frozenset[str]]]]:
@@ -317,9 +343,12 @@ class BatchRunner:
             grouping = plan.groupings.get(bucket.grouping)
             if grouping is None:
                 continue
-            offsets = decode_offsets(bucket.section.meta["offsets"])
-            assignment = routing_table(plan, grouping).assignment
-            for slot in {assignment[g] for g in range(plan.groups) if offsets[g] < offsets[g + 1]}:
+            held = np.diff(decode_offsets(bucket.section.meta["offsets"])) > 0
+            owners = routing_table(plan, grouping.route_key).owners
+            slots = {*np.unique(owners[held]).tolist()}
+            if grouping.route_key in plan.follows:
+                slots.add(bucket.slot)  # which merges small ones, whoever finishes their windows
+            for slot in sorted(slots):
                 by_slot.setdefault(slot, []).append(bucket)
         return by_slot
 
@@ -386,11 +415,16 @@ class BatchRunner:
             "through": intent["through"],
             "closed": {**self._closed_streams(), **clock.closing_us},
             "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
+            "shipped": sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped),
             "joins": next_join_load(
                 self.manifest.extra.get("joins", {}), plan, clock.batch, outcome.probes, outcome.samples, stores
             ),
             "held_from": held_from,
             "stores": stores_to_json(plan),
+            "assignment": {route_key: list(slots) for route_key, slots in plan.assignment.items()},
+            "follows": plan.follows,
+            "slots": plan.slots,
+            "moves": next_moves(self.manifest, plan),
         }
         return Manifest(
             batch=clock.batch,
@@ -469,6 +503,11 @@ def _next_progress(streams: Mapping[str, StreamProgress], outcome: Outcome) -> d
     return after
 
 
+def _loads(measured: Mapping[str, Any]) -> dict[str, GroupingLoad]:
+    in_slots = set(measured.get("shipped", ()))
+    return {id_: GroupingLoad(ratio, id_ in in_slots) for id_, ratio in measured.get("loads", {}).items()}
+
+
 def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dict[str, float]:
     """Groups per row of every grouping, smoothed; rounded so that noise does not make a new plan."""
     after = {id_: ratio for id_, ratio in loads.items() if id_ in plan.groupings}
@@ -493,6 +532,8 @@ def _add_ingested(report: Mapping[str, Any], outcome: Outcome) -> None:
         known = outcome.samples.setdefault(stream, {**sample, "rows": [], "rate": 0})
         known["rows"] += sample["rows"]
         known["rate"] += sample["rate"]
+    outcome.movement.add_ingested(report)
+    outcome.sent_bytes += report["sent_bytes"]
     _slowest(outcome, "ingest", report["seconds"])
     _slowest(outcome, "read", report["read_seconds"])
 
@@ -508,6 +549,10 @@ def _add_slot(report: Mapping[str, Any], outcome: Outcome) -> None:
         counts = outcome.probes.setdefault(probe, [0, 0])
         counts[0] += probing
         counts[1] += found
+    for id_, n in report.get("passed", {}).items():
+        outcome.passed[id_] = outcome.passed.get(id_, 0) + n
+        outcome.groups[id_] = outcome.groups.get(id_, 0) + report["groups"][id_]
+    outcome.movement.add_slot(report)
     _slowest(outcome, "probe", report["probe_seconds"])
     _slowest(outcome, "slot", report["seconds"])
     _slowest(outcome, "state", report["write_seconds"])

@@ -16,14 +16,25 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from thalweg.model.plan import Plan
+from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
 from thalweg.operate.compute import Failures
-from thalweg.operate.index import SMALL, KeyIndex
+from thalweg.operate.index import SMALL, KeyIndex, word_groups
 from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.joined import Materializing, intermediate_rows
+from thalweg.operate.shipping import Shipment
 from thalweg.operate.source import Ingested, ingest_joined
-from thalweg.operate.store import Layout, Rows, View, Views, add_words, distinct_keys, make_indexes, numbers
+from thalweg.operate.store import (
+    Layout,
+    Rows,
+    View,
+    Views,
+    add_words,
+    distinct_keys,
+    key_words,
+    make_indexes,
+    numbers,
+)
 from thalweg.operate.windows import BEGINNING
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
@@ -32,6 +43,8 @@ from thalweg.state.manifest import StoreBucket
 if TYPE_CHECKING:
     from thalweg.engine.tasks import Work
 
+LOOKED_AT = 8192
+"""Rows of a stream whose join keys an INGEST task counts by key group."""
 MOST_PIECES = 1 << 20
 """Buckets of one stream that a task can write in a batch."""
 FANOUT = 8
@@ -55,6 +68,21 @@ def sampled(plan: Plan, done: Ingested, buckets: Sequence[StoreBucket]) -> dict[
         }
         for name, sample in done.samples.items()
     }
+
+
+def probing_rows(plan: Plan, stored: Mapping[str, Sequence[pa.Table]]) -> dict[str, dict[str, list[int]]]:
+    """stream -> route key -> rows by key group, as a sample has them: which slot will probe how much."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, tables in stored.items():
+        rows = pa.concat_tables(tables)
+        step = max(1, rows.num_rows // LOOKED_AT)
+        some = rows.take(np.arange(0, rows.num_rows, step))
+        for index in plan.joins.stores[name].indexes:
+            complete = some.select(index.keys).drop_null()
+            groups = word_groups(key_words(index, complete), plan.groups)
+            counts = np.bincount(groups, minlength=plan.groups) * step
+            found.setdefault(name, {})[route_key(name, index.keys)] = counts.tolist()
+    return found
 
 
 def store_rows(plan: Plan, work: Work, stored: Mapping[str, Sequence[pa.Table]]) -> list[StoreBucket]:
@@ -160,6 +188,8 @@ class JoinResult:
     counts: dict[str, list[int]] = field(default_factory=dict)
     kept: list[StoreBucket] = field(default_factory=list)
     """New buckets of intermediates."""
+    shipments: dict[str, Shipment] = field(default_factory=dict)
+    """joined stream -> what was shipped of it."""
 
 
 class SlotJoins:
@@ -205,7 +235,7 @@ class SlotJoins:
         done = Ingested()
 
         def consume(joined: str, rows: pa.Table) -> None:
-            ingest_joined(self.plan, joined, rows, self.work.clock.closed_us[joined], done)
+            ingest_joined(self.plan, joined, rows, self.work.clock, done)
 
         rows = Materializing(
             self.plan, self.views, open_tables(self.plan, self.work), consume, result.results, result.failures
@@ -221,6 +251,7 @@ class SlotJoins:
         result.kept = self._keep_intermediates(slot, probing)
         result.results += done.results
         result.partials = done.cells
+        result.shipments = done.shipments
         result.failures.update(done.failures)
         return result
 

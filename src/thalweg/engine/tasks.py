@@ -27,16 +27,20 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
 
-from thalweg.engine.stores import SlotJoins, open_tables, sampled, stage_plan, store_rows
+from thalweg.engine.movement import shipped_to_json
+from thalweg.engine.stores import SlotJoins, open_tables, probing_rows, sampled, stage_plan, store_rows
 from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
 from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan, named
 from thalweg.operate.columns import GROUP
+from thalweg.operate.compute import Failures
+from thalweg.operate.shipping import unship
 from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
-from thalweg.operate.source import Ingested, ingest_chunk, routing_table
+from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.operate.windows import Stretch
 from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
+from thalweg.route.table import routing_table
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, Section, read_section
 from thalweg.state.manifest import Bucket, StoreBucket
@@ -122,7 +126,7 @@ def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: dict[str,
 
 
 def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], done: Ingested) -> None:
-    ingest_chunk(plan, name, pa.concat_tables(tables), work.clock.closed_us, done, open_tables(plan, work))
+    ingest_chunk(plan, name, pa.concat_tables(tables), work.clock, done, open_tables(plan, work))
 
 
 def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: dict[str, Any]) -> None:
@@ -137,9 +141,13 @@ def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: d
 
 
 def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], started: float) -> Batches:
+    began, sent = time.perf_counter(), 0
     for slot in range(plan.slots):
         for tables in _cut(done.cells.pop(slot, [])):
-            yield _cell(slot, "buckets", pack(tables))
+            payload = pack(tables)
+            sent += len(payload)
+            yield _cell(slot, "buckets", payload)
+    report |= {"sent_bytes": sent, "ship_seconds": done.ship_seconds + time.perf_counter() - began}
     yield from _results(work, 0, done.results)
     buckets = store_rows(plan, work, done.stored)
     stored = [bucket.to_json() for bucket in buckets]
@@ -150,6 +158,8 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
     report |= {
         "stored": stored,
         "samples": sampled(plan, done, buckets),
+        "probing": probing_rows(plan, done.stored),
+        "shipped": shipped_to_json(done.shipments),
         "rows": done.rows,
         "late": done.late,
         "max_time_us": done.max_time_us,
@@ -232,10 +242,13 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         joined = joining.run(slot, inbox.tuples.pop(slot, []))
         probed = time.perf_counter()
         part = stage_plan(plan, work.stage, work.stages)
-        arrived = inbox.partials.pop(slot, {})
         result = SlotResult()
         if part.groupings:
+            unshipped: Failures = {}
+            arrived, report["passed"] = unship(part, inbox.partials.pop(slot, {}), unshipped)
+            report["groups"] = {id_: sum(t.num_rows for t in arrived[id_]) for id_ in report["passed"]}
             result = run_slot(part, work.clock, arrived, _held(part, work, slot), work.nodes)
+            result.failures.update(unshipped)
         faults.point("task.slot")
         finished = time.perf_counter()
         report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, result.kept)]
@@ -244,8 +257,13 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         report["stores"] += kept
         faults.point("task.bucket")
         report |= {"replaced": result.replaced, "failures": {**result.failures, **joined.failures}}
-        report |= {"probes": joined.counts, "probe_seconds": probed - began}
+        report |= {
+            "probes": joined.counts,
+            "probe_seconds": probed - began,
+            "shipped": shipped_to_json(joined.shipments),
+        }
         report["write_seconds"] = time.perf_counter() - finished
+        report["work_seconds"] = time.perf_counter() - probed
         yield from _results(work, slot, [*result.results, *joined.results])
         for task in range(work.tasks) if kept and not work.is_last else ():
             yield _cell(task, "stored", json.dumps(kept).encode())
@@ -270,12 +288,16 @@ def _held(plan: Plan, work: Work, slot: int) -> dict[str, list[Held]]:
 
 
 def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket) -> Held:
-    ranges = routing_table(plan, grouping).slot_ranges(slot)
+    ranges = routing_table(plan, grouping.route_key).slot_ranges(slot)
     offsets = decode_offsets(bucket.section.meta["offsets"])
     mine = sum(int(offsets[last] - offsets[first]) for first, last in ranges)
+    follows = grouping.id in plan.streams[grouping.stream].shipped and grouping.route_key in plan.follows
+
+    def load_whole() -> pa.Table:
+        return read_section(work.state_dir, bucket.section)
 
     def load() -> pa.Table:
-        return slice_groups(read_section(work.state_dir, bucket.section), offsets, ranges)
+        return slice_groups(load_whole(), offsets, ranges)
 
     return Held(
         name=f"{bucket.section.file}#{bucket.section.offset}",
@@ -283,8 +305,9 @@ def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket)
         span=bucket.spans[0][1],
         starts=tuple(start for start, _ in bucket.spans),
         batch_from=bucket.batch_from,
-        whole=mine == bucket.rows,
+        whole=bucket.slot == slot if follows else mine == bucket.rows,
         load=load,
+        load_whole=load_whole,
     )
 
 

@@ -24,6 +24,11 @@ def named(prefix: str, *content: object) -> str:
     return f"{prefix}_{digest}"
 
 
+def route_key(stream: str, columns: tuple[str, ...]) -> str:
+    """The name of a route key: the attributes by which rows of a stream are needed together."""
+    return f"{stream}({', '.join(columns)})"
+
+
 @dataclass(frozen=True)
 class Computed:
     """A column worked out once per row for all who need it."""
@@ -78,6 +83,10 @@ class Grouping:
     """The grouping whose partials this one is rolled up from, None: from the rows."""
     extra: tuple[Partial, ...] = ()
     """Partials made in the same pass for groupings that are rolled up from this one."""
+
+    @property
+    def route_key(self) -> str:
+        return route_key(self.stream, self.keys)
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,10 @@ class StreamPlan:
     groupings: tuple[str, ...]
     """In the order in which they can be made: finer ones before those rolled up from them."""
     selections: tuple[Selection, ...]
+    shipped: tuple[str, ...] = ()
+    """The groupings that slots make from rows which are shipped whole, once per slot that needs them."""
+    shipped_columns: tuple[str, ...] = ()
+    """What of a row is shipped."""
     users: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """computed column or partial -> the ids of the queries that cannot do without it."""
 
@@ -157,9 +170,28 @@ class Plan:
     members: tuple[Member, ...]
     assignment: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """route key -> slot of each key group, where it is not the hashed default."""
+    follows: dict[str, str] = field(default_factory=dict)
+    """route key -> the one whose slots its shipped rows go to. Its windows are finished in its own slots all the
+    same, which read the state by key group, whoever wrote it."""
     joins: JoinPlan = field(default_factory=JoinPlan)
     notes: tuple[str, ...] = ()
     """Why it is as it is, for EXPLAIN."""
+
+
+def shipped_keys(plan: Plan, stream: StreamPlan) -> dict[str, list[Grouping]]:
+    """route key -> the groupings that need rows of the stream together by it, in the order of the mask's bits."""
+    found: dict[str, list[Grouping]] = {}
+    for id_ in stream.shipped:
+        found.setdefault(plan.groupings[id_].route_key, []).append(plan.groupings[id_])
+    return found
+
+
+def route_keys(plan: Plan) -> set[str]:
+    """The route keys in use: of groupings, and of the indexes by which joins are probed."""
+    found = {grouping.route_key for grouping in plan.groupings.values()}
+    for store in plan.joins.stores.values():
+        found |= {route_key(store.stream, index.keys) for index in store.indexes}
+    return found
 
 
 def joins_feed_groupings(plan: Plan) -> bool:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.plan import Grouping, Plan, StreamPlan, slot_stages
 from thalweg.model.query import Query
 from thalweg.observe.explain_joins import explain_join, explain_joins
+from thalweg.observe.explain_shipping import explain_partitioning, explain_shipping, shipped_line
 from thalweg.observe.words import count, describe_span, describe_window, listed, name_of
 from thalweg.state.manifest import Manifest
 
 
-def explain_plan(plan: Plan, queries: Mapping[str, Query], manifest: Manifest) -> str:
+def explain_plan(
+    plan: Plan, queries: Mapping[str, Query], manifest: Manifest, partitioning: PartitioningReport
+) -> str:
     """All queries: what is read once, who shares what, what is rolled up from what, what is kept."""
     if not queries:
         return "No queries."
     lines = [_headline(plan, queries)]
     for name, stream in plan.streams.items():
         if name not in plan.joins.joined or stream.groupings or plan.joins.joined[name].alone:
-            lines += ["", *_explain_stream(plan, name, stream, queries, manifest)]
+            lines += ["", *_explain_stream(plan, name, stream, queries, manifest, partitioning)]
     lines += explain_joins(plan, queries, manifest)
+    lines += explain_partitioning(partitioning)
     return "\n".join(lines)
 
 
@@ -63,7 +68,12 @@ def _headline(plan: Plan, queries: Mapping[str, Query]) -> str:
 
 
 def _explain_stream(
-    plan: Plan, name: str, stream: StreamPlan, queries: Mapping[str, Query], manifest: Manifest
+    plan: Plan,
+    name: str,
+    stream: StreamPlan,
+    queries: Mapping[str, Query],
+    manifest: Manifest,
+    partitioning: PartitioningReport,
 ) -> list[str]:
     joined = plan.joins.joined.get(name)
     title = name if joined is None else f"of joined rows of {' and '.join(r for r, _ in joined.relations)}"
@@ -73,6 +83,7 @@ def _explain_stream(
         lines.append(f"  computes {count(plain, 'expression')} once per row")
     for selection in stream.selections:
         lines.append(f"  selects rows for {queries[selection.query].name}")
+    lines += [f"  {line}" for line in explain_shipping(plan, stream, partitioning.streams.get(name))]
     for i, id_ in enumerate(stream.groupings):
         last = i == len(stream.groupings) - 1
         body = _explain_grouping(plan, plan.groupings[id_], stream, queries, manifest)
@@ -97,8 +108,8 @@ def _explain_grouping(
     )
     head = f"by {by}: {listed(users)}"
     lines = [head]
-    if grouping.kind == "rows":
-        lines.append(f"raw rows are shipped ({', '.join(name_of(c, stream) for c in grouping.carried)}): no partials")
+    if grouping.id in stream.shipped:
+        lines.append(shipped_line(plan, grouping, stream))
     elif grouping.finer is not None:
         finer = plan.groupings[grouping.finer]
         lines.append(f"rolled up from the pass by {', '.join(name_of(c, stream) for c in finer.keys)}")

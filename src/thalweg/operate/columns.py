@@ -13,6 +13,9 @@ NEW = ".new"
 SPAN = ".span"
 """The width of the stretch of slices that the row stands for."""
 
+SERVES = ".serves"
+"""Which route keys a shipped row serves in its slot: one bit each."""
+
 
 def key(i: int) -> str:
     return f".k{i}"

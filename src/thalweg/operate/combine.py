@@ -40,6 +40,17 @@ class Slices:
         return cls(starts, low, dense.Key(numbers, 0, width, pa.int64()))
 
 
+def make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, failures: Failures) -> pa.Table:
+    """A grouping from the rows: by direct address, by DuckDB, or as raw rows."""
+    if grouping.kind == "combine":
+        names = (*grouping.keys, *grouping.values)
+        table = combine_dense(columns, slices, grouping, names, merging=False)
+        if table is not None:
+            return table
+    sliced = rows.append_column(START, pa.array(slices.starts))
+    return combine(sliced, grouping, failures) if grouping.kind == "combine" else carry(sliced, grouping)
+
+
 def combine_dense(
     columns: dense.Columns, slices: Slices, grouping: Grouping, names: Sequence[str], merging: bool
 ) -> pa.Table | None:
@@ -77,7 +88,7 @@ def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
 def carry(rows: pa.Table, grouping: Grouping) -> pa.Table:
     """The raw rows of a grouping that keeps them, with only the columns it needs, where some query admits them."""
     columns = [f"{quote(START)}", *_named_keys(grouping), *(quote(c) for c in grouping.carried)]
-    return duck.run(f"SELECT {', '.join(columns)} FROM batch {_admitted(grouping.partials)}", batch=rows)
+    return duck.run(f"SELECT {', '.join(columns)} FROM batch WHERE {_admitted(grouping.partials)}", batch=rows)
 
 
 def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
@@ -140,16 +151,18 @@ def _combine_text(grouping: Grouping, partials: Sequence[Partial]) -> str:
     groups = [quote(START), *_named_keys(grouping)]
     made = [f"{combined(p)} AS {quote(p.name)}" for p in partials]
     by = ", ".join([quote(START), *(quote(c) for c in (*grouping.keys, *grouping.values))])
-    return f"SELECT {', '.join([*groups, *made])} FROM batch {_admitted(partials)} GROUP BY {by}"
+    return f"SELECT {', '.join([*groups, *made])} FROM batch WHERE {_admitted(partials)} GROUP BY {by}"
+
+
+def admitting(partials: Sequence[Partial]) -> list[str]:
+    """The columns one of which must be true: rows that no partial admits make no group. None: all rows may."""
+    filters = {p.filter for p in partials}
+    named = sorted(f for f in filters if f is not None)
+    return [] if None in filters or len(named) > 16 else named
 
 
 def _admitted(partials: Sequence[Partial]) -> str:
-    """Rows that no partial admits make no group."""
-    filters = {p.filter for p in partials}
-    named = sorted(f for f in filters if f is not None)
-    if not named or None in filters or len(named) > 16:
-        return ""
-    return "WHERE " + " OR ".join(quote(f) for f in named)
+    return " OR ".join(quote(f) for f in filters) if (filters := admitting(partials)) else "true"
 
 
 def _combine_apart(rows: pa.Table, grouping: Grouping, partials: Sequence[Partial], failures: Failures) -> pa.Table:

@@ -15,15 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.plan import Plan
-from thalweg.model.probe import Decision, Group, Node, Tree
+from thalweg.model.plan import Plan, route_key
+from thalweg.model.probe import Decision, Group, Index, Node, Tree
 from thalweg.operate.compute import Failures
 from thalweg.operate.index import KeyIndex, hash_words, word_groups
 from thalweg.operate.probe import Sets, TooMany, narrow, probe, query_sets, starting
 from thalweg.operate.store import SETS, Array, Rows, Views, numbers
-from thalweg.route.bucket import order_by_group, slice_groups
 from thalweg.route.hash import hash_rows
-from thalweg.route.table import RoutingTable
+from thalweg.route.table import RoutingTable, deal, routing_table
 
 _ALL = (1 << 64) - 1
 
@@ -92,9 +91,6 @@ class Probing:
     counts: dict[str, list[int]] = field(default_factory=dict)
     """known relation | found relation | edge -> tuples that probed, pairs found."""
 
-    def __post_init__(self) -> None:
-        self.ranges = RoutingTable.hashed(self.plan.groups, self.plan.slots).slot_ranges(self.slot)
-
     # -- stages
 
     def first(self) -> None:
@@ -133,7 +129,7 @@ class Probing:
             serving = allowed & child.queries & self._healthy(group)
             if not serving:
                 continue
-            rows = starting(bucket.index(own), self.ranges, self.plan.groups)
+            rows = starting(bucket.index(own), self._ranges(tree.stream, own), self.plan.groups)
             sets = query_sets(bits, lut, always, rows) & np.uint64(serving)
             kept = sets != 0
             if not kept.all():
@@ -164,13 +160,15 @@ class Probing:
         table = tuples.to_table()
         if valid is not None:
             table, words = table.filter(pa.array(valid)), words[valid]
-        groups = word_groups(words, self.plan.groups)
-        ordered, offsets = order_by_group(table, groups, self.plan.groups)
-        routing = RoutingTable.hashed(self.plan.groups, self.plan.slots)
-        for slot in range(self.plan.slots):
-            piece = slice_groups(ordered, offsets, routing.slot_ranges(slot))
-            if piece.num_rows:
-                self.sent.setdefault(slot, []).append((address, piece))
+        routing = self._routing(node.stream, self.views[node.stream].store.index(node.index))
+        for slot, piece in deal(table, word_groups(words, self.plan.groups), routing):
+            self.sent.setdefault(slot, []).append((address, piece))
+
+    def _routing(self, stream: str, index: Index) -> RoutingTable:
+        return routing_table(self.plan, route_key(stream, index.keys))
+
+    def _ranges(self, stream: str, index: Index) -> list[tuple[int, int]]:
+        return self._routing(stream, index).slot_ranges(self.slot)
 
     # -- one probe
 
@@ -315,7 +313,7 @@ class Probing:
             bits, lut, always, allowed = bucket.marks(group, role)
             if not allowed & int(bit):
                 continue
-            rows = self._rows_of_slot(bucket, bucket.index(own))
+            rows = self._rows_of_slot(bucket, bucket.index(own), self._ranges(decision.stream, own))
             times = bucket.times[rows]
             rows = rows[(times > earliest) & (times <= latest)]
             sets = query_sets(bits, lut, always, rows) & np.uint64(allowed) & bit
@@ -324,9 +322,9 @@ class Probing:
                 tuples = Tuples({decision.relation: rows.astype(np.int64) + base}, np.full(len(rows), bit))
                 yield tuples, self.partners(group, decision.node, tuples, new=True)
 
-    def _rows_of_slot(self, bucket: Rows, index: KeyIndex) -> Array:
+    def _rows_of_slot(self, bucket: Rows, index: KeyIndex, ranges: list[tuple[int, int]]) -> Array:
         """The slot's rows of a bucket; those without a key are the first slot's."""
-        rows = starting(index, self.ranges, self.plan.groups)
+        rows = starting(index, ranges, self.plan.groups)
         if self.slot == 0 and len(index.order) < bucket.rows:
             has_key = np.zeros(bucket.rows, dtype=bool)
             has_key[index.order] = True

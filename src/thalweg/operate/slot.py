@@ -47,8 +47,10 @@ class Held:
     starts: tuple[int, ...]
     batch_from: int
     whole: bool
-    """Whether all its rows are this slot's: only then may the slot replace it."""
+    """Whether this slot alone may replace it: all its rows are the slot's, or were shipped to it."""
     load: Callable[[], pa.Table]
+    """The rows that are the slot's."""
+    load_whole: Callable[[], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -313,7 +315,7 @@ def _to_compact(pile: _Pile, clock: Clock) -> list[list[Held]]:
 
 def _compact(grouping: Grouping, group: Sequence[Held], closing_us: int, result: SlotResult) -> None:
     starts = sorted({s for h in group for s in h.starts if needed_until(s, grouping.windows) > closing_us})
-    table = _of_starts(pa.concat_tables([h.load() for h in group], promote_options="default"), starts)
+    table = _of_starts(pa.concat_tables([h.load_whole() for h in group], promote_options="default"), starts)
     if grouping.kind == "combine":
         names = [quote(c) for c in (START, *group_columns(grouping), GROUP)]
         partials = [p for p in grouping.partials if p.name in table.column_names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,18 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan
+from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys
 from thalweg.model.probe import Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import dense, duck
-from thalweg.operate.columns import GROUP, START, key
-from thalweg.operate.combine import Slices, carry, combine, combine_dense, roll_up
+from thalweg.operate.columns import GROUP, key
+from thalweg.operate.combine import Slices, make, roll_up
 from thalweg.operate.compute import Failures, add_computed
 from thalweg.operate.joined import alone
+from thalweg.operate.shipping import SHIPPED, Shipment, ship
+from thalweg.operate.slot import Clock
 from thalweg.operate.store import Sampled, choose_rows
-from thalweg.route.bucket import order_by_group, slice_groups
 from thalweg.route.hash import hash_rows, key_groups
-from thalweg.route.table import RoutingTable
+from thalweg.route.table import deal, routing_table
 
 
 @dataclass
@@ -41,17 +43,20 @@ class Ingested:
     stored: dict[str, list[pa.Table]] = field(default_factory=dict)
     """stream -> rows that joins may need."""
     samples: dict[str, Sampled] = field(default_factory=dict)
+    shipments: dict[str, Shipment] = field(default_factory=dict)
+    """stream -> what was shipped of it."""
+    ship_seconds: float = 0.0
 
 
 def ingest_chunk(
     plan: Plan,
     name: str,
     chunk: pa.Table,
-    closed_us: Mapping[str, int],
+    clock: Clock,
     done: Ingested,
     tables: Mapping[str, pa.Table] | None = None,
 ) -> None:
-    """Runs one chunk of the stream `name` through the plan. `closed_us`: windows up to there have closed."""
+    """Runs one chunk of the stream `name` through the plan."""
     stream = plan.streams[name]
     _count(done.rows, name, chunk.num_rows)
     if chunk.num_rows == 0:
@@ -62,17 +67,17 @@ def ingest_chunk(
     for selection in stream.selections:
         done.results.append((selection.query, select(rows, selection)))
     if name in plan.joins.stores:
-        _store(plan.joins.stores[name], rows, times, valid, closed_us, done, counted=not stream.groupings)
+        _store(plan.joins.stores[name], rows, times, valid, clock.closed_us, done, counted=not stream.groupings)
     for joined in plan.joins.joined.values():
         if joined.alone and joined.relations[0][1] == name:
-            _join_tables(plan, joined, rows, closed_us, done, tables or {})
+            _join_tables(plan, joined, rows, clock, done, tables or {})
     if stream.groupings:
-        rows, times = on_time(rows, plan, stream, closed_us[name], done)
+        rows, times = on_time(rows, plan, stream, clock.closed_us[name], done)
         if rows.num_rows:
-            _group(plan, stream, rows, times, done)
+            _group(plan, stream, rows, times, clock, done)
 
 
-def ingest_joined(plan: Plan, name: str, rows: pa.Table, closed_us: int, done: Ingested) -> None:
+def ingest_joined(plan: Plan, name: str, rows: pa.Table, clock: Clock, done: Ingested) -> None:
     """Runs rows of a joined stream through the plan, as those of any stream."""
     stream = plan.streams[name]
     rows = add_computed(rows, stream.computed, done.failures)
@@ -81,9 +86,9 @@ def ingest_joined(plan: Plan, name: str, rows: pa.Table, closed_us: int, done: I
         if selection.query in flagged:
             done.results.append((selection.query, select(rows, selection)))
     if stream.groupings:
-        rows, times = on_time(rows, plan, stream, closed_us, Ingested())
+        rows, times = on_time(rows, plan, stream, clock.closed_us[name], Ingested())
         if rows.num_rows:
-            _group(plan, stream, rows, times, done)
+            _group(plan, stream, rows, times, clock, done)
 
 
 def _store(
@@ -111,12 +116,12 @@ def _join_tables(
     plan: Plan,
     joined: Joined,
     rows: pa.Table,
-    closed_us: Mapping[str, int],
+    clock: Clock,
     done: Ingested,
     tables: Mapping[str, pa.Table],
 ) -> None:
     try:
-        ingest_joined(plan, joined.stream, alone(plan, joined.stream, rows, tables), closed_us[joined.stream], done)
+        ingest_joined(plan, joined.stream, alone(plan, joined.stream, rows, tables), clock, done)
     except duck.Error as error:
         done.failures.update((query, str(error)) for query, _ in joined.alone)
 
@@ -163,11 +168,13 @@ def _note_max(done: Ingested, name: str, times: np.ndarray) -> None:
         done.max_time_us[name] = max(done.max_time_us.get(name, -(2**63)), int(times.max()))
 
 
-def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, done: Ingested) -> None:
+def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: Clock, done: Ingested) -> None:
     grids: dict[tuple[int, int], Slices] = {}
     columns = dense.Columns(rows)
     made: dict[str, pa.Table] = {}
     for id_ in stream.groupings:
+        if id_ in stream.shipped:
+            continue
         grouping = plan.groupings[id_]
         if grouping.finer is not None:
             table = _roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
@@ -177,12 +184,24 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, do
             grid = (grouping.slice_us, grouping.slice_start_us)
             if grid not in grids:
                 grids[grid] = Slices.of(times, grouping)
-            table = _make(rows, columns, grids[grid], grouping, done)
+            table = make(rows, columns, grids[grid], grouping, done.failures)
         made[id_] = table
         _count(done.groups, id_, table.num_rows)
         _count(done.passed, id_, rows.num_rows)
         extra = [p.name for p in grouping.extra]
         route(plan, grouping, table.drop_columns(extra) if extra else table, done)
+    if stream.shipped:
+        _ship(plan, stream, rows, times, clock, done)
+
+
+def _ship(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: Clock, done: Ingested) -> None:
+    began = time.perf_counter()
+    name = stream.stream.name
+    shipment = done.shipments.setdefault(name, Shipment(tuple(shipped_keys(plan, stream))))
+    for slot, piece in enumerate(ship(plan, stream, rows, times, clock.closing_us[name], shipment)):
+        if piece.num_rows:
+            done.cells.setdefault(slot, []).append((SHIPPED + name, piece))
+    done.ship_seconds += time.perf_counter() - began
 
 
 def _roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table | None:
@@ -193,40 +212,15 @@ def _roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table 
         return None
 
 
-def _make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, done: Ingested) -> pa.Table:
-    """A grouping from the rows: by direct address, by DuckDB, or as raw rows."""
-    if grouping.kind == "combine":
-        names = (*grouping.keys, *grouping.values)
-        table = combine_dense(columns, slices, grouping, names, merging=False)
-        if table is not None:
-            return table
-    sliced = rows.append_column(START, pa.array(slices.starts))
-    return combine(sliced, grouping, done.failures) if grouping.kind == "combine" else carry(sliced, grouping)
-
-
 def route(plan: Plan, grouping: Grouping, table: pa.Table, done: Ingested) -> None:
-    """Orders a grouping's rows by key group and deals them out to the slots."""
+    """Deals a grouping's rows out to the slots of their keys."""
     if table.num_rows == 0:
         return
     columns = [table.column(key(i)) for i in range(len(grouping.keys))]
     groups = key_groups(hash_rows(columns, rows=table.num_rows), plan.groups)
-    ordered, offsets = order_by_group(table.append_column(GROUP, pa.array(groups)), groups, plan.groups)
-    routing = routing_table(plan, grouping)
-    for slot in range(plan.slots):
-        piece = slice_groups(ordered, offsets, routing.slot_ranges(slot))
-        if piece.num_rows:
-            done.cells.setdefault(slot, []).append((grouping.id, piece))
-
-
-def route_key(grouping: Grouping) -> str:
-    return f"{grouping.stream}({', '.join(grouping.keys)})"
-
-
-def routing_table(plan: Plan, grouping: Grouping) -> RoutingTable:
-    assignment = plan.assignment.get(route_key(grouping))
-    if assignment is None:
-        return RoutingTable.hashed(plan.groups, plan.slots)
-    return RoutingTable(plan.groups, plan.slots, assignment)
+    table = table.append_column(GROUP, pa.array(groups))
+    for slot, piece in deal(table, groups, routing_table(plan, grouping.route_key)):
+        done.cells.setdefault(slot, []).append((grouping.id, piece))
 
 
 def _count(counts: dict[str, int], name: str, n: int) -> None:

@@ -11,13 +11,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from thalweg.model.expr import Expr
-from thalweg.model.plan import Computed, Grouping, Member, Partial, Piece, Plan, Selection, StreamPlan, named
+from thalweg.model.plan import (
+    Computed,
+    Grouping,
+    Member,
+    Partial,
+    Piece,
+    Plan,
+    Selection,
+    StreamPlan,
+    named,
+    route_keys,
+    shipped_keys,
+)
 from thalweg.model.probe import JoinPlan
 from thalweg.model.query import Query, Window
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_duck
 from thalweg.optimize.joining import JoinLoad, joined_streams, over_joined, plan_joins, read_by_joins
 from thalweg.optimize.partials import Columns, Parts, presence, take_apart
+from thalweg.optimize.shipping import GroupingLoad, choose_shipped, type_width
 
 GROUPS = 256
 """Key groups per route key: enough to spread over hundreds of slots, few enough to list in a bucket."""
@@ -30,13 +43,6 @@ class Registered:
     id: str
     query: Query
     fence: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class GroupingLoad:
-    """What was measured of a grouping: groups made per row read, an average over recent batches."""
-
-    groups_per_row: float
 
 
 @dataclass
@@ -65,8 +71,10 @@ def make_plan(
     loads: Mapping[str, GroupingLoad] | None = None,
     tables: Mapping[str, Schema] | None = None,
     joins: JoinLoad | None = None,
+    assignment: Mapping[str, Sequence[int]] | None = None,
+    follows: Mapping[str, str] | None = None,
 ) -> Plan:
-    """One plan for all queries. The same queries and loads always give the same plan."""
+    """One plan for all queries. The same arguments always give the same plan."""
     queries = {entry.id: entry.query for entry in registered}
     builder = _Builder({**streams, **joined_streams(queries.values(), streams, tables or {})})
     for entry in registered:
@@ -74,12 +82,37 @@ def make_plan(
     join_plan = plan_joins(queries, streams, builder.column_of, joins or JoinLoad())
     groupings = share_slices(builder.drafts.values())
     groupings, notes = choose_rollups(groupings, loads or {})
-    stream_plans = {name: builder.stream_plan(name, groupings, join_plan) for name in builder.used_streams()}
+    stream_plans = {
+        name: builder.stream_plan(name, groupings, join_plan, loads or {}) for name in builder.used_streams()
+    }
     members = tuple(builder.members)
-    identity = (slots, groups, sorted(groupings.items()), sorted(stream_plans.items()), members, join_plan)
-    return Plan(
-        named("plan", identity), slots, groups, stream_plans, groupings, members, joins=join_plan, notes=notes
-    )
+    plan = Plan("", slots, groups, stream_plans, groupings, members, joins=join_plan, notes=notes)
+    plan = replace(plan, assignment=_usable(assignment or {}, plan), follows=_followers(follows or {}, plan))
+    return replace(plan, id=named("plan", plan))
+
+
+def _usable(assignment: Mapping[str, Sequence[int]], plan: Plan) -> dict[str, tuple[int, ...]]:
+    """What still fits: route keys that are in use, assigned for this number of slots and key groups."""
+    used = route_keys(plan)
+    return {
+        route_key: tuple(assigned)
+        for route_key, assigned in sorted(assignment.items())
+        if route_key in used and len(assigned) == plan.groups and max(assigned) < plan.slots
+    }
+
+
+def _followers(follows: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """Who may follow whom: both shipped from one stream. A query that is told of every change needs its rows where
+    its windows are, at once."""
+    changing = {plan.groupings[m.main.grouping].route_key for m in plan.members if m.updates}
+    found = {}
+    for stream in plan.streams.values():
+        keys = shipped_keys(plan, stream)
+        for route_key in keys:
+            leader = follows.get(route_key)
+            if leader in keys and leader not in follows and route_key not in changing:
+                found[route_key] = leader
+    return dict(sorted(found.items()))
 
 
 class _Builder:
@@ -191,7 +224,13 @@ class _Builder:
     def used_streams(self) -> list[str]:
         return list(self.columns)
 
-    def stream_plan(self, name: str, groupings: Mapping[str, Grouping], joins: JoinPlan) -> StreamPlan:
+    def stream_plan(
+        self,
+        name: str,
+        groupings: Mapping[str, Grouping],
+        joins: JoinPlan,
+        loads: Mapping[str, GroupingLoad],
+    ) -> StreamPlan:
         stream = self.streams[name]
         computed = tuple(self.columns[name].computed.values())
         mine = [g for g in groupings.values() if g.stream == name]
@@ -201,12 +240,16 @@ class _Builder:
             read.update(column for column in c.expr.columns if column not in made)
         for grouping in mine:
             read.update(c for c in (*grouping.keys, *grouping.values, *grouping.carried) if c not in made)
-            read.update(column for column in _plain_columns(grouping, stream))
+            read.update(_read_columns(grouping, stream.schema.names))
         for selection in self.selections.get(name, []):
             read.update(column for column in selection.columns if column not in made)
             if selection.where is not None and selection.where not in made:
                 read.add(selection.where)
         read.update(column for column in read_by_joins(name, joins, self.streams) if column not in made)
+        types = {f.name: f.type for f in stream.schema.fields} | {c.name: c.expr.type for c in computed}
+        columns = {g.id: _shipped_columns(g, types) for g in mine}
+        shipped = choose_shipped(mine, loads, lambda g: columns[g.id], lambda column: type_width(types[column]))
+        wanted = {stream.time}.union(*(columns[id_] for id_ in shipped))
         ordered = sorted(mine, key=lambda g: (g.finer is not None, -len(g.keys) - len(g.values), g.id))
         return StreamPlan(
             stream,
@@ -214,6 +257,8 @@ class _Builder:
             _in_order(computed),
             tuple(g.id for g in _after_finer(ordered)),
             tuple(self.selections.get(name, ())),
+            tuple(shipped),
+            tuple(sorted(wanted)) if shipped else (),
             {thing: tuple(ids) for thing, ids in self.users[name].items()},
         )
 
@@ -225,11 +270,16 @@ def _without_negative_zero(key: Expr) -> Expr:
     return replace(key, sql=f"({key.sql} + 0::{to_duck(key.type)})")
 
 
-def _plain_columns(grouping: Grouping, stream: Stream) -> Iterable[str]:
-    """Columns of the stream that partials read directly, found in their texts by their quoted names."""
+def _shipped_columns(grouping: Grouping, known: Iterable[str]) -> set[str]:
+    """What a slot needs of a row to make the grouping from it."""
+    return {*grouping.keys, *grouping.values, *grouping.carried, *_read_columns(grouping, known)}
+
+
+def _read_columns(grouping: Grouping, known: Iterable[str]) -> Iterable[str]:
+    """Columns that partials read directly, found in their texts by their quoted names."""
     texts = [p.combine for p in (*grouping.partials, *grouping.extra)]
     filters = {p.filter for p in (*grouping.partials, *grouping.extra)}
-    for column in stream.schema.names:
+    for column in known:
         quoted = '"' + column.replace('"', '""') + '"'
         if column in filters or any(quoted in text for text in texts):
             yield column

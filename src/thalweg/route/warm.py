@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from thalweg.route.bucket import order_by_group
 from thalweg.route.hash import hash_rows, key_groups
+from thalweg.route.router import warm as warm_router
 
 
 def warm_kernels() -> None:
@@ -23,3 +24,4 @@ def warm_kernels() -> None:
     groups = key_groups(hash_rows(columns[:2]), 4)
     order_by_group(pa.table({"x": [1, 2, 3]}), groups, 4)
     order_by_group(pa.table({"x": [1, 2, 3]}), np.array([2, 1, 0], np.uint16), 4)
+    warm_router()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from thalweg.model.expr import Expr, quote
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.optimize.grouping import GroupingLoad, Registered, make_plan, slice_grid
+from thalweg.optimize.grouping import Registered, make_plan, slice_grid
+from thalweg.optimize.shipping import GroupingLoad
 
 SECOND = 1_000_000
 TYPES = {"ts": "timestamp", "a": "int", "b": "int", "v": "double"}

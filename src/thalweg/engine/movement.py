@@ -1,0 +1,103 @@
+"""What the tasks of a batch report of rows on their way to slots, added up."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from thalweg.operate.shipping import Shipment
+from thalweg.optimize.partitioning import RouteKey
+from thalweg.stats.sharing import Sample
+
+Floats = npt.NDArray[np.float64]
+
+
+def shipped_to_json(shipments: Mapping[str, Shipment]) -> dict[str, Any]:
+    """A task's report of what it shipped, by stream."""
+    return {name: _to_json(shipment) for name, shipment in shipments.items() if shipment.rows}
+
+
+def _to_json(shipment: Shipment) -> dict[str, Any]:
+    sampled = np.concatenate(shipment.sampled)
+    return {
+        "keys": list(shipment.keys),
+        "rows": shipment.rows,
+        "copies": shipment.copies.tolist(),
+        "sampled": base64.b85encode(sampled.astype("<u2").tobytes()).decode(),
+        "looked_at": shipment.looked_at.tolist(),
+        "together": shipment.together.tolist(),
+    }
+
+
+@dataclass
+class Shipped:
+    """What was shipped of one stream."""
+
+    rows: int = 0
+    copies: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    """By slot."""
+    samples: list[Sample] = field(default_factory=list)
+    together: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """(route key, other) -> rows whose key lay in one key group of the other, rows that were looked at."""
+
+    def add(self, value: Mapping[str, Any]) -> None:
+        keys = tuple(value["keys"])
+        self.rows += value["rows"]
+        self.copies = self.copies + np.array(value["copies"], np.int64)
+        groups = np.frombuffer(base64.b85decode(value["sampled"]), dtype="<u2").reshape(-1, len(keys))
+        if len(groups):
+            self.samples.append(Sample(keys, groups, float(value["rows"])))
+        for k, looked_at, row in zip(keys, value["looked_at"], value["together"], strict=True):
+            for a, together in zip(keys, row, strict=True):
+                before = self.together.get((k, a), (0, 0))
+                self.together[k, a] = (before[0] + together, before[1] + looked_at)
+
+
+@dataclass
+class Movement:
+    """All that one batch moved."""
+
+    shipped: dict[str, Shipped] = field(default_factory=dict)
+    """stream -> rows that went to slots whole."""
+    probing: dict[RouteKey, Floats] = field(default_factory=dict)
+    """Route keys of joins -> arrived rows by key group."""
+    ship_seconds: float = 0.0
+    work_seconds: float = 0.0
+    """Of all slots that worked on shipped rows."""
+    served: int = 0
+    """Rows that slots made groupings from."""
+
+    def add_ingested(self, report: Mapping[str, Any]) -> None:
+        self._add_shipped(report["shipped"])
+        if report["shipped"]:
+            self.ship_seconds += report["ship_seconds"]
+        for stream, by_key in report["probing"].items():
+            for name, counts in by_key.items():
+                rows = np.array(counts, np.float64)
+                self.probing[stream, name] = self.probing.get((stream, name), 0.0) + rows
+
+    def _add_shipped(self, shipped: Mapping[str, Any]) -> None:
+        for stream, value in shipped.items():
+            self.shipped.setdefault(stream, Shipped()).add(value)
+
+    def add_slot(self, report: Mapping[str, Any]) -> None:
+        self._add_shipped(report["shipped"])
+        if report.get("passed"):
+            self.work_seconds += report["work_seconds"]
+            self.served += sum(report["passed"].values())
+
+    def lat_proc(self, tasks: int) -> float:
+        """SASPAR's LatProc in units of LatNet, measured.
+
+        Rows are shipped by all tasks at once, the most loaded slot works alone.
+        """
+        copies = sum(int(shipped.copies.sum()) for shipped in self.shipped.values())
+        if not (copies and self.served and self.ship_seconds > 0):
+            return 1.0
+        ratio = (self.work_seconds / self.served) / (self.ship_seconds / copies) * tasks
+        return min(max(ratio, 0.1), 20.0)

@@ -1,0 +1,189 @@
+"""Rows that slots need whole: each is shipped once per slot, whatever number of route keys wants it there.
+
+INGEST knows for every row which route keys need it and where; a copy carries a small mask of those it serves in
+its slot. The slot takes the copies of each route key out of what arrived and makes its groupings from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
+from thalweg.operate import dense
+from thalweg.operate.columns import GROUP, SERVES, key
+from thalweg.operate.combine import Slices, admitting, make
+from thalweg.operate.compute import Failures
+from thalweg.route.hash import Hashes, hash_rows, key_groups
+from thalweg.route.router import router_for, sample_groups
+from thalweg.route.table import routing_table
+
+SHIPPED = "rows of "
+"""What the name of a table of shipped rows starts with; the stream follows. Groupings have other names."""
+SAMPLED = 8192
+"""Rows of one chunk whose key groups are sampled: what the partitioning is optimised by."""
+LOOKED_AT = 4096
+"""Rows of one chunk, about, whose keys are followed from route key to route key."""
+
+Groups = npt.NDArray[np.uint16]
+Times = npt.NDArray[np.int64]
+
+
+@dataclass
+class Shipment:
+    """What an INGEST task has shipped of one stream."""
+
+    keys: tuple[str, ...]
+    rows: int = 0
+    copies: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """By slot."""
+    sampled: list[npt.NDArray[np.uint16]] = field(default_factory=list)
+    """The key groups of some rows, one column per route key."""
+    looked_at: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """By route key: the rows of some of its keys, all of them that were there."""
+    together: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """[k, a]: those of them whose key lay in one key group of route key a."""
+
+    def add(self, hashes: Sequence[Hashes], groups: Sequence[Groups], copies: npt.NDArray[np.int64]) -> None:
+        """What was dealt out of rows that some route key needs, given their hashes and key groups."""
+        first = self.rows == 0
+        self.sampled.append(sample_groups(groups, SAMPLED, seed=self.rows))
+        self.rows += len(groups[0])
+        self.copies = copies if first else self.copies + copies
+        looked_at, together = keys_together(hashes, groups)
+        self.looked_at = looked_at if first else self.looked_at + looked_at
+        self.together = together if first else self.together + together
+
+
+def keys_together(
+    hashes: Sequence[Hashes], groups: Sequence[Groups]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Whether the rows of a key under one route key have one key group under another, on some of the keys.
+
+    Key groups are too coarse to tell: orders of a customer are spread over all of them, and so are the customers.
+    But all rows of an order lie where their customer is.
+    """
+    n = len(hashes)
+    looked_at, together = np.zeros(n, np.int64), np.zeros((n, n), np.int64)
+    for k in range(n) if n > 1 else ():
+        # Rows by key, not by chance: those of a key are all there or none. Low bits: the high ones make groups.
+        every = np.uint64(1 << max(0, (len(hashes[k]) // LOOKED_AT).bit_length() - 1))
+        chosen = np.flatnonzero((hashes[k] & (every - np.uint64(1))) == 0)
+        chosen = chosen[np.argsort(hashes[k][chosen], kind="stable")]
+        if len(chosen) == 0:
+            continue
+        keys = hashes[k][chosen]
+        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        sizes = np.diff(np.append(starts, len(chosen)))
+        looked_at[k] = len(chosen)
+        for a in range(n):
+            others = groups[a][chosen]
+            one = np.minimum.reduceat(others, starts) == np.maximum.reduceat(others, starts)
+            together[k, a] = int(sizes[one].sum())
+    return looked_at, together
+
+
+def ship(
+    plan: Plan, stream: StreamPlan, rows: pa.Table, times: Times, closing_us: int, shipment: Shipment
+) -> list[pa.Table]:
+    """For each slot the rows that it needs, with what they serve there; an empty table where it needs none."""
+    keys = shipped_keys(plan, stream)
+    hashes = [_hashes(rows, groupings[0].keys) for groupings in keys.values()]
+    groups = [key_groups(h, plan.groups) for h in hashes]
+    admitted = [_admitted(rows, groupings) for groupings in keys.values()]
+    ways, tables = _ways(plan, list(keys), groups, times < closing_us)
+    dealt = router_for(tables, plan.slots).deal(ways, admitted)
+    masks = [needed for needed in admitted if needed is not None]
+    if len(masks) == len(keys):
+        some = np.logical_or.reduce(masks)
+        hashes, groups = [h[some] for h in hashes], [g[some] for g in groups]
+    if len(groups[0]):
+        shipment.add(hashes, groups, np.diff(dealt.offsets))
+    wanted = rows.select(stream.shipped_columns).combine_chunks().take(pa.array(dealt.rows))
+    if len(keys) > 1:
+        wanted = wanted.append_column(SERVES, pa.array(dealt.serves))
+    starts = dealt.offsets.tolist()
+    return [wanted.slice(start, end - start) for start, end in pairwise(starts)]
+
+
+def _ways(
+    plan: Plan, keys: Sequence[str], groups: Sequence[Groups], closing: npt.NDArray[np.bool_]
+) -> tuple[list[Groups], tuple[tuple[int, ...], ...]]:
+    """For each route key the rows' key groups and the slots of these.
+
+    One that follows another has the key groups of both: rows of windows that close in this batch are finished in it,
+    so they go where they belong.
+    """
+    owned = [routing_table(plan, key).assignment for key in keys]
+    leaders = [plan.follows.get(key) for key in keys]
+    if not any(leaders):
+        return list(groups), tuple(owned)
+    ways, tables = list(groups), [table + table for table in owned]
+    for k, leader in enumerate(leaders):
+        if leader is not None:
+            led = keys.index(leader)
+            ways[k] = np.where(closing, groups[k], groups[led] + np.uint16(plan.groups))
+            tables[k] = owned[k] + owned[led]
+    return ways, tuple(tables)
+
+
+def unship(
+    plan: Plan, arrived: Mapping[str, Sequence[pa.Table]], failures: Failures
+) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+    """What has arrived in a slot, by grouping: rows that were shipped whole made into all that needs them.
+
+    Also the number of rows that each of these groupings was made from.
+    """
+    ready = {name: list(tables) for name, tables in arrived.items() if not name.startswith(SHIPPED)}
+    passed: dict[str, int] = {}
+    for name, tables in arrived.items():
+        if name.startswith(SHIPPED):
+            stream = plan.streams[name.removeprefix(SHIPPED)]
+            rows = pa.concat_tables(tables)
+            for bit, groupings in enumerate(shipped_keys(plan, stream).values()):
+                mine = _serving(rows, bit)
+                for grouping in groupings if mine.num_rows else ():
+                    table = _make(plan, stream, mine, grouping, failures)
+                    passed[grouping.id] = mine.num_rows
+                    ready.setdefault(grouping.id, []).append(table)
+    return ready, passed
+
+
+def _make(plan: Plan, stream: StreamPlan, rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
+    times = rows.column(stream.stream.time).cast(pa.int64()).to_numpy()
+    table = make(rows, dense.Columns(rows), Slices.of(times, grouping), grouping, failures)
+    groups = key_groups(_hashes(table, [key(i) for i in range(len(grouping.keys))]), plan.groups)
+    return table.append_column(GROUP, pa.array(groups))
+
+
+def _hashes(rows: pa.Table, columns: Sequence[str]) -> Hashes:
+    return hash_rows([rows.column(c) for c in columns], rows=rows.num_rows)
+
+
+def _admitted(rows: pa.Table, groupings: Sequence[Grouping]) -> npt.NDArray[np.bool_] | None:
+    """The rows that some query of these groupings admits; None for all."""
+    filters: set[str] = set()
+    for grouping in groupings:
+        named = admitting(grouping.partials)
+        if not named:
+            return None
+        filters.update(named)
+    admitted = np.zeros(rows.num_rows, dtype=bool)
+    for name in sorted(filters):
+        admitted |= pc.fill_null(rows.column(name), False).to_numpy()
+    return admitted
+
+
+def _serving(rows: pa.Table, bit: int) -> pa.Table:
+    if SERVES not in rows.column_names:
+        return rows
+    serves = rows.column(SERVES).to_numpy()
+    mine = (serves & serves.dtype.type(1 << bit)) != 0
+    rows = rows.drop_columns([SERVES])
+    return rows if mine.all() else rows.filter(pa.array(mine))

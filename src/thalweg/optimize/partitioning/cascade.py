@@ -1,0 +1,260 @@
+"""SASPAR Algorithm 1: the steps that lead to an assignment within a time budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from thalweg.optimize.partitioning import validate
+from thalweg.optimize.partitioning.correlation import RouteKey
+from thalweg.optimize.partitioning.goal import Goal, lower_bound, make_goal
+from thalweg.optimize.partitioning.graph import Places, to_places, to_slots
+from thalweg.optimize.partitioning.model import size_of, solve
+from thalweg.optimize.partitioning.problem import Ids, Objective, Problem
+from thalweg.optimize.partitioning.reduce import HOPELESS, Effort, solve_by
+from thalweg.optimize.partitioning.search import WORTH, Deadline, placed, warm_kernels
+
+USED = 0.85
+"""The share of the budget after which nothing new is begun."""
+FIRST_GAP, GAP = 1e-6, 1e-4
+"""The gap that counts as optimal, and the one that is doubled each round after."""
+ROUNDS = 6
+"""Rounds of the cascade, at most: the paper's iterMax."""
+LARGE = 60_000
+"""Nodes times slots above which the search gets all the time, and the solver none."""
+
+
+@dataclass(frozen=True)
+class Heuristics:
+    """Which heuristics of SASPAR Section IV are in use, and the local search."""
+
+    parallel: bool = True
+    """(1) Streams that no join ties together are solved apart, side by side."""
+    gap: bool = True
+    """(2) Each round is content with a larger gap."""
+    timeout: bool = True
+    """(3) No step may take all the time that is left."""
+    merge_groups: bool = True
+    """(4)"""
+    merge_slots: bool = True
+    """(7)"""
+    tree: bool = True
+    """(5)"""
+    hybrid: bool = True
+    """(6)"""
+    search: bool = True
+
+    @property
+    def ladder(self) -> list[tuple[str, ...]]:
+        """The steps of each rung, outermost first. As in Algorithm 1, a rung keeps what the one before it did."""
+        rung: tuple[str, ...] = ()
+        rungs = []
+        for used, step in (
+            (self.merge_groups, "merged key groups"),
+            (self.merge_slots, "merged slots"),
+            (self.tree, "tree"),
+            (self.hybrid, "hybrid"),
+        ):
+            if used:
+                rung = (step, *rung)
+                rungs.append(rung)
+        return rungs
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An assignment, and how good it is known to be."""
+
+    slots: Mapping[RouteKey, Ids]
+    cost: float
+    bound: float
+    """No assignment costs less."""
+    method: str
+    """Which steps gave the answer."""
+
+
+def optimize(
+    problem: Problem,
+    *,
+    budget_seconds: float = 4.0,
+    seed: int = 0,
+    objective: Objective = "copies",
+    heuristics: Heuristics | None = None,
+    start: Mapping[RouteKey, ArrayLike] | None = None,
+) -> Answer:
+    """A cheap assignment, never dearer than hashing or than `start`, the assignment in force.
+
+    Of assignments with equal cost, the one that moves fewest rows away from `start`, or else from hashing.
+    The budget holds but for the first run on a machine, which compiles the kernels.
+    """
+    validate.check_objective(objective)
+    validate.check_number("budget_seconds", budget_seconds)
+    seed = validate.check_seed(seed)
+    given = None if start is None else problem.checked(start)
+    deadline = Deadline.after(USED * budget_seconds)
+    if budget_seconds > 0.0 and not warm_kernels() and deadline.left < budget_seconds / 2.0:
+        deadline = Deadline.after(budget_seconds / 2.0)
+    heuristics = heuristics or Heuristics()
+    parts = _independent(problem) if heuristics.parallel else [problem]
+    solved = _solve_all(parts, objective, heuristics, deadline, seed, given)
+    slots = {
+        key: array for part, course in zip(parts, solved, strict=True) for key, array in course.slots(part).items()
+    }
+    ordered = {key: slots[key] for key in problem.route_keys}
+    cost = problem.cost(ordered, objective=objective)
+    bound = min(sum(course.bound for course in solved), cost)
+    return Answer(ordered, cost, bound, _describe([course.method for course in solved], cost, bound))
+
+
+def _describe(methods: list[str], cost: float, bound: float) -> str:
+    steps = " / ".join(dict.fromkeys(methods)) or "nothing to assign"
+    if cost - bound <= FIRST_GAP * abs(cost):
+        return f"{steps}, proven optimal"
+    return f"{steps}, at most {100.0 * (cost - bound) / max(bound, 1e-300):.2g} % above the optimum"
+
+
+def _independent(problem: Problem) -> list[Problem]:
+    """Heuristic (1): the problem in parts that neither a stream nor `equal` ties together."""
+    names = list(problem.streams)
+    part_of = {name: i for i, name in enumerate(names)}
+    for first, second in problem.equal:
+        old, new = part_of[second[0]], part_of[first[0]]
+        part_of = {name: new if part == old else part for name, part in part_of.items()}
+    parts = [[name for name in names if part_of[name] == part] for part in dict.fromkeys(part_of.values())]
+    return [problem] if len(parts) == 1 else [problem.part(streams) for streams in parts]
+
+
+def _solve_all(
+    parts: list[Problem],
+    objective: Objective,
+    heuristics: Heuristics,
+    deadline: Deadline,
+    seed: int,
+    start: Mapping[RouteKey, Ids] | None,
+) -> list[_Course]:
+    """Each part in a thread; of the time, each gets what its size asks for."""
+    workers = min(len(parts), os.cpu_count() or 1)
+    if workers <= 1:
+        return [_solve(part, objective, heuristics, deadline, seed, start) for part in parts]
+    sizes = [1 + part.groups * len(part.counts) for part in parts]
+    weights = np.array(sizes) / (sum(sizes) / workers)
+
+    def one(i: int) -> _Course:
+        ahead = max(weights[i:].sum() / workers, 1e-9)
+        share = min(weights[i] / ahead, 1.0)
+        return _solve(parts[i], objective, heuristics, deadline.share(share), seed, start)
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(one, range(len(parts))))
+
+
+class _Course:
+    """The best assignment of a part so far, with the steps that led to it, and the best bound."""
+
+    def __init__(self, goal: Goal, home: Places, method: str) -> None:
+        self.goal, self.home = goal, home
+        self.places, self.cost, self.method = home, goal.cost(home), method
+        self.bound = goal.graph.bound()
+
+    def offer(self, places: Places, method: str) -> None:
+        """Taken if it is truly cheaper: what costs the same moves nothing."""
+        cost = self.goal.cost(places)
+        if cost < self.cost - WORTH * abs(self.cost):
+            self.places, self.cost, self.method = places, cost, method
+
+    def offer_equal(self, places: Places) -> None:
+        """The same for less: taken unless it costs more."""
+        if self.goal.cost(places) <= self.cost + WORTH * abs(self.cost):
+            self.places, self.cost = places, self.goal.cost(places)
+
+    def raise_bound(self, bound: float) -> None:
+        self.bound = max(self.bound, bound)
+
+    @property
+    def gap(self) -> float:
+        """By how much the assignment may be above the optimum, as a share of its cost."""
+        return max(self.cost - self.bound, 0.0) / self.cost if self.cost > 0.0 else 0.0
+
+    def slots(self, problem: Problem) -> dict[RouteKey, Ids]:
+        return to_slots(problem, self.places)
+
+
+def _solve(
+    problem: Problem,
+    objective: Objective,
+    heuristics: Heuristics,
+    deadline: Deadline,
+    seed: int,
+    start: Mapping[RouteKey, Ids] | None,
+) -> _Course:
+    """One part: the starts, the search, the cascade, and home what need not have moved."""
+    goal = make_goal(problem, objective)
+    hashed = to_places(problem, problem.hashed())
+    home = hashed if start is None else to_places(problem, start)
+    course = _Course(goal, home, "hashing" if start is None else "as it was")
+    course.offer(hashed, "hashing")
+    if problem.groups == 0 or problem.slots == 1:
+        return course
+    heaviest = np.argsort(-goal.graph.weights, kind="stable")
+    greedy = placed(goal.graph, heaviest, np.arange(problem.slots), sharing=1.0)
+    course.offer(greedy, "greedy")
+    if deadline.left > 0.0:
+        course.raise_bound(lower_bound(problem, goal, objective, deadline))
+        small = size_of(goal.graph) <= LARGE
+        if heuristics.search:
+            starts = [course.places, home, hashed] if course.places is not home else [home, hashed]
+            until = deadline.share(0.6) if small else deadline
+            course.offer(goal.search(starts, until, seed, course.bound), "search")
+        if small or not heuristics.search:
+            _climb(course, heuristics, deadline, seed)
+    if course.places is not home and course.places is not hashed:
+        course.offer_equal(goal.returned(course.places, home, deadline))
+    return course
+
+
+def _climb(course: _Course, heuristics: Heuristics, deadline: Deadline, seed: int) -> None:
+    """SASPAR Algorithm 1. A rung that is solved to the gap ends it; until then each round asks for less."""
+    gap, missed = FIRST_GAP, 0.0
+    for turn in range(ROUNDS):
+        if course.gap <= gap or deadline.left <= 0.0:
+            return
+        effort = Effort(gap, _rung_time(heuristics, deadline), seed + turn, halvings=turn + 1)
+        # A model that ended further from its bound than this round allows would do so again.
+        if missed <= gap:
+            solved = _solve_whole(course, effort)
+            if solved:
+                return
+            missed = course.gap
+        gap = max(2.0 * gap, GAP) if heuristics.gap else gap
+        for steps in heuristics.ladder:
+            effort = Effort(gap, _rung_time(heuristics, deadline), seed + turn, halvings=turn + 1)
+            reduced = solve_by(steps, course.goal.graph, effort)
+            if reduced is None:
+                continue
+            method = "MIP, " + ", ".join(reversed(steps))
+            course.offer(reduced.places, method)
+            if heuristics.search:
+                course.offer(course.goal.settle(reduced.places, deadline, seed), method + ", search")
+            if reduced.proven:
+                return
+
+
+def _rung_time(heuristics: Heuristics, deadline: Deadline) -> Deadline:
+    """Heuristic (3): half of what is left, so that the rungs after it get their turn."""
+    return deadline.share(0.5) if heuristics.timeout else deadline
+
+
+def _solve_whole(course: _Course, effort: Effort) -> bool:
+    """The solver on the whole problem, from the best known. Whether it closed the gap."""
+    if size_of(course.goal.graph) > HOPELESS:
+        return False
+    solved = solve(course.goal.model(), course.places, seconds=effort.deadline.left, gap=effort.gap, seed=effort.seed)
+    course.raise_bound(solved.bound)
+    if solved.places is not None:
+        course.offer(solved.places, "MIP")
+    return solved.proven

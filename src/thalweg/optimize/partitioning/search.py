@@ -1,0 +1,260 @@
+"""Local search on the graph: many starts, descent, annealing; on merged nodes first where it is large."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from thalweg.optimize.partitioning.graph import Graph, Ids, Places
+from thalweg.optimize.partitioning.kernels import (
+    agglomerate,
+    anneal,
+    descend,
+    match,
+    place,
+    return_home,
+    tie,
+    tridiagonal,
+)
+
+CELLS = 16_000_000
+"""Annealing keeps a number for every node and slot, up to so many; larger graphs are annealed merged."""
+COARSE = 1500
+"""Nodes that are few enough to be searched at once, without merging."""
+STEPS, STEPS_EACH = 100_000, 400
+"""Random steps in one round of annealing, at least and for each node; of large graphs, fewer for each."""
+LARGEST = 1_500_000
+WARMTHS, COLD = (0.03, 0.1, 0.3, 1.0), 0.01
+"""Where rounds of annealing start, as a share of what a node ships, and where they end, as a share of that."""
+NEAR = 1.1
+SPREAD = 0.03
+"""How full slots may get in a round is drawn about the fullest of the best assignment, with this deviation."""
+PATIENCE = 30
+"""Rounds without success after which the search ends."""
+WORTH = 1e-9
+"""A move must save this share of the cost, so that rounding moves nothing."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When to stop, on the monotonic clock."""
+
+    end: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def share(self, part: float) -> Deadline:
+        """A part of the time that is left."""
+        return Deadline(time.monotonic() + part * max(self.left, 0.0))
+
+
+def search(graph: Graph, starts: Sequence[Places], deadline: Deadline, seed: int, floor: float = -np.inf) -> Places:
+    """The best assignment found until the deadline, until it costs no more than `floor`, or until rounds are idle."""
+    found = _Best(graph, floor)
+    for start in starts:
+        found.offer(start)
+    levels = coarsen(graph, np.zeros(graph.nodes, np.int64), seed)
+    smallest = _Best(levels[-1][0] if levels else graph, floor)
+    for start in first_places(smallest.graph, deadline):
+        smallest.offer(settle(smallest.graph, start, deadline, seed))
+    found.offer(lift(levels, smallest.places, graph, deadline, seed))
+    for start in starts:
+        # A start that is far behind would take long to catch up, and in vain.
+        if not levels or graph.cost(start) < NEAR * found.cost:
+            found.offer(settle(graph, start, deadline, seed))
+    if levels:
+        _cycle(found, deadline, seed)
+    _explore(found, deadline, seed)
+    return found.places
+
+
+class _Best:
+    """The cheapest assignment offered so far."""
+
+    def __init__(self, graph: Graph, floor: float) -> None:
+        self.graph, self.floor = graph, floor
+        self.places: Places = np.zeros(graph.nodes, np.int64)
+        self.cost = np.inf
+
+    def offer(self, places: Places) -> bool:
+        cost = self.graph.cost(places)
+        if not cost < self.cost - WORTH * abs(cost):
+            return False
+        self.places, self.cost = places, cost
+        return True
+
+    @property
+    def perfect(self) -> bool:
+        return self.cost <= self.floor + WORTH * abs(self.floor)
+
+
+def first_places(graph: Graph, deadline: Deadline) -> Iterator[Places]:
+    """Starts that are made, not found: list scheduling, greedy by cost, and co-clusters in few and many slots."""
+    heaviest = np.argsort(-graph.weights, kind="stable")
+    everywhere = np.arange(graph.slots)
+    yield placed(graph, heaviest, everywhere, sharing=0.0)
+    yield placed(graph, heaviest, everywhere, sharing=1.0)
+    cheapest = np.argsort(graph.latency, kind="stable")
+    edges = _heavy_edges(graph)
+    for count in slot_counts(graph.slots):
+        if deadline.left <= 0.0:
+            return
+        yield _clustered(graph, edges, cheapest[:count])
+
+
+def slot_counts(slots: int) -> list[int]:
+    """How many slots to try to do with: few may be best, where work is cheap and copies are not."""
+    counts, count = {slots}, 1.0
+    while count < slots:
+        counts.add(int(count))
+        count = count + 1 if count < 4 else count * 1.5
+    return sorted(counts)
+
+
+def placed(graph: Graph, order: Ids, opened: Ids, sharing: float) -> Places:
+    places = np.full(graph.nodes, -1, np.int64)
+    place(graph, places, order, opened, sharing)
+    return places
+
+
+def _heavy_edges(graph: Graph) -> tuple[Ids, Ids]:
+    """The edges, those first whose ends have most of their rows in common."""
+    heads = np.repeat(np.arange(graph.nodes), np.diff(graph.edge_start))
+    once = heads < graph.edge_node
+    heads, tails, rows = heads[once], graph.edge_node[once], graph.edge_rows[once]
+    weights = graph.weights + np.finfo(float).tiny
+    order = np.argsort(-(rows / weights[heads]) * (rows / weights[tails]), kind="stable")
+    return heads[order], tails[order]
+
+
+def _clustered(graph: Graph, edges: tuple[Ids, Ids], opened: Ids) -> Places:
+    """Clusters of nodes that share much, none too large for a slot, packed into the slots, the heaviest first."""
+    weights = graph.weights
+    owner = agglomerate(*edges, weights, weights.sum() / len(opened))
+    clusters = graph.merged(owner)
+    order = np.argsort(-clusters.weights, kind="stable")
+    return placed(clusters, order, opened, sharing=0.0)[owner]
+
+
+def coarsen(graph: Graph, places: Places, seed: int) -> list[tuple[Graph, Ids]]:
+    """Smaller and smaller graphs, each with the map from the nodes before to its own. Slots are not mixed."""
+    levels: list[tuple[Graph, Ids]] = []
+    enough = max(COARSE, 4 * graph.slots)
+    rng = np.random.default_rng(seed)
+    while graph.nodes > enough:
+        weights = graph.weights
+        owner = match(graph, rng.permutation(graph.nodes), weights, weights.sum() / (2 * graph.slots), places)
+        if owner.max() + 1 > 0.9 * graph.nodes:
+            break
+        graph, places = graph.merged(owner), merged_places(places, owner)
+        levels.append((graph, owner))
+    return levels
+
+
+def merged_places(places: Places, owner: Ids) -> Places:
+    """The slots of merged nodes, all of whose nodes are in one."""
+    merged = np.zeros(owner.max(initial=-1) + 1, np.int64)
+    merged[owner] = places
+    return merged
+
+
+def lift(levels: list[tuple[Graph, Ids]], places: Places, graph: Graph, deadline: Deadline, seed: int) -> Places:
+    """From the smallest graph up to the whole one, with a descent on each."""
+    for i in range(len(levels) - 1, -1, -1):
+        places = places[levels[i][1]]
+        places = settle(levels[i - 1][0] if i else graph, places, deadline, seed)
+    return places
+
+
+def settle(graph: Graph, places: Places, deadline: Deadline, seed: int) -> Places:
+    """Descends until no single move saves anything."""
+    places = places.copy()
+    rng = np.random.default_rng(seed)
+    least = WORTH * max(graph.cost(places), 0.0) / max(graph.nodes, 1)
+    saved = np.inf
+    while saved > 0.0:
+        # What sleeps may still find room that others have left: each time around, all are woken once.
+        saved, round_saved, awake = 0.0, np.inf, np.ones(graph.nodes, np.bool_)
+        while round_saved > 0.0:
+            if deadline.left <= 0.0:
+                return places
+            round_saved = descend(graph, places, rng.permutation(graph.nodes), awake, least)
+            saved += round_saved
+    return places
+
+
+def _annealed(graph: Graph, places: Places, seed: int, warmth: float, cap: float = 1.0) -> Places:
+    """A round of annealing from a share `warmth` of what a node ships, with slots `cap` times as full as now."""
+    places = places.copy()
+    typical = float(np.mean(graph.freight)) * float(graph.latency.mean())
+    if not typical > 0.0:
+        return places
+    steps = max(STEPS, min(STEPS_EACH * graph.nodes, LARGEST), 20 * graph.nodes)
+    load = graph.load_of(places)
+    caps = np.maximum(cap * load.max(axis=1), load.mean(axis=1))
+    anneal(graph, places, tie(graph, places), caps, seed, steps, warmth * typical, COLD * warmth * typical)
+    return places
+
+
+def _cycle(found: _Best, deadline: Deadline, seed: int) -> None:
+    """Merges what is together in a slot, moves it as one, and so up again, as long as that saves something."""
+    graph, better = found.graph, True
+    while better and deadline.left > 0.0 and not found.perfect:
+        seed += 1
+        levels, places = coarsen(graph, found.places, seed), found.places
+        for _, owner in levels:
+            places = merged_places(places, owner)
+        if levels:
+            places = settle(levels[-1][0], places, deadline, seed)
+        better = found.offer(lift(levels, places, graph, deadline, seed))
+
+
+def _explore(found: _Best, deadline: Deadline, seed: int) -> None:
+    """Rounds of annealing from the best known, cooler and warmer, with emptier and fuller slots."""
+    graph = found.graph
+    if graph.nodes * graph.slots > CELLS or graph.nodes < 2 or graph.slots < 2:
+        return
+    rng = np.random.default_rng(seed)
+    idle = 0
+    while idle < PATIENCE and deadline.left > 0.0 and not found.perfect:
+        warmth, cap = float(rng.choice(WARMTHS)), 1.0 + SPREAD * float(rng.standard_normal())
+        places = _annealed(graph, found.places, int(rng.integers(1 << 31)), warmth, cap)
+        idle = 0 if found.offer(settle(graph, places, deadline, seed)) else idle + 1
+
+
+def bring_home(graph: Graph, places: Places, home: Places) -> Places:
+    """The same cost with fewer nodes away from home."""
+    places = places.copy()
+    most = WORTH * abs(graph.cost(places)) / max(graph.nodes, 1)
+    while return_home(graph, places, home, most):
+        pass
+    return places
+
+
+_warm = False
+
+
+def warm_kernels() -> bool:
+    """Compiles the kernels or loads them from disk. Whether they had been in memory before."""
+    global _warm
+    known, _warm = _warm, True
+    if not known:
+        line = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1]), np.array([1.0, 1.0, 1.0, 1.0])
+        loads = np.arange(4), np.zeros(3, np.int64), np.ones(3)
+        graph = Graph(np.ones(2), 1.0, 1, np.zeros(3, np.int64), np.ones(3), *loads, *line)
+        deadline = Deadline.after(60.0)
+        places = _annealed(graph, next(first_places(graph, deadline)), 0, 0.1)
+        bring_home(graph, settle(graph, places, deadline, 0), np.zeros(3, np.int64))
+        agglomerate(*_heavy_edges(graph), graph.weights, 1.0)
+        match(graph, np.arange(3), graph.weights, 1.0, places)
+        tridiagonal(np.eye(2))
+    return known

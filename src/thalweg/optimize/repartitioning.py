@@ -1,0 +1,190 @@
+"""Whether another partitioning is worth a switch: the numbers, and the answer in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from thalweg.model.partitioning import Partitioning
+from thalweg.optimize.partitioning import Problem, RouteKey, optimize
+from thalweg.stats.sharing import Shares
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+THRESHOLD = 0.05
+"""A switch must save this share of the cost at least: less is within what measurements differ by."""
+PURE = 0.9
+"""A route key may follow another where so many of its rows have a key that lies in one key group of the other. The
+rest costs nothing but the chance to find all rows of a key in one bucket."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known when the optimiser is asked."""
+
+    slots: int
+    fitting: Mapping[str, Shares]
+    """stream -> what the optimiser may look at."""
+    held_out: Mapping[str, Shares]
+    """stream -> what its answer is judged by. Cells outnumber sampled rows, so an optimiser that is judged by what
+    it has looked at always finds agreement that is not there."""
+    current: Partitioning
+    lat_proc: float
+    """What a slot's work on a row costs, in units of what shipping a copy costs."""
+    purity: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(route key, other) -> the share of the one's rows whose key lies in one key group of the other."""
+    bound: frozenset[str] = frozenset()
+    """Route keys that may not follow others."""
+    probed: Mapping[RouteKey, Floats] = field(default_factory=dict)
+    """Route keys of joins alone -> rows by key group. Their rows do not travel, but slots work on them."""
+    equal: Sequence[tuple[RouteKey, RouteKey]] = ()
+    held: Mapping[str, Floats] = field(default_factory=dict)
+    """route key -> rows in the state by key group: what another slot has to open after a move."""
+    horizon: float = 60.0
+    """The batches that a new partitioning is expected to serve."""
+
+
+@dataclass(frozen=True)
+class StreamVerdict:
+    """The copies shipped per row of a stream."""
+
+    now: float
+    hashed: float
+    proposed: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    partitioning: Partitioning | None
+    """The new one, None where the current one stays."""
+    reason: str
+    method: str = ""
+    streams: Mapping[str, StreamVerdict] = field(default_factory=dict)
+    moved_groups: int = 0
+    moved_rows: float = 0.0
+
+
+def decide(situation: Situation, *, budget_seconds: float, seed: int = 0, threshold: float = THRESHOLD) -> Verdict:
+    """Optimises, and weighs what a batch saves against what the move costs."""
+    follows = choose_followers(situation)
+    problem = _problem(situation, situation.fitting, follows)
+    start = _arrays(problem, situation.current.assignment)
+    answer = optimize(problem, budget_seconds=budget_seconds, seed=seed, start=start)
+    found = Partitioning({name: tuple(slots.tolist()) for (_, name), slots in answer.slots.items()}, follows)
+    now, hashed, new = (_costs(situation, p) for p in (situation.current, Partitioning(), found))
+    share = answer.bound / answer.cost if answer.cost else 1.0
+    streams = {
+        s: StreamVerdict(now.copies[s], hashed.copies[s], n, max(1.0, n * share)) for s, n in new.copies.items()
+    }
+    moved_groups, moved_rows = _moves(situation, start, answer.slots)
+    saving = now.cost - new.cost
+    judged = (answer.method, streams, moved_groups, moved_rows)
+    if moved_groups == 0 and follows == dict(situation.current.follows):
+        return Verdict(None, "nothing better was found", *judged)
+    if saving <= threshold * now.cost:
+        share = max(0.0, saving / now.cost) if now.cost else 0.0
+        return Verdict(None, f"the best found would save {share:.1%}, a switch asks for {threshold:.0%}", *judged)
+    if saving * situation.horizon <= moved_rows:
+        work = f"{situation.horizon:.0f} batches would save ({saving:,.0f} copies each)"
+        return Verdict(None, f"moving {moved_rows:,.0f} rows of state costs more than {work}", *judged)
+    return Verdict(found, f"{saving / now.cost:.1%} of the cost is saved", *judged)
+
+
+# -- following
+
+
+def choose_followers(situation: Situation) -> dict[str, str]:
+    """Who follows whom: those whose keys lie inside the keys of another, where that does not overload a slot."""
+    follows: dict[str, str] = {}
+    for shares in situation.fitting.values():
+        names = list(shares.counts)
+        heaviest = {name: _heaviest(shares.counts[name], situation.slots) for name in names}
+        # A route key with many inside it leads before one with few, an even one before a skewed one.
+        inside = {a: [k for k in names if k != a and _is_inside(situation, k, a)] for a in names}
+        for leader in sorted(names, key=lambda a: (-len(inside[a]), heaviest[a], a)):
+            if leader in follows:
+                continue
+            for k in inside[leader]:
+                burden = situation.lat_proc * (heaviest[leader] - heaviest[k])
+                if k not in follows and k not in follows.values() and burden < 1 - 1 / situation.slots:
+                    follows[k] = leader
+    return dict(sorted(follows.items()))
+
+
+def _is_inside(situation: Situation, route_key: str, other: str) -> bool:
+    return route_key not in situation.bound and situation.purity.get((route_key, other), 0.0) >= PURE
+
+
+def _heaviest(counts: Floats, slots: int) -> float:
+    """The share of rows in the most loaded slot, at best."""
+    total = float(counts.sum())
+    return max(1 / slots, float(counts.max()) / total) if total else 1 / slots
+
+
+# -- costs
+
+
+@dataclass(frozen=True)
+class _Costs:
+    cost: float
+    copies: dict[str, float]
+    """stream -> copies per row."""
+
+
+def _costs(situation: Situation, partitioning: Partitioning) -> _Costs:
+    """Judged on the rows that the optimiser has not seen."""
+    problem = _problem(situation, situation.held_out, partitioning.follows)
+    slots = _arrays(problem, partitioning.assignment)
+    shipped = problem.shipped(slots)
+    copies, cost = {}, problem.cost(slots)
+    for stream, shares in situation.held_out.items():
+        probed = sum(float(problem.rows[key].sum()) for key in situation.probed if key[0] == stream)
+        shipped_rows = shipped.get(stream, 0.0) - probed
+        cost -= probed  # a constant: they do not travel
+        copies[stream] = shipped_rows / shares.rows if shares.rows else 0.0
+    return _Costs(cost, copies)
+
+
+def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mapping[str, str]) -> Problem:
+    """One that follows another is not in the problem: its rows go along, and its work with them."""
+    counts = {
+        (stream, name): rows for stream, s in shares.items() for name, rows in s.counts.items() if name not in follows
+    }
+    joint = {
+        ((stream, a), (stream, b)): rows
+        for stream, s in shares.items()
+        for (a, b), rows in s.joint.items()
+        if a not in follows and b not in follows
+    }
+    every = len(counts) + len(follows)
+    counts.update(situation.probed)
+    return Problem(
+        slots=situation.slots,
+        counts=counts,
+        joint=joint,
+        equal=[pair for pair in situation.equal if pair[0] in counts and pair[1] in counts],
+        lat_proc=situation.lat_proc * every / max(1, every - len(follows)),
+    )
+
+
+def _arrays(problem: Problem, assignment: Mapping[str, Sequence[int]]) -> dict[RouteKey, Ids]:
+    hashed = problem.hashed()
+    return {
+        key: np.array(assignment[key[1]], dtype=np.int64) if key[1] in assignment else slots
+        for key, slots in hashed.items()
+    }
+
+
+def _moves(situation: Situation, now: Mapping[RouteKey, Ids], new: Mapping[RouteKey, Ids]) -> tuple[int, float]:
+    groups, rows = 0, 0.0
+    for key, slots in now.items():
+        moved = slots != new[key]
+        groups += int(np.count_nonzero(moved))
+        if key[1] in situation.held:
+            rows += float(situation.held[key[1]][moved].sum())
+    return groups, rows
