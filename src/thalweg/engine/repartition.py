@@ -32,6 +32,8 @@ from thalweg.stats.sharing import Shares, Sharing, gather
 ENOUGH = 4096
 """Sampled rows of a stream before the optimiser looks at it."""
 NO_MOVES: Mapping[str, Any] = {"batch": None, "groups": 0, "switches": 0}
+RECENT = 0.5
+"""What a batch still counts in the recent statistics after the next one."""
 SMOOTHING = 0.2
 """The weight of the newest batch in what is measured."""
 
@@ -44,7 +46,8 @@ class Repartitioning:
     """SASPAR's best of a sweep from 1 to 16 minutes (Fig. 11)."""
     drift: float = 0.1
     """The share of rows that have moved between cells since the last optimisation, which asks for another one."""
-    budget_seconds: float = 4.0
+    budget_seconds: float = 2.0
+    """Of one optimisation, beside the batches: half of SASPAR's, which had cores to spare."""
     least_seconds: float = 10.0
     """Between two optimisations, whatever happens."""
 
@@ -67,6 +70,8 @@ class Repartitioner:
         """Of streams with more pairs of route keys than are counted."""
         self._asked = 0
         self._sharing: dict[str, Sharing] = {}
+        self._recent: dict[str, Sharing] = {}
+        """The same of the last few batches: what has drifted shows here first."""
         self._purity: dict[tuple[str, str], float] = {}
         self._probed: dict[RouteKey, Floats] = {}
         self._lat_proc = 1.0
@@ -126,7 +131,7 @@ class Repartitioner:
             answer = f"{what}: {verdict.reason}" + (f" ({verdict.method})" if verdict.method else "")
         for name, forest in sorted(self.forests.items()):
             used = "used" if forest.usable else "not used"
-            answer += f"; of {name} not all pairs of route keys are counted, the forest is {used} (error {forest.error:.0%})"
+            answer += f"; pairs of {name} that are not counted: the forest is {used} (error {forest.error:.0%})"
         moves = manifest.extra.get("moves", NO_MOVES)
         return PartitioningReport(streams, self.asked, answer, moves["switches"], moves["batch"], moves["groups"])
 
@@ -136,6 +141,7 @@ class Repartitioner:
         """What is no longer shipped or probed."""
         streams = {name for name, stream in plan.streams.items() if stream.shipped}
         self._sharing = {name: sharing for name, sharing in self._sharing.items() if name in streams}
+        self._recent = {name: sharing for name, sharing in self._recent.items() if name in streams}
         self.forests = {name: forest for name, forest in self.forests.items() if name in streams}
         self.replication = {name: seen for name, seen in self.replication.items() if name in streams}
         used = route_keys(plan)
@@ -151,7 +157,9 @@ class Repartitioner:
         if self.settings is None:
             return
         if shipped.samples:
-            self._sharing[stream] = self._sharing.get(stream, Sharing(groups)).after(gather(shipped.samples))
+            sample = gather(shipped.samples)
+            self._sharing[stream] = self._sharing.get(stream, Sharing(groups)).after(sample)
+            self._recent[stream] = self._recent.get(stream, Sharing(groups)).after(sample, decay=RECENT)
         for pair, (together, looked_at) in shipped.together.items():
             if looked_at:
                 pure = together / looked_at
@@ -170,13 +178,22 @@ class Repartitioner:
             return ""
         if keys != self._known:
             return "route keys have come or gone"
-        if passed >= settings.interval_seconds:
-            return f"{settings.interval_seconds:g} s have passed"
+        drifted = self._drifted(settings)
+        if drifted:
+            return drifted
+        return f"{settings.interval_seconds:g} s have passed" if passed >= settings.interval_seconds else ""
+
+    def _drifted(self, settings: Repartitioning) -> str:
+        """Which streams are no longer what the partitioning was made for, and how much."""
         if time.monotonic() - self._looked < settings.pause_seconds:
             return ""
         self._looked = time.monotonic()
-        moved = max((drift(self._fitted[s], self._sharing[s].fitting()) for s in self._fitted), default=0.0)
-        return f"{moved:.0%} of the rows have drifted" if moved >= settings.drift else ""
+        known = [stream for stream in self._fitted if stream in self._recent]
+        moved = {stream: drift(self._fitted[stream], self._recent[stream].fitting()) for stream in known}
+        drifted = {stream: share for stream, share in moved.items() if share >= settings.drift}
+        for stream in drifted:
+            self._sharing[stream] = self._recent[stream]  # what was before is no guide any more
+        return ", ".join(f"{share:.0%} of the rows of {stream} have drifted" for stream, share in drifted.items())
 
     def _ready(self) -> dict[str, Sharing]:
         return {name: sharing for name, sharing in self._sharing.items() if sharing.sampled >= ENOUGH}
@@ -208,7 +225,7 @@ class Repartitioner:
         self._thread.start()
 
     def _filled_in(self, situation: Situation) -> Situation:
-        """With many route keys not all pairs are counted: SASPAR's forest tells the others, while it can be trusted."""
+        """With many route keys not all pairs are counted: the forest tells the others while it is good enough."""
         fitting = dict(situation.fitting)
         for stream, shares in situation.fitting.items():
             n = len(shares.counts)

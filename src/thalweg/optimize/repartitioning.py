@@ -161,14 +161,14 @@ def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mappin
         for (a, b), rows in s.joint.items()
         if a not in follows and b not in follows
     }
-    every = len(counts) + len(follows)
+    led = sum(name in follows for s in shares.values() for name in s.counts)
     counts.update(situation.probed)
     return Problem(
         slots=situation.slots,
         counts=counts,
         joint=joint,
         equal=[pair for pair in situation.equal if pair[0] in counts and pair[1] in counts],
-        lat_proc=situation.lat_proc * every / max(1, every - len(follows)),
+        lat_proc=situation.lat_proc * (1 + led / max(1, len(counts))),
     )
 
 

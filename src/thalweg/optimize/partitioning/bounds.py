@@ -10,8 +10,8 @@ from thalweg.optimize.partitioning.kernels import tridiagonal
 
 DENSE = 1100
 """Nodes up to which eigenvalues are computed."""
-EFFORT = 1e-8
-"""Seconds that must be left for eigenvalues, over the cube of the nodes: ten times what they take."""
+EFFORT = 3e-9
+"""Seconds that must be left for eigenvalues, over the cube of the nodes: four times what they take."""
 
 
 def spectral_bound(graph: Graph, seconds: float) -> float:

@@ -201,8 +201,8 @@ def _solve(
     if problem.groups == 0 or problem.slots == 1:
         return course
     heaviest = np.argsort(-goal.graph.weights, kind="stable")
-    greedy = placed(goal.graph, heaviest, np.arange(problem.slots), sharing=1.0)
-    course.offer(greedy, "greedy")
+    for sharing, method in ((0.0, "list scheduling"), (1.0, "greedy")):
+        course.offer(placed(goal.graph, heaviest, np.arange(problem.slots), sharing), method)
     if deadline.left > 0.0:
         course.raise_bound(lower_bound(problem, goal, objective, deadline))
         small = size_of(goal.graph) <= LARGE

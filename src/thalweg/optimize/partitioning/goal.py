@@ -9,14 +9,14 @@ from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
 from thalweg.optimize.partitioning.bounds import spectral_bound
 from thalweg.optimize.partitioning.correlation import count_rows
-from thalweg.optimize.partitioning.graph import Graph, Places, compile_graph
+from thalweg.optimize.partitioning.graph import Floats, Graph, Places, compile_graph
 from thalweg.optimize.partitioning.model import Model, linear_model, pivot_model
 from thalweg.optimize.partitioning.pivots import CELLS, Pivots, compile_pivots, pivot_cost, sweep
 from thalweg.optimize.partitioning.problem import Objective, Problem
-from thalweg.optimize.partitioning.search import PATIENCE, WORTH, Deadline, bring_home, search, settle
+from thalweg.optimize.partitioning.search import PATIENCE, SPREAD, WORTH, Deadline, bring_home, search, settle
 
-COOLING = (0.3, 0.2, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01)
-"""Warmth of the sweeps of a round, as a share of what a node ships."""
+WARMTHS, COOLING = (0.02, 0.1, 0.3), (1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05, 0.03)
+"""Where rounds of sweeps start, as a share of what a node ships, and how they go on, as shares of that."""
 RENUMBERED = 1_000_000
 """Pairs of slots up to which the best renumbering is looked for."""
 
@@ -60,10 +60,13 @@ class Goal:
         rng = np.random.default_rng(seed)
         while idle < PATIENCE and deadline.left > 0.0 and lowest > floor * (1.0 + WORTH):
             places = best
-            warmth = float(rng.choice([0.1, 0.3, 1.0]))
+            warmth = float(rng.choice(WARMTHS))
+            load = self.graph.load_of(places)
+            cap = 1.0 + SPREAD * float(rng.standard_normal())
+            caps = np.maximum(cap * load.max(axis=1), load.mean(axis=1))
             for share in COOLING:
                 if deadline.left > 0.0:
-                    places = self._sweep(places, places, rng, warmth * share)
+                    places = self._sweep(places, places, rng, warmth * share, caps)
             places = self.settle(places, deadline, seed)
             cost, idle = self.cost(places), idle + 1
             if cost < lowest - WORTH * abs(lowest):
@@ -73,19 +76,23 @@ class Goal:
     def _swept(self, places: Places, deadline: Deadline, seed: int, home: Places | None = None) -> Places:
         rng = np.random.default_rng(seed)
         while deadline.left > 0.0:
-            after = self._sweep(places, places if home is None else home, rng, 0.0)
+            after = self._sweep(places, places if home is None else home, rng)
             if (after == places).all():
                 break
             places = after
         return places
 
-    def _sweep(self, places: Places, home: Places, rng: np.random.Generator, share: float) -> Places:
+    def _sweep(
+        self, places: Places, home: Places, rng: np.random.Generator, share: float = 0.0, caps: Floats | None = None
+    ) -> Places:
+        """A sweep with the warmth of a share of what a node ships."""
         assert self.pivots is not None
         places = places.copy()
         typical = float(self.graph.freight.mean() * self.graph.latency.mean())
         least = WORTH * typical
         order, seed = rng.permutation(len(places)), int(rng.integers(1 << 31))
-        sweep(self.graph, self.pivots, places, home.copy(), order, least, share * typical, seed)
+        caps = np.full(self.graph.streams, -1.0) if caps is None else caps
+        sweep(self.graph, self.pivots, places, home.copy(), order, caps, least, share * typical, seed)
         return places
 
     def returned(self, places: Places, home: Places, deadline: Deadline) -> Places:

@@ -129,12 +129,13 @@ def lift(graph: Graph, load: Floats, u: int, p: int, sign: float) -> None:
 
 
 @inlined
-def crowd(graph: Graph, load: Floats, u: int, p: int) -> float:
-    """What u, which is in no slot, adds to the loads' part of the cost if it is put in p."""
+def crowd(graph: Graph, load: Floats, caps: Floats, u: int, p: int) -> float:
+    """What u, which is in no slot, adds in p to the rows above the caps, or without them to the fullest slot."""
     over = 0.0
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
-        rows = load[graph.load_stream[i]]
-        over += max(rows[p] + graph.load_rows[i] - rows[-1], 0.0)
+        rows, cap = load[graph.load_stream[i]], caps[graph.load_stream[i]]
+        cap = rows[-1] if cap < 0.0 else cap
+        over += max(rows[p] + graph.load_rows[i] - cap, 0.0) - max(rows[p] - cap, 0.0)
     return over * graph.price
 
 
@@ -156,11 +157,20 @@ def added(graph: Graph, pivots: Pivots, needed: Floats, most: Floats, u: int, p:
 
 @kernel
 def sweep(
-    graph: Graph, pivots: Pivots, places: Places, home: Places, order: Ids, least: float, warmth: float, seed: int
-) -> int:
+    graph: Graph,
+    pivots: Pivots,
+    places: Places,
+    home: Places,
+    order: Ids,
+    caps: Floats,
+    least: float,
+    warmth: float,
+    seed: int,
+) -> None:
     """Takes each node out and puts it where it adds least; at home, unless elsewhere it adds `least` less.
 
-    With `warmth` the choice is a random one, the likelier the less it adds (heat bath). Returns how many nodes moved.
+    With `warmth` the choice is a random one, the likelier the less it adds (heat bath). With caps of 0 or more, every
+    row above a stream's cap costs, as in annealing; with caps below 0, the fullest slot.
     """
     np.random.seed(seed)
     slots = graph.latency.shape[0]
@@ -174,21 +184,18 @@ def sweep(
     for row in range(most.shape[0]):
         for p in range(slots):
             most[row, p] = greatest(pivots, needed, row, p)
-    moved = 0
     for u in order:
         put(pivots, needed, most, u, places[u], -1.0)
         lift(graph, load, u, places[u], -1.0)
         best, chosen = np.inf, home[u]
         for p in range(slots):
-            cost = added(graph, pivots, needed, most, u, p) + crowd(graph, load, u, p)
+            cost = added(graph, pivots, needed, most, u, p) + crowd(graph, load, caps, u, p)
             if warmth > 0.0:
                 cost += warmth * np.log(1e-300 - np.log(1.0 - np.random.random()))
             elif p == home[u]:
                 cost -= least
             if cost < best:
                 best, chosen = cost, p
-        moved += chosen != places[u]
         places[u] = chosen
         put(pivots, needed, most, u, chosen, 1.0)
         lift(graph, load, u, chosen, 1.0)
-    return moved

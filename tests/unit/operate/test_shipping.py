@@ -1,0 +1,139 @@
+"""Unit: a row is shipped once to every slot that needs it, and every route key finds all its rows there."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from thalweg.model.expr import Expr
+from thalweg.model.plan import Plan, shipped_keys
+from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.operate.columns import GROUP, SERVES
+from thalweg.operate.shipping import SHIPPED, Shipment, keys_together, ship, unship
+from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.route.hash import hash_rows, key_groups
+from thalweg.route.table import routing_table
+
+SECOND = 1_000_000
+SCHEMA = Schema((Field("ts", "timestamp"), Field("a", "bigint"), Field("b", "string"), Field("v", "double")))
+STREAM = Stream("s", SCHEMA, "ts", 5 * SECOND, SourceSpec("memory", {}))
+
+
+def median_by(*keys: str, below: int | None = None) -> Registered:
+    column = {f.name: Expr(f'"{f.name}"', f.type, (f.name,)) for f in SCHEMA.fields}
+    where = None if below is None else Expr(f'"v" < {below}', "boolean", ("v",))
+    middle = Aggregate("percentile", (column["v"],), "double", parameters=(0.5,))
+    outputs = (*(Output(k, column[k]) for k in keys), Output("m", Expr("a0", "double", ("a0",))))
+    window = Window(10 * SECOND, 10 * SECOND)
+    name = f"by_{'_'.join(keys)}_{below}"
+    return Registered(name, Query(name, "", "s", outputs, where, window, tuple(column[k] for k in keys), (middle,)))
+
+
+def rows(seed: int, n: int = 500) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "ts": pa.array(rng.integers(0, 60 * SECOND, n), pa.timestamp("us")),
+            "a": pa.array(rng.integers(0, 40, n), pa.int64(), mask=rng.random(n) < 0.05),
+            "b": pa.array([f"b{i}" for i in rng.integers(0, 30, n)]),
+            "v": pa.array(rng.random(n) * 100),
+        }
+    )
+
+
+def with_filters(plan: Plan, table: pa.Table) -> pa.Table:
+    for column in plan.streams["s"].computed:
+        limit = float(column.expr.sql.rsplit(" ", 1)[1])
+        table = table.append_column(column.name, pa.array(table.column("v").to_numpy() < limit))
+    return table
+
+
+def times_of(table: pa.Table) -> np.ndarray:
+    return table.column("ts").cast(pa.int64()).to_numpy()
+
+
+def plan_of(*queries: Registered, slots: int = 4, **options: object) -> Plan:
+    return make_plan(queries, {"s": STREAM}, slots=slots, groups=64, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_route_key_finds_its_rows_in_the_slot_of_their_key(seed: int) -> None:
+    rng = random.Random(seed)
+    queries = (median_by("a"), median_by("b", below=rng.choice([None, 40])), median_by("a", "b", below=60))
+    plan = plan_of(*queries)
+    keys = list(shipped_keys(plan, plan.streams["s"]))
+    assignment = {key: [rng.randrange(4) for _ in range(64)] for key in keys[1:]}
+    plan = plan_of(*queries, assignment=assignment)
+    table = with_filters(plan, rows(seed))
+    shipment = Shipment(tuple(keys))
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment)
+    found: dict[str, Counter] = defaultdict(Counter)
+    for slot, piece in enumerate(pieces):
+        ready, passed = unship(plan, {SHIPPED + "s": [piece]} if piece.num_rows else {}, failures := {})
+        assert not failures
+        for id_, (made,) in ready.items():
+            owners = routing_table(plan, plan.groupings[id_].route_key).owners
+            assert set(owners[made.column(GROUP).to_numpy()]) == {slot}
+            assert passed[id_] >= made.num_rows
+            found[id_].update(made.column(made.column_names.index("v")).to_pylist())
+    for id_, values in found.items():
+        filters = {p.filter for p in plan.groupings[id_].partials}
+        admitted = table if None in filters else table.filter(table.column(next(iter(filters))))
+        assert values == Counter(admitted.column("v").to_pylist())
+    assert len(found) == 3
+    assert sum(p.num_rows for p in pieces) == int(shipment.copies.sum())
+    assert shipment.rows == table.num_rows
+
+
+def test_route_keys_that_agree_share_the_copy() -> None:
+    queries = (median_by("a"), median_by("a", "b"))
+    table = rows(1)
+    alike = {key: [0] * 64 for key in shipped_keys(plan_of(*queries), plan_of(*queries).streams["s"])}
+    for follows, copies in (({}, None), ({"s(a, b)": "s(a)"}, 1.0), ({"s(a)": "s(a, b)"}, 1.0)):
+        plan = plan_of(*queries, follows=follows)
+        shipped = sum(
+            p.num_rows for p in ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")))
+        )
+        assert shipped > 1.5 * table.num_rows if copies is None else shipped == table.num_rows
+    plan = plan_of(*queries, assignment=alike)
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")))
+    assert [p.num_rows for p in pieces] == [table.num_rows, 0, 0, 0]
+    assert set(pieces[0].column(SERVES).to_pylist()) == {3}
+
+
+def test_a_follower_goes_home_where_its_window_is_about_to_close() -> None:
+    plan = plan_of(median_by("a"), median_by("b"), follows={"s(b)": "s(a)"})
+    table = rows(2)
+    times = times_of(table)
+    closing = 30 * SECOND
+    keys = list(shipped_keys(plan, plan.streams["s"]))
+    pieces = ship(plan, plan.streams["s"], table, times, closing, Shipment(tuple(keys)))
+    bit = 1 << keys.index("s(b)")
+    owners = routing_table(plan, "s(b)").owners
+    elsewhere = 0
+    for slot, piece in enumerate(pieces):
+        mine = piece.filter(pa.array((piece.column(SERVES).to_numpy() & bit) != 0))
+        home = owners[key_groups(hash_rows([mine.column("b")]), 64)] == slot
+        assert home[times_of(mine) < closing].all()
+        elsewhere += int(np.count_nonzero(~home))
+    assert elsewhere > 50
+
+
+def test_keys_inside_others_are_noticed() -> None:
+    rng = np.random.default_rng(3)
+    user = rng.integers(0, 5_000, 200_000)
+    pack, shop = user * 4 + rng.integers(0, 4, len(user)), rng.integers(0, 5_000, len(user))
+    hashes = [hash_rows([pa.array(column)]) for column in (user, pack, shop)]
+    looked_at, together = keys_together(hashes, [key_groups(h, 64) for h in hashes])
+    share = together / looked_at[:, None]
+    assert (looked_at > 1_000).all()
+    assert (looked_at < 20_000).all()
+    assert share[1, 0] == 1.0
+    assert share[0, 1] < 0.1
+    assert share[2, 0] < 0.1
+    assert share[0, 2] < 0.1
