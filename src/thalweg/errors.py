@@ -683,3 +683,16 @@ def _route_key(route_key: object) -> str:
     if isinstance(route_key, tuple) and len(route_key) == 2:
         return f"{route_key[0]}({route_key[1]})"
     return repr(route_key)
+
+
+# -- partitioners
+
+
+def partitioner_unknown(name: str, known: tuple[str, ...]) -> ThalwegError:
+    return ThalwegError(
+        f"there is no partitioner {name!r}", detail=f"known: {', '.join(known)}", hint="names are lower case"
+    )
+
+
+def partitioner_option(name: str, option: str, value: object, wanted: str) -> ThalwegError:
+    return ThalwegError(f"partitioner {name}: {option} = {value!r} cannot be", detail=f"wanted: {wanted}")

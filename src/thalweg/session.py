@@ -414,6 +414,7 @@ class Session:
     def stop(self) -> None:
         """Ends the pipeline and frees the state directory. What was not finished goes on at the next connect."""
         self._pipeline.stop()  # not under the mutex: the batch that is ending needs it
+        self._runner.repartitioner.wait(10)
         with self._mutex:
             if self._changes is None:
                 return

@@ -131,6 +131,37 @@ def test_joins_while_everything_moves(spark: SparkSession, state_dir: Path) -> N
             rows_equal(handle.results(), wanted)
 
 
+def test_groups_of_joined_rows_that_are_many(spark: SparkSession, state_dir: Path) -> None:
+    """Almost every row is a group of its own: after the first batch rows are shipped whole, joined ones too."""
+    feed = purchases(7, batches=4, rows=300, users=20_000)
+    shops = pa.table({"shop": [f"s{i}" for i in range(9)], "region": [f"r{i % 3}" for i in range(9)]})
+    regions = [[f"r{int(shop[1:]) % 3}" for shop in table["shop"].to_pylist()] for table in feed.batches]
+    wider = tuple(t.append_column("region", [r]) for t, r in zip(feed.batches, regions, strict=True))
+    wider = Feed(feed.stream, feed.time, feed.delay_us, wider)
+    by = "GROUP BY userID, region, window(ts, '10 seconds')"
+    selects = (
+        f"SELECT userID, region, count(*) AS n, max(price) AS m, window.end AS until FROM purchases {by}",
+        f"SELECT userID, region, percentile(price, 0.5) AS m, window.end AS until FROM purchases {by}",
+    )
+    with thalweg.connect(state_dir, spark=spark, slots=3, repartition=None) as session:
+        unsettle(session, 4)
+        source = open_stream(session, feed)
+        session.create_table("shops", shops)
+        handles = []
+        for i, select in enumerate(selects):
+            joined = select.replace("FROM purchases", "FROM purchases JOIN shops ON purchases.shop = shops.shop")
+            handles.append(session.create_query(f"q{i}", joined))
+        for table in feed.batches:
+            source.append(table)
+        session.run_available()
+        assert "groups are many: combined in the slots" in session.explain()
+        for handle, select in zip(handles, selects, strict=True):
+            assert handle.status["error"] is None
+            wanted = expected(spark, wider, select)
+            assert wanted.num_rows > 100
+            rows_equal(handle.results(), wanted)
+
+
 def test_the_optimiser_switches_by_itself(spark: SparkSession, state_dir: Path) -> None:
     """Packs lie inside users: after a few batches each row is shipped once instead of twice, with equal results."""
     feed = purchases(3, batches=6, rows=6000, users=3000)

@@ -91,13 +91,12 @@ class State:
         for name, (kept, table, offsets) in self.buckets.items():
             if kept.grouping not in plan.groupings:
                 continue
-            ranges = routing_table(plan, plan.groupings[kept.grouping].route_key).slot_ranges(slot)
-            mine = slice_groups(table, offsets, ranges)
-            key = plan.groupings[kept.grouping].route_key
-            follows = kept.grouping in plan.streams["s"].shipped and key in plan.follows
+            routing = routing_table(plan, plan.groupings[kept.grouping].route_key)
+            mine = slice_groups(table, offsets, routing.slot_ranges(slot))
+            owners = np.unique(routing.owners[np.diff(offsets) > 0])
             wrote = name.split("-")[1] == str(slot)
-            if mine.num_rows or (follows and wrote):
-                whole = wrote if follows else mine.num_rows == table.num_rows
+            if mine.num_rows or (len(owners) > 1 and wrote):
+                whole = slot == owners[0] if len(owners) == 1 else wrote
                 loads = (lambda m=mine: m, lambda t=table: t)
                 found[kept.grouping].append(
                     Held(name, kept.level, kept.span, kept.starts, kept.batch_from, whole, *loads)
@@ -143,7 +142,7 @@ def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[s
     for done, part in zip(tasks, (batch.slice(0, half), batch.slice(half)), strict=True):
         ingest_chunk(plan, "s", part, clock, done)
         assert not done.failures
-    kept, nodes = [], state.nodes()
+    kept, replaced, nodes = [], [], state.nodes()
     for slot in range(plan.slots):
         arrived: dict[str, list[pa.Table]] = defaultdict(list)
         for done in tasks:
@@ -155,9 +154,10 @@ def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[s
         assert not outcome.failures
         for name, table in outcome.results:
             results[name].append(table)
-        for name in outcome.replaced:
-            del state.buckets[name]
+        replaced += outcome.replaced  # the other slots still read them
         kept += [(f"{clock.batch}-{slot}-{i}", k) for i, k in enumerate(outcome.kept)]
+    for name in replaced:
+        del state.buckets[name]
     for name, k in kept:
         state.add(plan, name, k)
     state.expire(plan, clock.closing_us["s"])

@@ -31,7 +31,7 @@ def run(state_dir: Path, out_dir: Path, fault: str | None) -> int:
     if fault is not None:
         environment[faults.VARIABLE] = fault
     command = [sys.executable, str(PROGRAM), str(state_dir), str(out_dir), str(SEED)]
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
     if fault is None and finished.returncode:
         raise AssertionError(finished.stderr[-4000:])
     return finished.returncode
@@ -49,7 +49,7 @@ def killed_and_killed_again(place: Path, phases: list[str]) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_at_every_phase(spark: SparkSession, tmp_path: Path) -> None:
     """Two pipelines side by side, half of the phases each: starting a JVM is what takes the time."""
     assert len(faults.PHASES) >= 9

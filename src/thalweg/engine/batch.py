@@ -204,7 +204,7 @@ class BatchRunner:
         }
         rows = sum(outcome.rows.values())
         report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, outcome.sent_bytes)
-        self.repartitioner.observe(plan, after, outcome.movement, ended - began)
+        self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
         with self.finished:
             self.manifest, self.entries, self.plan = after, entries, plan
             self.reports = [*self.reports[-99:], report]
@@ -242,10 +242,12 @@ class BatchRunner:
     def partitioning(self, proposed: Partitioning | None = None) -> dict[str, Any]:
         """Where key groups are and who follows whom: as in the last batch, or as it is `proposed` instead."""
         extra = self.manifest.extra
-        known = extra.get("assignment", {}) if extra.get("slots") == self.slots else {}
-        if proposed is None:
-            return {"assignment": known, "follows": extra.get("follows", {})}
-        return {"assignment": {**known, **proposed.to_json()}, "follows": dict(proposed.follows)}
+        known = Partitioning(extra.get("assignment", {}), extra.get("follows", {}), extra.get("slots", 0))
+        if known.slots != self.slots:
+            known = Partitioning(slots=self.slots)
+        if proposed is not None and proposed.slots == self.slots:
+            known = known.changed_by(proposed)
+        return {"assignment": known.assignment_lists(), "follows": dict(known.follows)}
 
     def partitioning_report(self) -> PartitioningReport:
         return self.repartitioner.report(self.manifest)
@@ -346,8 +348,8 @@ class BatchRunner:
             held = np.diff(decode_offsets(bucket.section.meta["offsets"])) > 0
             owners = routing_table(plan, grouping.route_key).owners
             slots = {*np.unique(owners[held]).tolist()}
-            if grouping.route_key in plan.follows:
-                slots.add(bucket.slot)  # which merges small ones, whoever finishes their windows
+            if len(slots) > 1 and bucket.slot < plan.slots:
+                slots.add(bucket.slot)  # which may merge it with others
             for slot in sorted(slots):
                 by_slot.setdefault(slot, []).append(bucket)
         return by_slot
@@ -511,9 +513,14 @@ def _loads(measured: Mapping[str, Any]) -> dict[str, GroupingLoad]:
 def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dict[str, float]:
     """Groups per row of every grouping, smoothed; rounded so that noise does not make a new plan."""
     after = {id_: ratio for id_, ratio in loads.items() if id_ in plan.groupings}
-    for id_, made in outcome.groups.items():
-        if outcome.passed.get(id_):
-            ratio = made / outcome.passed[id_]
+    groups, passed = dict(outcome.groups), dict(outcome.passed)
+    for stream in plan.streams.values():
+        for id_ in stream.shipped:  # made in the slots; what a task would have made of its rows was sampled
+            distinct = outcome.movement.distinct.get(plan.groupings[id_].route_key, (0, 0))
+            groups[id_], passed[id_] = distinct
+    for id_, made in groups.items():
+        if passed.get(id_):
+            ratio = made / passed[id_]
             after[id_] = round(0.5 * after.get(id_, ratio) + 0.5 * ratio, 4)
     return after
 
@@ -549,9 +556,6 @@ def _add_slot(report: Mapping[str, Any], outcome: Outcome) -> None:
         counts = outcome.probes.setdefault(probe, [0, 0])
         counts[0] += probing
         counts[1] += found
-    for id_, n in report.get("passed", {}).items():
-        outcome.passed[id_] = outcome.passed.get(id_, 0) + n
-        outcome.groups[id_] = outcome.groups.get(id_, 0) + report["groups"][id_]
     outcome.movement.add_slot(report)
     _slowest(outcome, "probe", report["probe_seconds"])
     _slowest(outcome, "slot", report["seconds"])

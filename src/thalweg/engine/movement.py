@@ -23,14 +23,16 @@ def shipped_to_json(shipments: Mapping[str, Shipment]) -> dict[str, Any]:
 
 
 def _to_json(shipment: Shipment) -> dict[str, Any]:
-    sampled = np.concatenate(shipment.sampled)
+    sampled = np.concatenate([np.zeros((0, len(shipment.keys)), np.uint16), *shipment.sampled])
     return {
         "keys": list(shipment.keys),
         "rows": shipment.rows,
+        "shared": shipment.shared,
         "copies": shipment.copies.tolist(),
         "sampled": base64.b85encode(sampled.astype("<u2").tobytes()).decode(),
-        "looked_at": shipment.looked_at.tolist(),
-        "together": shipment.together.tolist(),
+        "looked_at": shipment.looked_at,
+        "distinct": shipment.distinct,
+        "together": [[k, a, rows] for (k, a), rows in shipment.together.items()],
     }
 
 
@@ -39,6 +41,8 @@ class Shipped:
     """What was shipped of one stream."""
 
     rows: int = 0
+    shared: int = 0
+    """Rows that several route keys need."""
     copies: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """By slot."""
     samples: list[Sample] = field(default_factory=list)
@@ -48,14 +52,17 @@ class Shipped:
     def add(self, value: Mapping[str, Any]) -> None:
         keys = tuple(value["keys"])
         self.rows += value["rows"]
+        self.shared += value["shared"]
         self.copies = self.copies + np.array(value["copies"], np.int64)
         groups = np.frombuffer(base64.b85decode(value["sampled"]), dtype="<u2").reshape(-1, len(keys))
         if len(groups):
-            self.samples.append(Sample(keys, groups, float(value["rows"])))
-        for k, looked_at, row in zip(keys, value["looked_at"], value["together"], strict=True):
-            for a, together in zip(keys, row, strict=True):
-                before = self.together.get((k, a), (0, 0))
-                self.together[k, a] = (before[0] + together, before[1] + looked_at)
+            self.samples.append(Sample(keys, groups, float(value["shared"])))
+        for k, a, rows in value["together"]:
+            self.together[k, a] = _plus(self.together.get((k, a)), rows, value["looked_at"][k])
+
+
+def _plus(known: tuple[int, int] | None, part: int, whole: int) -> tuple[int, int]:
+    return (part, whole) if known is None else (known[0] + part, known[1] + whole)
 
 
 @dataclass
@@ -66,6 +73,8 @@ class Movement:
     """stream -> rows that went to slots whole."""
     probing: dict[RouteKey, Floats] = field(default_factory=dict)
     """Route keys of joins -> arrived rows by key group."""
+    distinct: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """route key -> keys among some rows, and how many rows these were: within a task, and all rows of a key."""
     ship_seconds: float = 0.0
     work_seconds: float = 0.0
     """Of all slots that worked on shipped rows."""
@@ -84,12 +93,15 @@ class Movement:
     def _add_shipped(self, shipped: Mapping[str, Any]) -> None:
         for stream, value in shipped.items():
             self.shipped.setdefault(stream, Shipped()).add(value)
+            for route_key, distinct in value["distinct"].items():
+                rows = value["looked_at"][route_key]
+                self.distinct[route_key] = _plus(self.distinct.get(route_key), distinct, rows)
 
     def add_slot(self, report: Mapping[str, Any]) -> None:
         self._add_shipped(report["shipped"])
-        if report.get("passed"):
+        if report.get("served"):
             self.work_seconds += report["work_seconds"]
-            self.served += sum(report["passed"].values())
+            self.served += report["served"]
 
     def lat_proc(self, tasks: int) -> float:
         """SASPAR's LatProc in units of LatNet, measured.

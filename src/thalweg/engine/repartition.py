@@ -8,7 +8,9 @@ and in the manifest, what was measured will be measured again.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -69,6 +71,8 @@ class Repartitioner:
         self.forests: dict[str, Forest] = {}
         """Of streams with more pairs of route keys than are counted."""
         self._asked = 0
+        self._shared: dict[str, float] = {}
+        """stream -> the share of its rows that several route keys need."""
         self._sharing: dict[str, Sharing] = {}
         self._recent: dict[str, Sharing] = {}
         """The same of the last few batches: what has drifted shows here first."""
@@ -86,6 +90,13 @@ class Repartitioner:
         self._lock = threading.Lock()
 
     # -- what the batch loop calls
+
+    def take_in(self, plan: Plan, manifest: Manifest, movement: Movement, seconds: float) -> None:
+        """What a batch measured. The batch has happened: nothing that goes wrong here may end the pipeline."""
+        try:
+            self.observe(plan, manifest, movement, seconds)
+        except Exception as error:
+            self.verdict = Verdict(None, f"measuring failed: {type(error).__name__}: {error}")
 
     def observe(self, plan: Plan, manifest: Manifest, movement: Movement, seconds: float) -> None:
         """Takes in what a batch measured, and asks the optimiser where that is due."""
@@ -124,10 +135,14 @@ class Repartitioner:
         verdict, streams = self.verdict, {}
         for name, seen in self.replication.items():
             judged = verdict.streams.get(name) if verdict is not None else None
-            streams[name] = seen if judged is None else replace(seen, hashed=judged.hashed, bound=judged.bound)
+            if judged is not None:
+                shared = self._shared.get(name, 1.0)  # the others are needed, and shipped, once
+                hashed, bound = (1 + shared * (copies - 1) for copies in (judged.hashed, judged.bound))
+                seen = replace(seen, hashed=hashed, bound=bound)
+            streams[name] = seen
         answer = ""
         if verdict is not None:
-            what = "kept" if verdict.partitioning is None else "switched"
+            what = "left as it is" if verdict.partitioning is None else "a better one was found"
             answer = f"{what}: {verdict.reason}" + (f" ({verdict.method})" if verdict.method else "")
         for name, forest in sorted(self.forests.items()):
             used = "used" if forest.usable else "not used"
@@ -153,7 +168,9 @@ class Repartitioner:
     def _learn(self, stream: str, shipped: Shipped, groups: int) -> None:
         copies = int(shipped.copies.sum())
         shares = tuple((shipped.copies / copies).tolist()) if copies else ()
-        self.replication[stream] = Replication(shipped.rows, copies / max(1, shipped.rows), shares)
+        seen = Replication(shipped.rows, copies / max(1, shipped.rows), shares)
+        self.replication = {**self.replication, stream: seen}  # others read it at any time
+        self._shared[stream] = shipped.shared / max(1, shipped.rows)
         if self.settings is None:
             return
         if shipped.samples:
@@ -177,6 +194,7 @@ class Repartitioner:
         if not keys or passed < settings.pause_seconds:
             return ""
         if keys != self._known:
+            self.verdict = None
             return "route keys have come or gone"
         drifted = self._drifted(settings)
         if drifted:
@@ -192,11 +210,13 @@ class Repartitioner:
         moved = {stream: drift(self._fitted[stream], self._recent[stream].fitting()) for stream in known}
         drifted = {stream: share for stream, share in moved.items() if share >= settings.drift}
         for stream in drifted:
-            self._sharing[stream] = self._recent[stream]  # what was before is no guide any more
+            if self._recent[stream].sampled >= ENOUGH:
+                self._sharing[stream] = self._recent[stream]  # what was before is no guide any more
         return ", ".join(f"{share:.0%} of the rows of {stream} have drifted" for stream, share in drifted.items())
 
     def _ready(self) -> dict[str, Sharing]:
-        return {name: sharing for name, sharing in self._sharing.items() if sharing.sampled >= ENOUGH}
+        """Streams of which enough is known. A single route key has no pairs to be known."""
+        return {name: s for name, s in self._sharing.items() if s.sampled >= ENOUGH or len(s.keys) == 1}
 
     def _route_keys(self) -> set[RouteKey]:
         return {(stream, key) for stream, s in self._ready().items() for key in s.keys} | set(self._probed)
@@ -211,7 +231,7 @@ class Repartitioner:
             slots=plan.slots,
             fitting=self._fitted,
             held_out={name: sharing.held_out() for name, sharing in ready.items()},
-            current=Partitioning(plan.assignment, plan.follows),
+            current=Partitioning(plan.assignment, plan.follows, plan.slots),
             lat_proc=self._lat_proc,
             purity=dict(self._purity),
             bound=frozenset(plan.groupings[m.main.grouping].route_key for m in plan.members if m.updates),
@@ -221,7 +241,8 @@ class Repartitioner:
             horizon=max(10.0, self.settings.interval_seconds / max(self._batch_seconds, 0.01)),
         )
         self.asked = f"after batch {manifest.batch}, because {why}"
-        self._thread = threading.Thread(target=self._run, args=(situation,), name="thalweg-partitioning", daemon=True)
+        # Not a daemon: a process that ends waits a moment for it, instead of tearing the solver down in mid-run.
+        self._thread = threading.Thread(target=self._run, args=(situation,), name="thalweg-partitioning")
         self._thread.start()
 
     def _filled_in(self, situation: Situation) -> Situation:
@@ -231,8 +252,9 @@ class Repartitioner:
             n = len(shares.counts)
             if len(shares.joint) < n * (n - 1) // 2:
                 self._asked += 1
-                self.forests[stream] = train(shares, self._asked, self.forests.get(stream))
-                fitting[stream] = fill(shares, self.forests[stream])
+                forest = train(shares, self._asked, self.forests.get(stream))
+                self.forests = {**self.forests, stream: forest}
+                fitting[stream] = fill(shares, forest)
         return replace(situation, fitting=fitting)
 
     def _run(self, situation: Situation) -> None:
@@ -280,20 +302,23 @@ def _held_rows(plan: Plan, manifest: Manifest) -> dict[str, Floats]:
 
 def _yield_to_batches() -> None:
     """On Linux a thread has a priority of its own: batches go first."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-    except (AttributeError, OSError):
-        return
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def next_moves(before: Manifest, plan: Plan) -> dict[str, Any]:
     """The last switch: in which batch, and how many key groups it moved; and how many switches there have been."""
     known: Mapping[str, Any] = before.extra.get("moves", NO_MOVES)
+    if before.extra.get("slots") != plan.slots:
+        return dict(known)
     old, follows = before.extra.get("assignment", {}), before.extra.get("follows", {})
+    used = route_keys(plan)
     moved = 0
-    for name in sorted({*old, *plan.assignment} & route_keys(plan)):
+    for name in sorted({*old, *plan.assignment} & used):
         then = np.array(old[name]) if name in old else routing_table(plan, "").owners
         moved += int(np.count_nonzero(routing_table(plan, name).owners != then))
-    if before.batch < 0 or (not moved and follows == plan.follows):
+    still = {key: leader for key, leader in follows.items() if key in used and leader in used}
+    if not moved and still == plan.follows:
         return dict(known)
     return {"batch": before.batch + 1, "groups": moved, "switches": known["switches"] + 1}

@@ -245,8 +245,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         result = SlotResult()
         if part.groupings:
             unshipped: Failures = {}
-            arrived, report["passed"] = unship(part, inbox.partials.pop(slot, {}), unshipped)
-            report["groups"] = {id_: sum(t.num_rows for t in arrived[id_]) for id_ in report["passed"]}
+            arrived, report["served"] = unship(part, inbox.partials.pop(slot, {}), unshipped)
             result = run_slot(part, work.clock, arrived, _held(part, work, slot), work.nodes)
             result.failures.update(unshipped)
         faults.point("task.slot")
@@ -288,16 +287,15 @@ def _held(plan: Plan, work: Work, slot: int) -> dict[str, list[Held]]:
 
 
 def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket) -> Held:
-    ranges = routing_table(plan, grouping.route_key).slot_ranges(slot)
+    routing = routing_table(plan, grouping.route_key)
     offsets = decode_offsets(bucket.section.meta["offsets"])
-    mine = sum(int(offsets[last] - offsets[first]) for first, last in ranges)
-    follows = grouping.id in plan.streams[grouping.stream].shipped and grouping.route_key in plan.follows
+    owners = np.unique(routing.owners[np.diff(offsets) > 0])
 
     def load_whole() -> pa.Table:
         return read_section(work.state_dir, bucket.section)
 
     def load() -> pa.Table:
-        return slice_groups(load_whole(), offsets, ranges)
+        return slice_groups(load_whole(), offsets, routing.slot_ranges(slot))
 
     return Held(
         name=f"{bucket.section.file}#{bucket.section.offset}",
@@ -305,7 +303,8 @@ def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket)
         span=bucket.spans[0][1],
         starts=tuple(start for start, _ in bucket.spans),
         batch_from=bucket.batch_from,
-        whole=bucket.slot == slot if follows else mine == bucket.rows,
+        # Rows of several slots: the one that wrote them may merge them, whoever finishes their windows.
+        whole=slot == (owners[0] if len(owners) == 1 else bucket.slot),
         load=load,
         load_whole=load_whole,
     )

@@ -15,7 +15,19 @@ class Partitioning:
     follows: Mapping[str, str] = field(default_factory=dict)
     """route key -> the one whose slots its rows go to instead of its own."""
 
-    def to_json(self) -> dict[str, list[int]]:
+    slots: int = 0
+    """That it was made for."""
+
+    def changed_by(self, other: Partitioning) -> Partitioning:
+        """As `other` says of the route keys that it knows of; the rest as it is."""
+        told = {*other.assignment, *other.follows}
+        follows = {
+            key: leader for key, leader in self.follows.items() if key not in told and leader not in other.follows
+        }
+        return Partitioning({**self.assignment, **other.assignment}, {**follows, **other.follows}, other.slots)
+
+    def assignment_lists(self) -> dict[str, list[int]]:
+        """The assignment as JSON has it."""
         return {route_key: [int(slot) for slot in slots] for route_key, slots in self.assignment.items()}
 
 
@@ -32,7 +44,7 @@ class Replication:
     hashed: float | None = None
     """With hashed routing tables; None while the optimiser has not looked at the stream."""
     bound: float | None = None
-    """No assignment of key groups ships fewer, as far as it is proven."""
+    """What the model's proven bound of the cost leaves of them, in proportion."""
 
 
 @dataclass(frozen=True)

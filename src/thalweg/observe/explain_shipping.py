@@ -19,7 +19,7 @@ def explain_shipping(plan: Plan, stream: StreamPlan, seen: Replication | None) -
         return lines
     text = f"  {seen.copies:.2f} copies per row in the last batch"
     if seen.hashed is not None and seen.bound is not None:
-        text += f"; {seen.hashed:.2f} if all were hashed, {seen.bound:.2f} at best"
+        text += f"; {seen.hashed:.2f} if all were hashed, {seen.bound:.2f} by the bound of the model"
     lines.append(text)
     if len(seen.slots) > 1:
         shares = ", ".join(f"{share:.0%}" for share in seen.slots[:16])

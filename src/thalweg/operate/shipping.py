@@ -30,6 +30,8 @@ SAMPLED = 8192
 """Rows of one chunk whose key groups are sampled: what the partitioning is optimised by."""
 LOOKED_AT = 4096
 """Rows of one chunk, about, whose keys are followed from route key to route key."""
+MOST_LOOKED_AT = 8
+"""Route keys of one task that are followed: pairs are many."""
 
 Groups = npt.NDArray[np.uint16]
 Times = npt.NDArray[np.int64]
@@ -41,37 +43,60 @@ class Shipment:
 
     keys: tuple[str, ...]
     rows: int = 0
+    """That some route key needs."""
+    shared: int = 0
+    """That several need: only these can be shipped once instead of often."""
     copies: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """By slot."""
     sampled: list[npt.NDArray[np.uint16]] = field(default_factory=list)
-    """The key groups of some rows, one column per route key."""
-    looked_at: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    """By route key: the rows of some of its keys, all of them that were there."""
-    together: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    """[k, a]: those of them whose key lay in one key group of route key a."""
+    """The key groups of some shared rows, one column per route key."""
+    looked_at: dict[str, int] = field(default_factory=dict)
+    """Of some route keys: the rows of some of their keys, all of them that were there."""
+    distinct: dict[str, int] = field(default_factory=dict)
+    """How many keys these were."""
+    together: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(route key, other) -> those of the rows whose key lay in one key group of the other."""
 
-    def add(self, hashes: Sequence[Hashes], groups: Sequence[Groups], copies: npt.NDArray[np.int64]) -> None:
-        """What was dealt out of rows that some route key needs, given their hashes and key groups."""
-        first = self.rows == 0
-        self.sampled.append(sample_groups(groups, SAMPLED, seed=self.rows))
-        self.rows += len(groups[0])
-        self.copies = copies if first else self.copies + copies
-        looked_at, together = keys_together(hashes, groups)
-        self.looked_at = looked_at if first else self.looked_at + looked_at
-        self.together = together if first else self.together + together
+    def add(self, hashes: Sequence[Hashes], groups: Sequence[Groups], needed: npt.NDArray[np.int64] | None) -> None:
+        """Takes note of a chunk of rows. `needed`: by how many route keys each is needed; None: by all."""
+        if needed is not None:
+            self.rows += int(np.count_nonzero(needed))
+            shared = needed > 1
+            hashes, groups = [h[shared] for h in hashes], [g[shared] for g in groups]
+        else:
+            self.rows += len(groups[0])
+        if len(groups[0]) == 0:
+            return
+        self.sampled.append(sample_groups(groups, SAMPLED, seed=self.shared))
+        self.shared += len(groups[0])
+        if not self.looked_at:
+            self._look(hashes, groups)
+
+    def _look(self, hashes: Sequence[Hashes], groups: Sequence[Groups]) -> None:
+        """Once a task, and at a few route keys where there are many: others have their turn in other tasks."""
+        n = len(self.keys)
+        turn = int(hashes[0][0] % np.uint64(n))
+        chosen = [(turn + i) % n for i in range(min(n, MOST_LOOKED_AT))]
+        looked_at, distinct, together = keys_together([hashes[k] for k in chosen], [groups[k] for k in chosen])
+        for i, k in enumerate(chosen):
+            self.looked_at[self.keys[k]], self.distinct[self.keys[k]] = int(looked_at[i]), int(distinct[i])
+            for j, a in enumerate(chosen):
+                self.together[self.keys[k], self.keys[a]] = int(together[i, j])
 
 
-def keys_together(
-    hashes: Sequence[Hashes], groups: Sequence[Groups]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+Counts = npt.NDArray[np.int64]
+
+
+def keys_together(hashes: Sequence[Hashes], groups: Sequence[Groups]) -> tuple[Counts, Counts, Counts]:
     """Whether the rows of a key under one route key have one key group under another, on some of the keys.
 
     Key groups are too coarse to tell: orders of a customer are spread over all of them, and so are the customers.
-    But all rows of an order lie where their customer is.
+    But all rows of an order lie where their customer is. Gives, by route key, the rows and the keys that were looked
+    at; and [k, a], the rows whose key under k has one key group under a.
     """
     n = len(hashes)
-    looked_at, together = np.zeros(n, np.int64), np.zeros((n, n), np.int64)
-    for k in range(n) if n > 1 else ():
+    looked_at, distinct, together = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((n, n), np.int64)
+    for k in range(n):
         # Rows by key, not by chance: those of a key are all there or none. Low bits: the high ones make groups.
         every = np.uint64(1 << max(0, (len(hashes[k]) // LOOKED_AT).bit_length() - 1))
         chosen = np.flatnonzero((hashes[k] & (every - np.uint64(1))) == 0)
@@ -81,12 +106,12 @@ def keys_together(
         keys = hashes[k][chosen]
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         sizes = np.diff(np.append(starts, len(chosen)))
-        looked_at[k] = len(chosen)
+        looked_at[k], distinct[k] = len(chosen), len(starts)
         for a in range(n):
             others = groups[a][chosen]
             one = np.minimum.reduceat(others, starts) == np.maximum.reduceat(others, starts)
             together[k, a] = int(sizes[one].sum())
-    return looked_at, together
+    return looked_at, distinct, together
 
 
 def ship(
@@ -99,17 +124,26 @@ def ship(
     admitted = [_admitted(rows, groupings) for groupings in keys.values()]
     ways, tables = _ways(plan, list(keys), groups, times < closing_us)
     dealt = router_for(tables, plan.slots).deal(ways, admitted)
-    masks = [needed for needed in admitted if needed is not None]
-    if len(masks) == len(keys):
-        some = np.logical_or.reduce(masks)
-        hashes, groups = [h[some] for h in hashes], [g[some] for g in groups]
-    if len(groups[0]):
-        shipment.add(hashes, groups, np.diff(dealt.offsets))
-    wanted = rows.select(stream.shipped_columns).combine_chunks().take(pa.array(dealt.rows))
-    if len(keys) > 1:
-        wanted = wanted.append_column(SERVES, pa.array(dealt.serves))
-    starts = dealt.offsets.tolist()
-    return [wanted.slice(start, end - start) for start, end in pairwise(starts)]
+    shipment.add(hashes, groups, _needed(admitted))
+    copies = np.diff(dealt.offsets)
+    shipment.copies = copies if len(shipment.copies) == 0 else shipment.copies + copies
+    wanted = rows.select(stream.shipped_columns).combine_chunks()
+    pieces = []
+    for start, end in pairwise(dealt.offsets.tolist()):
+        piece = wanted.take(pa.array(dealt.rows[start:end]))
+        pieces.append(piece.append_column(SERVES, pa.array(dealt.serves[start:end])) if len(keys) > 1 else piece)
+    return pieces
+
+
+def _needed(admitted: Sequence[npt.NDArray[np.bool_] | None]) -> npt.NDArray[np.int64] | None:
+    """By how many route keys each row is needed; None where all need all."""
+    masks = [mask for mask in admitted if mask is not None]
+    if not masks:
+        return None
+    needed = np.full(len(masks[0]), len(admitted) - len(masks), np.int64)
+    for mask in masks:
+        needed += mask
+    return needed
 
 
 def _ways(
@@ -135,31 +169,28 @@ def _ways(
 
 def unship(
     plan: Plan, arrived: Mapping[str, Sequence[pa.Table]], failures: Failures
-) -> tuple[dict[str, list[pa.Table]], dict[str, int]]:
+) -> tuple[dict[str, list[pa.Table]], int]:
     """What has arrived in a slot, by grouping: rows that were shipped whole made into all that needs them.
 
-    Also the number of rows that each of these groupings was made from.
+    Also the number of rows that these were made from, counted for each of them.
     """
     ready = {name: list(tables) for name, tables in arrived.items() if not name.startswith(SHIPPED)}
-    passed: dict[str, int] = {}
+    served = 0
     for name, tables in arrived.items():
         if name.startswith(SHIPPED):
             stream = plan.streams[name.removeprefix(SHIPPED)]
             rows = pa.concat_tables(tables)
             for bit, groupings in enumerate(shipped_keys(plan, stream).values()):
                 mine = _serving(rows, bit)
-                for grouping in groupings if mine.num_rows else ():
-                    table = _make(plan, stream, mine, grouping, failures)
-                    passed[grouping.id] = mine.num_rows
-                    ready.setdefault(grouping.id, []).append(table)
-    return ready, passed
-
-
-def _make(plan: Plan, stream: StreamPlan, rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
-    times = rows.column(stream.stream.time).cast(pa.int64()).to_numpy()
-    table = make(rows, dense.Columns(rows), Slices.of(times, grouping), grouping, failures)
-    groups = key_groups(_hashes(table, [key(i) for i in range(len(grouping.keys))]), plan.groups)
-    return table.append_column(GROUP, pa.array(groups))
+                if mine.num_rows == 0:
+                    continue
+                times, columns = mine.column(stream.stream.time).cast(pa.int64()).to_numpy(), dense.Columns(mine)
+                served += mine.num_rows * len(groupings)
+                for grouping in groupings:
+                    table = make(mine, columns, Slices.of(times, grouping), grouping, failures)
+                    groups = key_groups(_hashes(table, [key(i) for i in range(len(grouping.keys))]), plan.groups)
+                    ready.setdefault(grouping.id, []).append(table.append_column(GROUP, pa.array(groups)))
+    return ready, served
 
 
 def _hashes(rows: pa.Table, columns: Sequence[str]) -> Hashes:

@@ -76,7 +76,7 @@ def make_plan(
 ) -> Plan:
     """One plan for all queries. The same arguments always give the same plan."""
     queries = {entry.id: entry.query for entry in registered}
-    builder = _Builder({**streams, **joined_streams(queries.values(), streams, tables or {})})
+    builder = _Builder({**streams, **joined_streams(queries.values(), streams, tables or {})}, slots)
     for entry in registered:
         builder.add(replace(entry, query=over_joined(entry.query)))
     join_plan = plan_joins(queries, streams, builder.column_of, joins or JoinLoad())
@@ -116,8 +116,9 @@ def _followers(follows: Mapping[str, str], plan: Plan) -> dict[str, str]:
 
 
 class _Builder:
-    def __init__(self, streams: Mapping[str, Stream]) -> None:
+    def __init__(self, streams: Mapping[str, Stream], slots: int) -> None:
         self.streams = streams
+        self.slots = slots
         self.drafts: dict[str, _Draft] = {}
         self.columns: dict[str, Columns] = {}
         self.users: dict[str, dict[str, dict[str, None]]] = {}
@@ -248,7 +249,13 @@ class _Builder:
         read.update(column for column in read_by_joins(name, joins, self.streams) if column not in made)
         types = {f.name: f.type for f in stream.schema.fields} | {c.name: c.expr.type for c in computed}
         columns = {g.id: _shipped_columns(g, types) for g in mine}
-        shipped = choose_shipped(mine, loads, lambda g: columns[g.id], lambda column: type_width(types[column]))
+        shipped = choose_shipped(
+            mine,
+            loads,
+            lambda g: columns[g.id],
+            lambda column: type_width(types.get(column, "boolean")),  # flags of joins are of no schema
+            self.slots,
+        )
         wanted = {stream.time}.union(*(columns[id_] for id_ in shipped))
         ordered = sorted(mine, key=lambda g: (g.finer is not None, -len(g.keys) - len(g.values), g.id))
         return StreamPlan(
@@ -272,7 +279,8 @@ def _without_negative_zero(key: Expr) -> Expr:
 
 def _shipped_columns(grouping: Grouping, known: Iterable[str]) -> set[str]:
     """What a slot needs of a row to make the grouping from it."""
-    return {*grouping.keys, *grouping.values, *grouping.carried, *_read_columns(grouping, known)}
+    named = {name for p in grouping.partials for name in (p.filter, p.argument) if name is not None}
+    return {*grouping.keys, *grouping.values, *grouping.carried, *named, *_read_columns(grouping, known)}
 
 
 def _read_columns(grouping: Grouping, known: Iterable[str]) -> Iterable[str]:

@@ -75,7 +75,8 @@ def decide(situation: Situation, *, budget_seconds: float, seed: int = 0, thresh
     problem = _problem(situation, situation.fitting, follows)
     start = _arrays(problem, situation.current.assignment)
     answer = optimize(problem, budget_seconds=budget_seconds, seed=seed, start=start)
-    found = Partitioning({name: tuple(slots.tolist()) for (_, name), slots in answer.slots.items()}, follows)
+    assignment = {name: tuple(slots.tolist()) for (_, name), slots in answer.slots.items()}
+    found = Partitioning(assignment, follows, situation.slots)
     now, hashed, new = (_costs(situation, p) for p in (situation.current, Partitioning(), found))
     share = answer.bound / answer.cost if answer.cost else 1.0
     streams = {

@@ -1,4 +1,4 @@
-"""Which groupings the slots make from whole rows. The others are made at the source, and only partials travel.
+"""Which groupings the slots make from whole rows. The others are made at the source, and only what they make travels.
 
 Rows that are shipped whole are shared: one copy serves all route keys that need the row in the same slot. Partials
 are not. So whole rows win where combining hardly makes fewer of them: raw groupings, and groupings of many groups.
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from thalweg.model.plan import Grouping
 
 MANY = 0.8
-"""Groups per row from which on combining at the source is not worth its pass."""
-STILL_MANY = 0.4
-"""Below, combining is resumed. A slot sees the rows of all tasks, so it counts fewer groups per row than a task."""
+"""Groups per row of a task from which on combining at the source is not worth its pass."""
+STILL_MANY = 0.6
+"""Below, combining is resumed."""
+MOST_KEYS = 64
+"""Route keys that one mask can tell apart."""
 
 
 @dataclass(frozen=True)
@@ -22,53 +24,80 @@ class GroupingLoad:
     """What was measured of a grouping, an average over recent batches."""
 
     groups_per_row: float
+    """Among the rows of a task, wherever they are grouped."""
     in_slots: bool = False
-    """Whether it was made from rows in the slots when that was measured."""
+    """Whether it is made from rows in the slots."""
 
     @property
     def is_many(self) -> bool:
         return self.groups_per_row >= (STILL_MANY if self.in_slots else MANY)
 
 
+Columns = Callable[[Grouping], Iterable[str]]
+Width = Callable[[str], int]
+
+
 def choose_shipped(
     groupings: Sequence[Grouping],
     loads: Mapping[str, GroupingLoad],
-    columns_of: Callable[[Grouping], Iterable[str]],
-    width_of: Callable[[str], int],
+    columns_of: Columns,
+    width_of: Width,
+    slots: int,
 ) -> list[str]:
     """Of one stream's groupings those that are made in the slots: by what would travel either way."""
-    raw = [g for g in groupings if g.kind == "rows"]
-    finer = {g.finer for g in groupings}
-    many = [
-        g
-        for g in groupings
-        if g.kind == "combine"
-        and g.finer is None
-        and g.id not in finer
-        and g.keys
-        and g.id in loads
-        and loads[g.id].is_many
-    ]
-    if many:
-        whole = {column for g in (*raw, *many) for column in columns_of(g)}
-        row = 8 + sum(width_of(column) for column in whole)
-        others = {g.route_key for g in raw}
-        # As if no two route keys agreed: sharing can only lower it.
-        shipped = row * len({g.route_key for g in many} - others)
-        partials = sum(_partial_width(g, width_of) * loads[g.id].groups_per_row for g in many)
-        if shipped > partials:
-            many = []
-    return sorted(g.id for g in (*raw, *many))
+    candidates = [g for g in groupings if g.kind == "rows" or _is_many(g, groupings, loads)]
+    by_key: dict[str, list[Grouping]] = {}
+    for g in sorted(candidates, key=lambda g: (g.kind != "rows", g.id)):
+        by_key.setdefault(g.route_key, []).append(g)
+    keys = list(by_key)[:MOST_KEYS]
+    apart = {k: sum(_apart(g, loads, columns_of, width_of) for g in by_key[k]) for k in keys}
+    columns = {k: {c for g in by_key[k] for c in columns_of(g)} for k in keys}
+    while keys:
+        row = _row_width(set().union(*(columns[k] for k in keys)), width_of)
+        if row * _copies(len(keys), slots) <= sum(apart[k] for k in keys):
+            break
+        keys.remove(max(keys, key=lambda k: _burden(k, keys, columns, width_of) - apart[k]))
+    return sorted(g.id for k in keys for g in by_key[k])
 
 
-def _partial_width(grouping: Grouping, width_of: Callable[[str], int]) -> int:
-    """Bytes of a group on its way: slice, key group, keys and values, partials."""
-    keys = sum(width_of(column) for column in (*grouping.keys, *grouping.values))
-    return 10 + keys + sum(16 if "HUGE" in p.type or "DECIMAL" in p.type else 8 for p in grouping.partials)
+def _is_many(grouping: Grouping, groupings: Sequence[Grouping], loads: Mapping[str, GroupingLoad]) -> bool:
+    """Whether a slot may make it: of rows as they are, for itself alone."""
+    if grouping.kind != "combine" or grouping.values or not grouping.keys or grouping.finer is not None:
+        return False
+    if any(g.finer == grouping.id for g in groupings):
+        return False
+    return grouping.id in loads and loads[grouping.id].is_many
+
+
+def _copies(keys: int, slots: int) -> float:
+    """Half way between one copy and what independent keys need of hashed slots: the optimiser is still to come."""
+    hashed = slots * (1 - (1 - 1 / slots) ** keys)
+    return (1 + hashed) / 2
+
+
+def _burden(key: str, keys: Sequence[str], columns: Mapping[str, set[str]], width_of: Width) -> int:
+    """What only this route key needs: every copy carries it."""
+    others = set().union(*(columns[k] for k in keys if k != key))
+    return sum(width_of(column) for column in columns[key] - others) * len(keys)
+
+
+def _row_width(columns: Iterable[str], width_of: Width) -> int:
+    return 8 + sum(width_of(column) for column in columns)
+
+
+def _apart(grouping: Grouping, loads: Mapping[str, GroupingLoad], columns_of: Columns, width_of: Width) -> float:
+    """Bytes per row where the grouping is made at the source: its rows, or its groups."""
+    if grouping.kind == "rows":
+        return 2 + _row_width(columns_of(grouping), width_of)
+    keys = sum(width_of(column) for column in grouping.keys)
+    partials = sum(16 if "HUGE" in p.type or "DECIMAL" in p.type else 8 for p in grouping.partials)
+    return (10 + keys + partials) * loads[grouping.id].groups_per_row
 
 
 def type_width(kind: str) -> int:
     """Bytes of a value of a Spark type, about."""
-    if kind.startswith(("string", "binary", "decimal", "char", "varchar")):
+    if kind.startswith(("string", "binary", "char", "varchar")):
+        return 24
+    if kind.startswith("decimal"):
         return 16
     return {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "date": 4, "float": 4}.get(kind, 8)

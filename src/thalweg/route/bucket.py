@@ -65,6 +65,10 @@ def order_by_group(table: pa.Table, groups: npt.NDArray[Any], n_groups: int) -> 
     return table.combine_chunks().take(pa.array(order)), offsets
 
 
+SEVERAL = 8
+"""Pieces up to which a view of them is better than a copy: every chunk costs whoever reads it."""
+
+
 def slice_groups(table: pa.Table, offsets: Offsets, ranges: Iterable[tuple[int, int]]) -> pa.Table:
     """The rows of the key groups in `ranges` (first, last exclusive) as a view of `table`."""
     pieces: list[tuple[int, int]] = []
@@ -81,6 +85,9 @@ def slice_groups(table: pa.Table, offsets: Offsets, ranges: Iterable[tuple[int, 
         return table if end - start == table.num_rows else table.slice(start, end - start)
     if not pieces:
         return table.slice(0, 0)
+    if len(pieces) > SEVERAL:
+        rows = np.concatenate([np.arange(start, end, dtype=np.int32) for start, end in pieces])
+        return table.combine_chunks().take(pa.array(rows))
     return pa.concat_tables([table.slice(start, end - start) for start, end in pieces])
 
 

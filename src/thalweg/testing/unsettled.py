@@ -33,4 +33,4 @@ def random_partitioning(rng: random.Random, plan: Plan) -> Partitioning:
         keys = sorted(shipped_keys(plan, stream))
         leader = rng.choice([*keys, None])
         follows |= {key: leader for key in keys if leader and key != leader and rng.random() < 0.7}
-    return Partitioning(assignment, follows)
+    return Partitioning(assignment, follows, plan.slots)

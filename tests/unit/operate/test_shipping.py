@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,8 @@ from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate.columns import GROUP, SERVES
 from thalweg.operate.shipping import SHIPPED, Shipment, keys_together, ship, unship
+from thalweg.operate.slot import Clock
+from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import routing_table
@@ -74,12 +77,12 @@ def test_every_route_key_finds_its_rows_in_the_slot_of_their_key(seed: int) -> N
     pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment)
     found: dict[str, Counter] = defaultdict(Counter)
     for slot, piece in enumerate(pieces):
-        ready, passed = unship(plan, {SHIPPED + "s": [piece]} if piece.num_rows else {}, failures := {})
+        ready, served = unship(plan, {SHIPPED + "s": [piece]} if piece.num_rows else {}, failures := {})
         assert not failures
         for id_, (made,) in ready.items():
             owners = routing_table(plan, plan.groupings[id_].route_key).owners
             assert set(owners[made.column(GROUP).to_numpy()]) == {slot}
-            assert passed[id_] >= made.num_rows
+            assert served >= made.num_rows
             found[id_].update(made.column(made.column_names.index("v")).to_pylist())
     for id_, values in found.items():
         filters = {p.filter for p in plan.groupings[id_].partials}
@@ -129,11 +132,49 @@ def test_keys_inside_others_are_noticed() -> None:
     user = rng.integers(0, 5_000, 200_000)
     pack, shop = user * 4 + rng.integers(0, 4, len(user)), rng.integers(0, 5_000, len(user))
     hashes = [hash_rows([pa.array(column)]) for column in (user, pack, shop)]
-    looked_at, together = keys_together(hashes, [key_groups(h, 64) for h in hashes])
+    looked_at, distinct, together = keys_together(hashes, [key_groups(h, 64) for h in hashes])
     share = together / looked_at[:, None]
+    assert looked_at[1] / distinct[1] == pytest.approx(10, rel=0.1)
     assert (looked_at > 1_000).all()
     assert (looked_at < 20_000).all()
     assert share[1, 0] == 1.0
     assert share[0, 1] < 0.1
     assert share[2, 0] < 0.1
     assert share[0, 2] < 0.1
+
+
+def test_more_route_keys_than_a_mask_has_bits() -> None:
+    """The surplus is made at the source, as everything was once."""
+    v = Expr('"v"', "double", ("v",))
+    window = Window(10 * SECOND, 10 * SECOND)
+    queries = []
+    for i in range(70):
+        key = Expr(f'"a" % {i + 2}', "bigint", ("a",))
+        outputs = (Output("k", key), Output("m", Expr("a0", "double", ("a0",))))
+        middle = Aggregate("percentile", (v,), "double", parameters=(0.5,))
+        queries.append(Registered(f"q{i}", Query(f"q{i}", "", "s", outputs, None, window, (key,), (middle,))))
+    plan = plan_of(*queries)
+    stream = plan.streams["s"]
+    assert len(shipped_keys(plan, stream)) == 64
+    done = Ingested()
+    ingest_chunk(plan, "s", rows(4, 50).select(stream.columns), Clock(0, {"s": -(2**62)}, {"s": -(2**62)}), done)
+    raw = {id_ for id_, g in plan.groupings.items() if g.kind == "rows"}
+    counts: Counter = Counter()
+    for cells in done.cells.values():
+        arrived: dict[str, list[pa.Table]] = defaultdict(list)
+        for name, table in cells:
+            arrived[name].append(table)
+        ready, _ = unship(plan, arrived, {})
+        counts.update({id_: sum(t.num_rows for t in ready.get(id_, ())) for id_ in raw})
+    assert set(counts.values()) == {50}
+    assert len(counts) == 70
+
+
+def test_wide_columns_of_one_are_not_carried_by_all() -> None:
+    fields = Schema((*SCHEMA.fields, *(Field(f"w{i}", "string") for i in range(6))))
+    stream = Stream("s", fields, "ts", 5 * SECOND, SourceSpec("memory", {}))
+    wide = median_by("a")
+    keys = tuple(Expr(f'"w{i}"', "string", (f"w{i}",)) for i in range(6))
+    wide = Registered("wide", replace(wide.query, keys=keys, outputs=wide.query.outputs[1:]))
+    plan = make_plan([wide, median_by("a"), median_by("b")], {"s": stream}, slots=4)
+    assert set(shipped_keys(plan, plan.streams["s"])) == {"s(a)", "s(b)"}

@@ -1,9 +1,18 @@
-"""Key groups to slots: SASPAR's optimizer. `optimize` takes a `Problem` and gives an `Answer`."""
+"""Key groups to slots: SASPAR's optimizer. `optimize` takes a `Problem` and gives an `Answer`.
+
+problem       what is known, checked; what an assignment costs
+graph, pivots the cost compiled: a graph to be cut, and what "saspar" adds to it; `goal` is either
+search        starts, descent, annealing, on merged nodes first (loops in `kernels`)
+model         the mixed integer program;  bounds: what can be proven without it
+reduce        the heuristics that make a program small enough
+cascade       which of these when: Algorithm 1, within a time budget
+"""
 
 from __future__ import annotations
 
 from thalweg.optimize.partitioning.cascade import Answer, Heuristics, optimize
 from thalweg.optimize.partitioning.correlation import RouteKey
 from thalweg.optimize.partitioning.problem import Objective, Problem
+from thalweg.optimize.partitioning.warm import warm_kernels
 
-__all__ = ["Answer", "Heuristics", "Objective", "Problem", "RouteKey", "optimize"]
+__all__ = ["Answer", "Heuristics", "Objective", "Problem", "RouteKey", "optimize", "warm_kernels"]

@@ -17,7 +17,8 @@ from thalweg.optimize.partitioning.graph import Places, to_places, to_slots
 from thalweg.optimize.partitioning.model import size_of, solve
 from thalweg.optimize.partitioning.problem import Ids, Objective, Problem
 from thalweg.optimize.partitioning.reduce import HOPELESS, Effort, solve_by
-from thalweg.optimize.partitioning.search import WORTH, Deadline, placed, warm_kernels
+from thalweg.optimize.partitioning.search import WORTH, Deadline, quick_places
+from thalweg.optimize.partitioning.warm import warm_kernels
 
 USED = 0.85
 """The share of the budget after which nothing new is begun."""
@@ -25,6 +26,8 @@ FIRST_GAP, GAP = 1e-6, 1e-4
 """The gap that counts as optimal, and the one that is doubled each round after."""
 ROUNDS = 6
 """Rounds of the cascade, at most: the paper's iterMax."""
+SEARCHED = 0.6
+"""The share of the time that the search may take before the solver."""
 LARGE = 60_000
 """Nodes times slots above which the search gets all the time, and the solver none."""
 
@@ -115,7 +118,8 @@ def _describe(methods: list[str], cost: float, bound: float) -> str:
     steps = " / ".join(dict.fromkeys(methods)) or "nothing to assign"
     if cost - bound <= FIRST_GAP * abs(cost):
         return f"{steps}, proven optimal"
-    return f"{steps}, at most {100.0 * (cost - bound) / max(bound, 1e-300):.2g} % above the optimum"
+    above = 100.0 * (cost - bound) / max(bound, 1e-300)
+    return f"{steps}, at most {above:.{1 if above < 10.0 else 0}f} % above the optimum" if above < 1000.0 else steps
 
 
 def _independent(problem: Problem) -> list[Problem]:
@@ -200,16 +204,15 @@ def _solve(
     course.offer(hashed, "hashing")
     if problem.groups == 0 or problem.slots == 1:
         return course
-    heaviest = np.argsort(-goal.graph.weights, kind="stable")
-    for sharing, method in ((0.0, "list scheduling"), (1.0, "greedy")):
-        course.offer(placed(goal.graph, heaviest, np.arange(problem.slots), sharing), method)
+    quick = quick_places(goal.graph)
+    for method, places in quick.items():
+        course.offer(places, method)
     if deadline.left > 0.0:
         course.raise_bound(lower_bound(problem, goal, objective, deadline))
         small = size_of(goal.graph) <= LARGE
         if heuristics.search:
-            starts = [course.places, home, hashed] if course.places is not home else [home, hashed]
-            until = deadline.share(0.6) if small else deadline
-            course.offer(goal.search(starts, until, seed, course.bound), "search")
+            until = deadline.share(SEARCHED) if small else deadline
+            course.offer(goal.search([home, hashed, *quick.values()], until, seed, course.bound), "search")
         if small or not heuristics.search:
             _climb(course, heuristics, deadline, seed)
     if course.places is not home and course.places is not hashed:

@@ -239,6 +239,7 @@ def anneal(
 
     The fullest slot alone says too little to a random step, so that here every row costs that is above the stream's
     cap, in any slot. With the cap at the fullest slot of the best assignment, that one is still the best.
+    What was cheapest by this measure is kept, if it is cheaper than the start.
     """
     np.random.seed(seed)
     nodes, slots = affinity.shape
@@ -247,9 +248,12 @@ def anneal(
     net = np.zeros(graph.streams)
     latency, freight = graph.latency, graph.freight
     warmth, cooling = hot, (cold / hot) ** (1.0 / max(steps // 64, 1))
+    total, lowest, cheapest = 0.0, 0.0, places[:0].copy()
     for step in range(steps):
         if step % 64 == 63:
             warmth *= cooling
+            if nodes <= 4096 and total < lowest:
+                lowest, cheapest = total, places.copy()
         u, v = np.random.randint(nodes), -1
         p = places[u]
         degree = graph.edge_start[u + 1] - graph.edge_start[u]
@@ -269,6 +273,7 @@ def anneal(
             change += (latency[p] + latency[q]) * rows_between(graph, u, v)
         change += graph.price * overflow(graph, load, caps, net, u, v, p, q)
         if change <= -warmth * np.log(1.0 - np.random.random()):
+            total += change
             places[u] = q
             haul(graph, load, u, p, q)
             follow(graph, affinity, u, p, q)
@@ -276,6 +281,8 @@ def anneal(
                 places[v] = p
                 haul(graph, load, v, q, p)
                 follow(graph, affinity, v, q, p)
+    if cheapest.shape[0] and total > lowest:
+        places[:] = cheapest
 
 
 @kernel

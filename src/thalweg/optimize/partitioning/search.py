@@ -17,22 +17,25 @@ from thalweg.optimize.partitioning.kernels import (
     place,
     return_home,
     tie,
-    tridiagonal,
 )
 
 CELLS = 16_000_000
 """Annealing keeps a number for every node and slot, up to so many; larger graphs are annealed merged."""
 COARSE = 1500
 """Nodes that are few enough to be searched at once, without merging."""
-STEPS, STEPS_EACH = 100_000, 400
-"""Random steps in one round of annealing, at least and for each node; of large graphs, fewer for each."""
-LARGEST = 1_500_000
+STEPS = ((1000, 100_000), (400, 1_500_000), (20, 1 << 62))
+"""Random steps in one round of annealing: so many for each node up to a number, beyond it fewer for each."""
 WARMTHS, COLD = (0.03, 0.1, 0.3, 1.0), 0.01
 """Where rounds of annealing start, as a share of what a node ships, and where they end, as a share of that."""
 NEAR = 1.1
+"""A start that costs more than this times the best is left as it is, where the graph is large."""
+PROMISING = 4
+"""Of the starts on a graph that has been merged, so many are followed."""
+ENOUGH = 1e-4
+"""The share of the cost that a pass must save to be repeated, on the way up from merged nodes."""
 SPREAD = 0.03
-"""How full slots may get in a round is drawn about the fullest of the best assignment, with this deviation."""
-PATIENCE = 30
+"""Every other round slots may get as full as the fullest of the best assignment; else that varies so much."""
+PATIENCE = 60
 """Rounds without success after which the search ends."""
 WORTH = 1e-9
 """A move must save this share of the cost, so that rounding moves nothing."""
@@ -57,23 +60,30 @@ class Deadline:
         return Deadline(time.monotonic() + part * max(self.left, 0.0))
 
 
-def search(graph: Graph, starts: Sequence[Places], deadline: Deadline, seed: int, floor: float = -np.inf) -> Places:
+def search(
+    graph: Graph,
+    starts: Sequence[Places],
+    deadline: Deadline,
+    seed: int,
+    floor: float = -np.inf,
+    patience: int = PATIENCE,
+) -> Places:
     """The best assignment found until the deadline, until it costs no more than `floor`, or until rounds are idle."""
     found = _Best(graph, floor)
     for start in starts:
         found.offer(start)
     levels = coarsen(graph, np.zeros(graph.nodes, np.int64), seed)
     smallest = _Best(levels[-1][0] if levels else graph, floor)
-    for start in first_places(smallest.graph, deadline):
+    made = sorted(first_places(smallest.graph, deadline), key=smallest.graph.cost)
+    for start in made[:PROMISING] if levels else made:
         smallest.offer(settle(smallest.graph, start, deadline, seed))
     found.offer(lift(levels, smallest.places, graph, deadline, seed))
     for start in starts:
-        # A start that is far behind would take long to catch up, and in vain.
         if not levels or graph.cost(start) < NEAR * found.cost:
             found.offer(settle(graph, start, deadline, seed))
     if levels:
         _cycle(found, deadline, seed)
-    _explore(found, deadline, seed)
+    _explore(found, deadline, seed, patience)
     return found.places
 
 
@@ -97,12 +107,25 @@ class _Best:
         return self.cost <= self.floor + WORTH * abs(self.floor)
 
 
+def quick_places(graph: Graph) -> dict[str, Places]:
+    """Assignments that take no time: by load alone, over all classes and for each by itself, and greedy by cost."""
+    heaviest, everywhere = np.argsort(-graph.weights, kind="stable"), np.arange(graph.slots)
+    apart = graph._replace(
+        streams=int(graph.layer.max(initial=-1)) + 1,
+        load_start=np.arange(graph.nodes + 1),
+        load_stream=graph.layer,
+        load_rows=graph.weights,
+    )
+    return {
+        "list scheduling": placed(graph, heaviest, everywhere, sharing=0.0),
+        "list scheduling by route key": placed(apart, heaviest, everywhere, sharing=0.0),
+        "greedy": placed(graph, heaviest, everywhere, sharing=1.0),
+    }
+
+
 def first_places(graph: Graph, deadline: Deadline) -> Iterator[Places]:
-    """Starts that are made, not found: list scheduling, greedy by cost, and co-clusters in few and many slots."""
-    heaviest = np.argsort(-graph.weights, kind="stable")
-    everywhere = np.arange(graph.slots)
-    yield placed(graph, heaviest, everywhere, sharing=0.0)
-    yield placed(graph, heaviest, everywhere, sharing=1.0)
+    """Starts that are made, not found: quick ones, and co-clusters in few and many slots."""
+    yield from quick_places(graph).values()
     cheapest = np.argsort(graph.latency, kind="stable")
     edges = _heavy_edges(graph)
     for count in slot_counts(graph.slots):
@@ -171,24 +194,25 @@ def lift(levels: list[tuple[Graph, Ids]], places: Places, graph: Graph, deadline
     """From the smallest graph up to the whole one, with a descent on each."""
     for i in range(len(levels) - 1, -1, -1):
         places = places[levels[i][1]]
-        places = settle(levels[i - 1][0] if i else graph, places, deadline, seed)
+        places = settle(levels[i - 1][0] if i else graph, places, deadline, seed, ENOUGH)
     return places
 
 
-def settle(graph: Graph, places: Places, deadline: Deadline, seed: int) -> Places:
-    """Descends until no single move saves anything."""
+def settle(graph: Graph, places: Places, deadline: Deadline, seed: int, enough: float = 0.0) -> Places:
+    """Descends until no single move saves anything, or a pass over all saves less than a share `enough`."""
     places = places.copy()
     rng = np.random.default_rng(seed)
-    least = WORTH * max(graph.cost(places), 0.0) / max(graph.nodes, 1)
+    cost = max(graph.cost(places), 0.0)
+    least = WORTH * cost / max(graph.nodes, 1)
     saved = np.inf
-    while saved > 0.0:
+    while saved > enough * cost:
         # What sleeps may still find room that others have left: each time around, all are woken once.
-        saved, round_saved, awake = 0.0, np.inf, np.ones(graph.nodes, np.bool_)
-        while round_saved > 0.0:
+        saved, pass_saved, awake = 0.0, np.inf, np.ones(graph.nodes, np.bool_)
+        while pass_saved > enough * cost:
             if deadline.left <= 0.0:
                 return places
-            round_saved = descend(graph, places, rng.permutation(graph.nodes), awake, least)
-            saved += round_saved
+            pass_saved = descend(graph, places, rng.permutation(graph.nodes), awake, least)
+            saved += pass_saved
     return places
 
 
@@ -198,7 +222,7 @@ def _annealed(graph: Graph, places: Places, seed: int, warmth: float, cap: float
     typical = float(np.mean(graph.freight)) * float(graph.latency.mean())
     if not typical > 0.0:
         return places
-    steps = max(STEPS, min(STEPS_EACH * graph.nodes, LARGEST), 20 * graph.nodes)
+    steps = max(min(each * graph.nodes, most) for each, most in STEPS)
     load = graph.load_of(places)
     caps = np.maximum(cap * load.max(axis=1), load.mean(axis=1))
     anneal(graph, places, tie(graph, places), caps, seed, steps, warmth * typical, COLD * warmth * typical)
@@ -218,17 +242,20 @@ def _cycle(found: _Best, deadline: Deadline, seed: int) -> None:
         better = found.offer(lift(levels, places, graph, deadline, seed))
 
 
-def _explore(found: _Best, deadline: Deadline, seed: int) -> None:
+def _explore(found: _Best, deadline: Deadline, seed: int, patience: int) -> None:
     """Rounds of annealing from the best known, cooler and warmer, with emptier and fuller slots."""
     graph = found.graph
     if graph.nodes * graph.slots > CELLS or graph.nodes < 2 or graph.slots < 2:
         return
     rng = np.random.default_rng(seed)
-    idle = 0
-    while idle < PATIENCE and deadline.left > 0.0 and not found.perfect:
-        warmth, cap = float(rng.choice(WARMTHS)), 1.0 + SPREAD * float(rng.standard_normal())
-        places = _annealed(graph, found.places, int(rng.integers(1 << 31)), warmth, cap)
+    # From the greatest warmth a large graph would not cool down in so few steps.
+    warmths = WARMTHS if graph.nodes <= COARSE else WARMTHS[:-1]
+    idle = rounds = 0
+    while idle < patience and deadline.left > 0.0 and not found.perfect:
+        cap = 1.0 + SPREAD * float(rng.standard_normal()) * (rounds % 2)
+        places = _annealed(graph, found.places, int(rng.integers(1 << 31)), float(rng.choice(warmths)), cap)
         idle = 0 if found.offer(settle(graph, places, deadline, seed)) else idle + 1
+        rounds += 1
 
 
 def bring_home(graph: Graph, places: Places, home: Places) -> Places:
@@ -238,23 +265,3 @@ def bring_home(graph: Graph, places: Places, home: Places) -> Places:
     while return_home(graph, places, home, most):
         pass
     return places
-
-
-_warm = False
-
-
-def warm_kernels() -> bool:
-    """Compiles the kernels or loads them from disk. Whether they had been in memory before."""
-    global _warm
-    known, _warm = _warm, True
-    if not known:
-        line = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1]), np.array([1.0, 1.0, 1.0, 1.0])
-        loads = np.arange(4), np.zeros(3, np.int64), np.ones(3)
-        graph = Graph(np.ones(2), 1.0, 1, np.zeros(3, np.int64), np.ones(3), *loads, *line)
-        deadline = Deadline.after(60.0)
-        places = _annealed(graph, next(first_places(graph, deadline)), 0, 0.1)
-        bring_home(graph, settle(graph, places, deadline, 0), np.zeros(3, np.int64))
-        agglomerate(*_heavy_edges(graph), graph.weights, 1.0)
-        match(graph, np.arange(3), graph.weights, 1.0, places)
-        tridiagonal(np.eye(2))
-    return known
