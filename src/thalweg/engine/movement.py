@@ -10,30 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from thalweg.operate.shipping import Shipment
 from thalweg.optimize.partitioning import RouteKey
 from thalweg.stats.sharing import Sample
 
 Floats = npt.NDArray[np.float64]
-
-
-def shipped_to_json(shipments: Mapping[str, Shipment]) -> dict[str, Any]:
-    """A task's report of what it shipped, by stream."""
-    return {name: _to_json(shipment) for name, shipment in shipments.items() if shipment.rows}
-
-
-def _to_json(shipment: Shipment) -> dict[str, Any]:
-    sampled = np.concatenate([np.zeros((0, len(shipment.keys)), np.uint16), *shipment.sampled])
-    return {
-        "keys": list(shipment.keys),
-        "rows": shipment.rows,
-        "shared": shipment.shared,
-        "copies": shipment.copies.tolist(),
-        "sampled": base64.b85encode(sampled.astype("<u2").tobytes()).decode(),
-        "looked_at": shipment.looked_at,
-        "distinct": shipment.distinct,
-        "together": [[k, a, rows] for (k, a), rows in shipment.together.items()],
-    }
 
 
 @dataclass

@@ -222,51 +222,59 @@ class Repartitioner:
         return {(stream, key) for stream, s in self._ready().items() for key in s.keys} | set(self._probed)
 
     def _ask(self, plan: Plan, manifest: Manifest, why: str) -> None:
-        assert self.settings is not None
         self._last = time.monotonic()
         self._known = self._route_keys()
-        ready = self._ready()
-        self._fitted = {name: sharing.fitting() for name, sharing in ready.items()}
-        situation = Situation(
-            slots=plan.slots,
-            fitting=self._fitted,
-            held_out={name: sharing.held_out() for name, sharing in ready.items()},
-            current=Partitioning(plan.assignment, plan.follows, plan.slots),
-            lat_proc=self._lat_proc,
-            purity=dict(self._purity),
-            bound=frozenset(plan.groupings[m.main.grouping].route_key for m in plan.members if m.updates),
-            probed=dict(self._probed),
-            equal=sorted(set(_joined_keys(plan))),
-            held=_held_rows(plan, manifest),
-            horizon=max(10.0, self.settings.interval_seconds / max(self._batch_seconds, 0.01)),
-        )
         self.asked = f"after batch {manifest.batch}, because {why}"
+        arguments = (plan, manifest, self._ready(), dict(self._purity), dict(self._probed))
         # Not a daemon: a process that ends waits a moment for it, instead of tearing the solver down in mid-run.
-        self._thread = threading.Thread(target=self._run, args=(situation,), name="thalweg-partitioning")
+        self._thread = threading.Thread(target=self._run, args=arguments, name="thalweg-partitioning")
         self._thread.start()
 
-    def _filled_in(self, situation: Situation) -> Situation:
-        """With many route keys not all pairs are counted: the forest tells the others while it is good enough."""
-        fitting = dict(situation.fitting)
-        for stream, shares in situation.fitting.items():
-            n = len(shares.counts)
-            if len(shares.joint) < n * (n - 1) // 2:
-                self._asked += 1
-                forest = train(shares, self._asked, self.forests.get(stream))
-                self.forests = {**self.forests, stream: forest}
-                fitting[stream] = fill(shares, forest)
-        return replace(situation, fitting=fitting)
+    # -- beside the batches
 
-    def _run(self, situation: Situation) -> None:
+    def _run(
+        self,
+        plan: Plan,
+        manifest: Manifest,
+        ready: Mapping[str, Sharing],
+        purity: Mapping[tuple[str, str], float],
+        probed: Mapping[RouteKey, Floats],
+    ) -> None:
         assert self.settings is not None
         _yield_to_batches()
         try:
-            verdict = decide(self._filled_in(situation), budget_seconds=self.settings.budget_seconds)
+            self._fitted = {name: sharing.fitting() for name, sharing in ready.items()}
+            situation = Situation(
+                slots=plan.slots,
+                fitting=self._filled_in(),
+                held_out={name: sharing.held_out() for name, sharing in ready.items()},
+                current=Partitioning(plan.assignment, plan.follows, plan.slots),
+                lat_proc=self._lat_proc,
+                purity=purity,
+                bound=frozenset(plan.groupings[m.main.grouping].route_key for m in plan.members if m.updates),
+                probed=probed,
+                equal=sorted(set(_joined_keys(plan))),
+                held=_held_rows(plan, manifest),
+                horizon=max(10.0, self.settings.interval_seconds / max(self._batch_seconds, 0.01)),
+            )
+            verdict = decide(situation, budget_seconds=self.settings.budget_seconds)
         except Exception as error:  # the pipeline goes on with the partitioning it has
             verdict = Verdict(None, f"the optimiser failed: {type(error).__name__}: {error}")
         self.verdict = verdict
         if verdict.partitioning is not None:
             self.propose(verdict.partitioning)
+
+    def _filled_in(self) -> dict[str, Shares]:
+        """With many route keys not all pairs are counted: the forest tells the others while it is good enough."""
+        filled = dict(self._fitted)
+        for stream, shares in self._fitted.items():
+            n = len(shares.counts)
+            if len(shares.joint) < n * (n - 1) // 2:
+                self._asked += 1
+                forest = train(shares, self._asked, self.forests.get(stream))
+                self.forests = {**self.forests, stream: forest}
+                filled[stream] = fill(shares, forest)
+        return filled
 
 
 def _is_shipped(plan: Plan, key: RouteKey) -> bool:

@@ -27,7 +27,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
 
-from thalweg.engine.movement import shipped_to_json
 from thalweg.engine.stores import SlotJoins, open_tables, probing_rows, sampled, stage_plan, store_rows
 from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
@@ -35,7 +34,7 @@ from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan, named
 from thalweg.operate.columns import GROUP
 from thalweg.operate.compute import Failures
-from thalweg.operate.shipping import unship
+from thalweg.operate.shipping import Shipment, unship
 from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
 from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.operate.windows import Stretch
@@ -159,7 +158,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         "stored": stored,
         "samples": sampled(plan, done, buckets),
         "probing": probing_rows(plan, done.stored),
-        "shipped": shipped_to_json(done.shipments),
+        "shipped": _shipped(done.shipments),
         "rows": done.rows,
         "late": done.late,
         "max_time_us": done.max_time_us,
@@ -169,6 +168,10 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         "seconds": time.perf_counter() - started,
     }
     yield _cell(0, "ingested", json.dumps(report).encode())
+
+
+def _shipped(shipments: Mapping[str, Shipment]) -> dict[str, Any]:
+    return {name: shipment.to_json() for name, shipment in shipments.items() if shipment.rows}
 
 
 def _cut(tables: Sequence[tuple[str, pa.Table]]) -> Iterator[list[tuple[str, pa.Table]]]:
@@ -259,7 +262,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         report |= {
             "probes": joined.counts,
             "probe_seconds": probed - began,
-            "shipped": shipped_to_json(joined.shipments),
+            "shipped": _shipped(joined.shipments),
         }
         report["write_seconds"] = time.perf_counter() - finished
         report["work_seconds"] = time.perf_counter() - probed

@@ -6,9 +6,11 @@ its slot. The slot takes the copies of each route key out of what arrived and ma
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +73,19 @@ class Shipment:
         self.shared += len(groups[0])
         if not self.looked_at:
             self._look(hashes, groups)
+
+    def to_json(self) -> dict[str, Any]:
+        sampled = np.concatenate([np.zeros((0, len(self.keys)), np.uint16), *self.sampled])
+        return {
+            "keys": list(self.keys),
+            "rows": self.rows,
+            "shared": self.shared,
+            "copies": self.copies.tolist(),
+            "sampled": base64.b85encode(sampled.astype("<u2").tobytes()).decode(),
+            "looked_at": self.looked_at,
+            "distinct": self.distinct,
+            "together": [[k, a, rows] for (k, a), rows in self.together.items()],
+        }
 
     def _look(self, hashes: Sequence[Hashes], groups: Sequence[Groups]) -> None:
         """Once a task, and at a few route keys where there are many: others have their turn in other tasks."""
