@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from thalweg import partition
     from thalweg.errors import ThalwegError
     from thalweg.ingest.sources import files, generate, memory
     from thalweg.session import QueryHandle, Session, connect
@@ -32,6 +33,7 @@ __all__ = [
     "files",
     "generate",
     "memory",
+    "partition",
     "to_console",
     "to_files",
     "to_memory",
@@ -49,6 +51,8 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     """The public names, loaded when first used: Spark's worker processes need few of them."""
+    if name == "partition":
+        return import_module("thalweg.partition")
     if name not in _HOME:
         raise AttributeError(f"module 'thalweg' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.kernel import frozen_view, kernel
 from thalweg.model.plan import Partial
-from thalweg.route.kernel import frozen_view, kernel
 
 Array = npt.NDArray[Any]
 SMALLEST_LIMIT = 1 << 16

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thalweg.route.kernel import frozen_view, kernel
+from thalweg.kernel import frozen_view, kernel
 
 Array = npt.NDArray[Any]
 WORTH = 8

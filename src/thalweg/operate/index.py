@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from thalweg.kernel import frozen_view, kernel
 from thalweg.route.hash import key_groups
-from thalweg.route.kernel import frozen_view, kernel
 
 Array = npt.NDArray[Any]
 

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.kernel import frozen_view, kernel
 from thalweg.model.join import Atom
 from thalweg.model.probe import Predicate
-from thalweg.route.kernel import frozen_view, kernel
 
 Bits = npt.NDArray[np.uint8]
 """[rows, bytes]: bit i % 8 of byte i // 8 is predicate i."""

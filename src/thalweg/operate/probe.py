@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from thalweg.kernel import frozen_view, inlined, kernel
 from thalweg.model.join import Atom
 from thalweg.model.probe import Predicate
 from thalweg.operate.index import (
@@ -29,7 +30,6 @@ from thalweg.operate.index import (
     hash_words,
 )
 from thalweg.operate.predicates import PredicateIndex, any_of
-from thalweg.route.kernel import frozen_view, inlined, kernel
 
 Array = npt.NDArray[Any]
 Sets = npt.NDArray[np.uint64]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thalweg.route.kernel import frozen_view, kernel
+from thalweg.kernel import frozen_view, kernel
 
 Offsets = npt.NDArray[np.int32]
 

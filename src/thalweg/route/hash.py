@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thalweg.route.kernel import frozen_view, inlined, kernel
+from thalweg.kernel import frozen_view, inlined, kernel
 
 HASH_NAME = "thalweg-1"
 """Recorded in the manifest: state hashed by another function cannot be used."""

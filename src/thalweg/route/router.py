@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from thalweg.kernel import frozen_view, inlined, kernel
 from thalweg.route.hash import MAX_GROUPS
-from thalweg.route.kernel import frozen_view, inlined, kernel
 
 Array = npt.NDArray[Any]
 Admitted = Sequence[npt.NDArray[np.bool_] | None]

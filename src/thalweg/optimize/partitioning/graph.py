@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sparse  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from thalweg.optimize.partitioning.compiled import kernel
+from thalweg.kernel import kernel
 from thalweg.optimize.partitioning.correlation import RouteKey, count_rows
 from thalweg.optimize.partitioning.problem import Objective, Problem
 

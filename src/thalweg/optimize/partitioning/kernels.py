@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.optimize.partitioning.compiled import inlined, kernel
+from thalweg.kernel import inlined, kernel
 from thalweg.optimize.partitioning.graph import Floats, Graph, Ids, Places
 
 Flags = NDArray[np.bool_]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thalweg.optimize.partitioning.compiled import inlined, kernel
+from thalweg.kernel import inlined, kernel
 from thalweg.optimize.partitioning.correlation import Pair, RouteKey, count_rows
 from thalweg.optimize.partitioning.graph import Floats, Graph, Ids, Places, classes_of
 from thalweg.optimize.partitioning.problem import Problem
