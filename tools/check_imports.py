@@ -27,10 +27,10 @@ ALLOWED: dict[str, set[str]] = {
     "stats": VALUES,
     "optimize": VALUES | {"stats"},
     # The data path, in the order data meets it.
-    "partition": VALUES,
+    "partition": VALUES | {"route"},
     "observe": VALUES | {"state"},
     "ingest": VALUES | {"state", "observe"},
-    "route": VALUES | {"partition", "observe"},
+    "route": VALUES | {"observe"},
     "operate": VALUES | {"route", "observe"},
     "state": VALUES | {"route"},
     "sink": VALUES | {"state", "observe"},

@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,12 @@ from thalweg.engine.changelog import (
     without_old_fences,
 )
 from thalweg.engine.joinload import join_load, next_join_load, next_stores, running_stores, stores_to_json
-from thalweg.engine.movement import Movement
+from thalweg.engine.outcome import Outcome
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
 from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
-from thalweg.errors import SourceError, StateError, ThalwegError, missing_batch, wrong_hash
+from thalweg.errors import missing_batch, wrong_hash
 from thalweg.model.partitioning import Partitioning, PartitioningReport
 from thalweg.model.plan import Member, Plan, slot_stages
 from thalweg.model.stream import Schema, Stream
@@ -72,32 +72,6 @@ faults.register("batch.start", "batch.intent", "batch.tasks", "batch.sinks", "ba
 
 Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
 """Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
-
-
-@dataclass
-class Outcome:
-    """What the tasks of a batch reported, added up."""
-
-    results: dict[str, list[pa.Table]] = field(default_factory=dict)
-    kept: list[Bucket] = field(default_factory=list)
-    replaced: set[str] = field(default_factory=set)
-    failures: dict[str, str] = field(default_factory=dict)
-    """computed column, partial or query -> what went wrong."""
-    rows: dict[str, int] = field(default_factory=dict)
-    late: dict[str, int] = field(default_factory=dict)
-    rejected: dict[str, int] = field(default_factory=dict)
-    max_time_us: dict[str, int] = field(default_factory=dict)
-    groups: dict[str, int] = field(default_factory=dict)
-    passed: dict[str, int] = field(default_factory=dict)
-    spills: list[Section] = field(default_factory=list)
-    stores: list[StoreBucket] = field(default_factory=list)
-    probes: dict[str, list[int]] = field(default_factory=dict)
-    """What each probe saw: tuples, pairs."""
-    samples: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    movement: Movement = field(default_factory=Movement)
-    sent_bytes: int = 0
-    """What INGEST gave to the shuffle."""
 
 
 @dataclass(frozen=True)
@@ -369,9 +343,9 @@ class BatchRunner:
             elif kind == "spill":
                 self._add_spill(json.loads(payload.as_py()), outcome)
             elif kind == "ingested":
-                _add_ingested(json.loads(payload.as_py()), outcome)
+                outcome.add_ingested(json.loads(payload.as_py()))
             else:
-                _add_slot(json.loads(payload.as_py()), outcome)
+                outcome.add_slot(json.loads(payload.as_py()))
         return outcome
 
     def _add_spill(self, sections: list[dict[str, Any]], outcome: Outcome) -> None:
@@ -523,51 +497,3 @@ def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dic
             ratio = made / passed[id_]
             after[id_] = round(0.5 * after.get(id_, ratio) + 0.5 * ratio, 4)
     return after
-
-
-def _add_ingested(report: Mapping[str, Any], outcome: Outcome) -> None:
-    _raise(report)
-    for name in ("rows", "late", "rejected", "groups", "passed"):
-        counts = getattr(outcome, name)
-        for key, n in report[name].items():
-            counts[key] = counts.get(key, 0) + n
-    for stream, t in report["max_time_us"].items():
-        outcome.max_time_us[stream] = max(outcome.max_time_us.get(stream, t), t)
-    outcome.failures.update(report["failures"])
-    outcome.stores.extend(StoreBucket.from_json(b) for b in report["stored"])
-    for stream, sample in report["samples"].items():
-        known = outcome.samples.setdefault(stream, {**sample, "rows": [], "rate": 0})
-        known["rows"] += sample["rows"]
-        known["rate"] += sample["rate"]
-    outcome.movement.add_ingested(report)
-    outcome.sent_bytes += report["sent_bytes"]
-    _slowest(outcome, "ingest", report["seconds"])
-    _slowest(outcome, "read", report["read_seconds"])
-
-
-def _add_slot(report: Mapping[str, Any], outcome: Outcome) -> None:
-    _raise(report)
-    outcome.kept.extend(Bucket.from_json(b) for b in report["kept"])
-    outcome.replaced.update(report["replaced"])
-    outcome.failures.update(report["failures"])
-    outcome.stores.extend(StoreBucket.from_json(b) for b in report["stores"])
-    outcome.replaced.update(report["stores_replaced"])
-    for probe, (probing, found) in report["probes"].items():
-        counts = outcome.probes.setdefault(probe, [0, 0])
-        counts[0] += probing
-        counts[1] += found
-    outcome.movement.add_slot(report)
-    _slowest(outcome, "probe", report["probe_seconds"])
-    _slowest(outcome, "slot", report["seconds"])
-    _slowest(outcome, "state", report["write_seconds"])
-
-
-def _slowest(outcome: Outcome, phase: str, seconds: float) -> None:
-    outcome.seconds[phase] = max(outcome.seconds.get(phase, 0.0), seconds)
-
-
-def _raise(report: Mapping[str, Any]) -> None:
-    error = report.get("error")
-    if error is not None:
-        kind: type[ThalwegError] = StateError if error["kind"] == "state" else SourceError
-        raise kind(error["message"], detail=error["detail"], hint=error["hint"])

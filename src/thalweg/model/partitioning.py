@@ -14,7 +14,6 @@ class Partitioning:
     """route key -> the slot of each key group; a route key that is not in it is hashed."""
     follows: Mapping[str, str] = field(default_factory=dict)
     """route key -> the one whose slots its rows go to instead of its own."""
-
     slots: int = 0
     """That it was made for."""
 

@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from thalweg.errors import partitioner_option
 from thalweg.kernel import frozen_view, inlined, kernel
+from thalweg.route.hash import NULL_WORD, value_words
 
 Words = npt.NDArray[np.uint64]
 
 _SEED = np.uint64(0x6B65797374686C77)
-_NULL = np.uint64(0xD1B54A32D192ED03)
-_NAN = np.uint64(0x7FF8000000000000)
 _K1 = np.uint64(0x9E3779B97F4A7C15)
 _K2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -116,51 +115,38 @@ def _words(column: pa.Array | pa.ChunkedArray) -> Words:
         return _words(pc.run_end_decode(column))
     if pa.types.is_dictionary(column.type):
         # Each value is hashed once; the last word is for rows without a value.
-        values = np.append(_words(column.dictionary), _NULL)
+        values = np.append(_words(column.dictionary), NULL_WORD)
         missing = len(column.dictionary)
         places = column.indices.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
         words: Words = values[places]
         return words
     if len(column) == 0 or pa.types.is_null(column.type):
-        return np.full(len(column), _NULL)
+        return np.full(len(column), NULL_WORD)
     words = _value_words(column)
     if column.null_count:
-        words = np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, words)
+        words = np.where(column.is_null().to_numpy(zero_copy_only=False), NULL_WORD, words)
     return words
 
 
 def _value_words(array: pa.Array) -> Words:
     """A word for each value; what is under a null does not matter."""
     kind = array.type
-    if _is_whole(kind):
-        if pa.types.is_boolean(kind):
-            array = array.cast(pa.uint8())
-        sign = "i" if not pa.types.is_unsigned_integer(array.type) else "u"
-        values = _buffer(array, np.dtype(f"{sign}{array.type.bit_width // 8}"))
-        return values.astype(f"{sign}8", copy=False).view(np.uint64)
-    if pa.types.is_floating(kind):
-        return _float_words(_buffer(array, np.dtype(f"f{kind.bit_width // 8}")))
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind) and kind.bit_width > 64:
         return _decimal_words(array)
+    if _is_whole(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return value_words(array)
     if any(test(kind) for test in _BYTES):
         return _byte_words(array)
     raise partitioner_option("keys", "column", str(kind), "numbers, strings, bytes, booleans, dates or times")
 
 
-def _float_words(values: npt.NDArray[Any]) -> Words:
-    """-0.0 is 0.0, and every NaN the same, as in GROUP BY."""
-    with np.errstate(invalid="ignore"):
-        doubles = values.astype(np.float64) + 0.0
-    words = doubles.view(np.uint64)
-    words[np.isnan(doubles)] = _NAN
-    return words
-
-
 def _decimal_words(array: pa.Array) -> Words:
+    """Of decimals that take several words."""
     bits = array.type.bit_width
-    if bits <= 64:
-        return _buffer(array, np.dtype(f"i{bits // 8}")).astype(np.int64, copy=False).view(np.uint64)
-    limbs = _buffer(array, np.dtype((np.uint64, bits // 64)))
+    whole: npt.NDArray[Any] = np.frombuffer(
+        array.buffers()[1], np.dtype((np.uint64, bits // 64)), count=array.offset + len(array)
+    )
+    limbs = whole[array.offset :]
     words: Words = limbs[:, 0].copy()
     for limb in range(1, limbs.shape[1]):
         _absorb_words(words, frozen_view(limbs[:, limb]))
@@ -191,9 +177,3 @@ def _byte_words(array: pa.Array) -> Words:
     words = np.empty(len(array), np.uint64)
     _hash_bytes(words, frozen_view(raw), frozen_view(places))
     return words
-
-
-def _buffer(array: pa.Array, numpy_type: Any) -> npt.NDArray[Any]:
-    """The values as they lie, whatever the offset of a slice."""
-    whole: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], numpy_type, count=array.offset + len(array))
-    return whole[array.offset :]

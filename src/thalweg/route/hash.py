@@ -34,7 +34,7 @@ Hashes = npt.NDArray[np.uint64]
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 _SEED = np.uint64(0x5448414C57454731)
-_NULL = np.uint64(0xD1B54A32D192ED03)
+NULL_WORD = np.uint64(0xD1B54A32D192ED03)
 _NAN = np.uint64(0x7FF8000000000000)
 _K1 = np.uint64(0x9E3779B97F4A7C15)
 _K2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -121,7 +121,7 @@ def _absorb_words(out: Any, words: Any, validity: Any, bit: Any) -> None:
             out[i] = _absorb(out[i], words[i])
     else:
         for i in range(out.size):
-            out[i] = _absorb(out[i], words[i] if _is_valid(validity, bit + i) else _NULL)
+            out[i] = _absorb(out[i], words[i] if _is_valid(validity, bit + i) else NULL_WORD)
 
 
 @kernel
@@ -129,7 +129,7 @@ def _absorb_bytes(out: Any, data: Any, offsets: Any, validity: Any, bit: Any) ->
     nullable = validity.size > 0
     for i in range(out.size):
         if nullable and not _is_valid(validity, bit + i):
-            word = _NULL
+            word = NULL_WORD
         else:
             word = _hash_bytes(data, np.int64(offsets[i]), np.int64(offsets[i + 1]))
         out[i] = _absorb(out[i], word)
@@ -178,7 +178,7 @@ def _absorb_array(out: Hashes, array: pa.Array) -> None:
     if len(array) == 0:
         return
     if pa.types.is_null(kind):
-        _absorb_words(out, frozen_view(np.full(len(array), _NULL)), _NO_BITS, 0)
+        _absorb_words(out, frozen_view(np.full(len(array), NULL_WORD)), _NO_BITS, 0)
     elif pa.types.is_dictionary(kind):
         _absorb_array(out, array.dictionary_decode())
     elif pa.types.is_struct(kind):
@@ -188,7 +188,7 @@ def _absorb_array(out: Hashes, array: pa.Array) -> None:
         _absorb_byte_array(out, _plain_bytes(array))
     else:
         validity, bit = _validity(array)
-        _absorb_words(out, frozen_view(_words(array)), validity, bit)
+        _absorb_words(out, frozen_view(value_words(array)), validity, bit)
 
 
 def _absorb_byte_array(out: Hashes, array: pa.Array) -> None:
@@ -201,7 +201,8 @@ def _absorb_byte_array(out: Hashes, array: pa.Array) -> None:
     _absorb_bytes(out, raw, window, validity, bit)
 
 
-def _words(array: pa.Array) -> Hashes:
+def value_words(array: pa.Array) -> Hashes:
+    """A word for each value that is not bytes; what is under a null is arbitrary."""
     kind = array.type
     if pa.types.is_boolean(kind):
         return _values(array.cast(pa.uint8()), np.uint8).astype(np.uint64)

@@ -1,0 +1,84 @@
+"""What the tasks of a batch reported, added up for the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from thalweg.engine.movement import Movement
+from thalweg.errors import SourceError, StateError, ThalwegError
+from thalweg.state.container import Section
+from thalweg.state.manifest import Bucket, StoreBucket
+
+
+@dataclass
+class Outcome:
+    results: dict[str, list[pa.Table]] = field(default_factory=dict)
+    kept: list[Bucket] = field(default_factory=list)
+    replaced: set[str] = field(default_factory=set)
+    failures: dict[str, str] = field(default_factory=dict)
+    """computed column, partial or query -> what went wrong."""
+    rows: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
+    max_time_us: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
+    passed: dict[str, int] = field(default_factory=dict)
+    spills: list[Section] = field(default_factory=list)
+    stores: list[StoreBucket] = field(default_factory=list)
+    probes: dict[str, list[int]] = field(default_factory=dict)
+    """What each probe saw: tuples, pairs."""
+    samples: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Phase -> what its slowest task took."""
+    movement: Movement = field(default_factory=Movement)
+    sent_bytes: int = 0
+    """What INGEST gave to the shuffle."""
+
+    def add_ingested(self, report: Mapping[str, Any]) -> None:
+        _raise(report)
+        for name in ("rows", "late", "rejected", "groups", "passed"):
+            counts = getattr(self, name)
+            for key, n in report[name].items():
+                counts[key] = counts.get(key, 0) + n
+        for stream, t in report["max_time_us"].items():
+            self.max_time_us[stream] = max(self.max_time_us.get(stream, t), t)
+        self.failures.update(report["failures"])
+        self.stores.extend(StoreBucket.from_json(b) for b in report["stored"])
+        for stream, sample in report["samples"].items():
+            known = self.samples.setdefault(stream, {**sample, "rows": [], "rate": 0})
+            known["rows"] += sample["rows"]
+            known["rate"] += sample["rate"]
+        self.movement.add_ingested(report)
+        self.sent_bytes += report["sent_bytes"]
+        self._slowest("ingest", report["seconds"])
+        self._slowest("read", report["read_seconds"])
+
+    def add_slot(self, report: Mapping[str, Any]) -> None:
+        _raise(report)
+        self.kept.extend(Bucket.from_json(b) for b in report["kept"])
+        self.replaced.update(report["replaced"])
+        self.failures.update(report["failures"])
+        self.stores.extend(StoreBucket.from_json(b) for b in report["stores"])
+        self.replaced.update(report["stores_replaced"])
+        for probe, (probing, found) in report["probes"].items():
+            counts = self.probes.setdefault(probe, [0, 0])
+            counts[0] += probing
+            counts[1] += found
+        self.movement.add_slot(report)
+        self._slowest("probe", report["probe_seconds"])
+        self._slowest("slot", report["seconds"])
+        self._slowest("state", report["write_seconds"])
+
+    def _slowest(self, phase: str, seconds: float) -> None:
+        self.seconds[phase] = max(self.seconds.get(phase, 0.0), seconds)
+
+
+def _raise(report: Mapping[str, Any]) -> None:
+    error = report.get("error")
+    if error is not None:
+        kind: type[ThalwegError] = StateError if error["kind"] == "state" else SourceError
+        raise kind(error["message"], detail=error["detail"], hint=error["hint"])
