@@ -115,7 +115,8 @@ def run(side: str, work: str, rows: int, batches: int, results: Path | None) -> 
         session = thalweg.connect(Path(state) / "state", slots=SLOTS, repartition=every)
         source = thalweg.files(f"{folder}/*.parquet", max_files_per_batch=1)
         session.create_stream("s", source, time="ts", watermark="1 second")
-        handles = [session.create_query(f"q{i}", text) for i, text in enumerate(queries(work))]
+        whole = {"partitioner": "hash"}  # by itself the engine combines where values come again
+        handles = [session.create_query(f"q{i}", text, options=whole) for i, text in enumerate(queries(work))]
         copies: list[float] = []
         switches: list[int] = []
         runner = session._runner

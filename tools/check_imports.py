@@ -25,19 +25,22 @@ ALLOWED: dict[str, set[str]] = {
     # The control path: pure functions over values.
     "sql": VALUES,
     "stats": VALUES,
-    "optimize": VALUES | {"stats"},
+    "optimize": VALUES | {"stats", "partition"},
     # The data path, in the order data meets it.
     "partition": VALUES | {"route"},
     "observe": VALUES | {"state"},
     "ingest": VALUES | {"state", "observe"},
     "route": VALUES | {"observe"},
-    "operate": VALUES | {"route", "observe"},
+    "operate": VALUES | {"route", "partition", "observe"},
     "state": VALUES | {"route"},
     "sink": VALUES | {"state", "observe"},
     # What binds them to Spark and asks for the next plan, and the composition root above it.
     "engine": VALUES | DATA_PATH | {"optimize", "stats", "partition", "observe", "testing"},
-    "session": VALUES | DATA_PATH | {"engine", "sql", "stats", "optimize", "partition", "observe"},
-    "thalweg": VALUES | {"session", "ingest", "sink", "partition"},
+    # Aggregates of users: their names are the SQL's, their code goes where Spark sends it.
+    "aggregates": VALUES | {"sql", "engine"},
+    "clustering": {"aggregates", "route"},
+    "session": VALUES | DATA_PATH | {"aggregates", "engine", "sql", "stats", "optimize", "partition", "observe"},
+    "thalweg": VALUES | {"session", "aggregates", "clustering", "ingest", "sink", "partition"},
     # Thin faces: they talk to the public interface only.
     "cli": VALUES | {"session", "thalweg"},
     "web": VALUES | {"session", "thalweg"},

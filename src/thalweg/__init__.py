@@ -19,7 +19,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg import partition
+    from thalweg import clustering, partition
+    from thalweg.aggregates import aggregate
     from thalweg.errors import ThalwegError
     from thalweg.ingest.sources import files, generate, memory
     from thalweg.session import QueryHandle, Session, connect
@@ -29,6 +30,8 @@ __all__ = [
     "QueryHandle",
     "Session",
     "ThalwegError",
+    "aggregate",
+    "clustering",
     "connect",
     "files",
     "generate",
@@ -41,18 +44,20 @@ __all__ = [
 ]
 
 _HOMES = {
+    "thalweg.aggregates": ("aggregate",),
     "thalweg.errors": ("ThalwegError",),
     "thalweg.ingest.sources": ("files", "generate", "memory"),
     "thalweg.session": ("QueryHandle", "Session", "connect"),
     "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_spark"),
 }
+_MODULES = ("clustering", "partition")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """The public names, loaded when first used: Spark's worker processes need few of them."""
-    if name == "partition":
-        return import_module("thalweg.partition")
+    if name in _MODULES:
+        return import_module(f"thalweg.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'thalweg' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -444,6 +444,48 @@ def no_stream(sql: str, span: tuple[int, int]) -> SqlError:
     )
 
 
+def bad_join_query(query: object, reason: str, hint: str | None = None) -> UsageError:
+    return UsageError(f"the join query {query!r} cannot be planned", detail=reason, hint=hint)
+
+
+def disconnected_join(query: str, parts: list[str]) -> UsageError:
+    return UsageError(
+        f"the join query {query!r} is not connected: a cross product is not supported",
+        detail=f"no predicate joins {' with '.join(parts)}",
+        hint="add a predicate between them, or make them queries of their own",
+    )
+
+
+def missing_rate(query: str, relation: str) -> UsageError:
+    return UsageError(
+        f"there is no rate of relation {relation!r}, which the join query {query!r} reads",
+        hint="give its rows per window in Statistics.rates",
+    )
+
+
+def missing_selectivity(query: str, predicate: tuple[str, str]) -> UsageError:
+    return UsageError(
+        f"there is no selectivity of {predicate[0]} = {predicate[1]}, by which the join query {query!r} joins",
+        hint="give it in Statistics.selectivity, either way round: the share of all pairs that are equal",
+    )
+
+
+def bad_join_planning(name: str, value: object, needed: str) -> UsageError:
+    return UsageError(f"join planning: {name} is {value!r}", hint=f"{name} must be {needed}")
+
+
+def too_many_join_plans(queries: int, most: int) -> UsageError:
+    return UsageError(
+        f"the plans of {queries} join queries are too many to try them all",
+        detail=f"there are more than {most}",
+        hint='plan them with method="auto"',
+    )
+
+
+def not_in_join_plan(name: object, known: list[str]) -> UsageError:
+    return UsageError(f"the plan has no join query {name!r}", hint=f"it has {', '.join(known) or 'none'}")
+
+
 # -- session and engine
 
 
@@ -640,6 +682,22 @@ def bad_option(query: str, option: str, value: str, meaning: str) -> UsageError:
     return UsageError(f"query '{query}': {option} = '{value}' is not a number above 0", detail=f"{option}: {meaning}")
 
 
+def nothing_to_partition(query: str, partitioner: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' cannot have the partitioner '{partitioner}'",
+        detail="a partitioner deals out the rows of keys, and the query has no GROUP BY with keys beside its window",
+        hint="leave the option out, or group by a key",
+    )
+
+
+def updates_stay_whole(query: str, partitioner: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' cannot have the partitioner '{partitioner}'",
+        detail="with EMIT UPDATES every batch tells what has changed, so all rows of a key have to be in one slot",
+        hint="use 'hash', 'combine' or 'auto', or emit final results",
+    )
+
+
 # partitioning
 
 
@@ -696,3 +754,56 @@ def partitioner_unknown(name: str, known: tuple[str, ...]) -> ThalwegError:
 
 def partitioner_option(name: str, option: str, value: object, wanted: str) -> ThalwegError:
     return ThalwegError(f"partitioner {name}: {option} = {value!r} cannot be", detail=f"wanted: {wanted}")
+
+
+# -- aggregates that users define
+
+
+def bad_aggregate(name: object, reason: str, hint: str | None = None) -> UsageError:
+    return UsageError(f"the aggregate {name!r} cannot be defined: {reason}", hint=hint)
+
+
+def aggregate_of_unknown_type(name: str, detail: str) -> UsageError:
+    return UsageError(
+        f"the aggregate {name!r} does not say what type it gives",
+        detail=detail,
+        hint="name the SQL type, for example returns='double'",
+    )
+
+
+def aggregate_missing(query: str, name: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' uses the aggregate {name!r}, which this program has not defined",
+        detail="Python functions are not part of the state directory and must be given again after a restart",
+        hint=f"call thalweg.aggregate({name!r}, ...) first; nothing is lost",
+    )
+
+
+def aggregate_type_differs(query: str, name: str, was: str, is_: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' was created with an aggregate {name!r} of type {was}, which is now {is_}",
+        hint="define it with the type it had, or drop the query and create it anew",
+    )
+
+
+def aggregate_failed(name: str, step: str, error: BaseException, place: str | None) -> UsageError:
+    said = " ".join(str(error).split())
+    where = "" if place is None else f" ({place})"
+    return UsageError(f"aggregate {name}: {step} raised {type(error).__name__}: {said}{where}")
+
+
+def aggregate_wrong_value(name: str, value: object, wanted: str) -> UsageError:
+    shown = " ".join(repr(value).split())
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return UsageError(f"aggregate {name}: finish gave {shown}, which is not of the type {wanted}")
+
+
+def bad_clustering(name: str, value: object, needed: str) -> UsageError:
+    return UsageError(f"correlation clustering: {name} is {value!r}", hint=f"{name} must be {needed}")
+
+
+def array_in_text(query: str, column: str, format_: object) -> SinkError:
+    return SinkError(
+        f"query '{query}': the array '{column}' cannot be written as {format_}",
+        hint="write parquet, or let the aggregate give a string",
+    )

@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from thalweg import errors
+from thalweg import errors, partition
+from thalweg.aggregates import InUse
 from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.engine.batch import BatchRunner
 from thalweg.engine.changelog import Entry, query_id, registered
@@ -28,9 +29,10 @@ from thalweg.engine.spark import check_settings, cores, create_session
 from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
 from thalweg.ingest.sources import Memory, files, generate, memory
+from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, query_from_json, query_to_json
 from thalweg.model.stream import Schema, Stream
-from thalweg.model.types import to_arrow
+from thalweg.model.types import element_type, to_arrow
 from thalweg.observe.explain import explain_plan, explain_query
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import make_plan
@@ -89,6 +91,7 @@ class Session:
             self._tables = load_tables(self.state_dir)
             self._restored_tables = set(self._tables)
             self._sources: dict[str, Any] = {}
+            self._aggregates = InUse()
             self._delivery = Delivery(self._spark, self.state_dir)
             self._runner = BatchRunner(
                 self._spark,
@@ -100,6 +103,7 @@ class Session:
                 slots=slots or cores(self._spark),
                 tasks=cores(self._spark),
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
+                functions=self._aggregates.code,
             )
             self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._after_batch)
             self._analyzer = SparkAnalyzer(self._spark)
@@ -236,10 +240,14 @@ class Session:
                 raise errors.wrong_sink(name, sink)
             pairs = tuple(sorted((option, str(value)) for option, value in (options or {}).items()))
             tables = {t.name: t.schema for t in self._tables.values()}
+            own = self._aggregates.offered()
             query = bind(
-                name, select, self._streams, self._analyzer, sink=spec, options=pairs, emit=emit, tables=tables
-            )
+                name, select, self._streams, self._analyzer,
+                sink=spec, options=pairs, emit=emit, tables=tables, own=own,
+            )  # fmt: skip
             _check_join_limit(query)
+            _check_arrays(query)
+            _check_partitioner(query)
             handle = self._handles.get(name)
             if handle is not None and not handle.restored:
                 raise errors.name_taken("query", name)
@@ -248,6 +256,7 @@ class Session:
             if emit == "updates" and (query.order or query.limit is not None):
                 raise errors.updates_are_unordered(name)
             self._delivery.check(query)
+            self._aggregates.take(query if handle is None else handle.definition, own)
             if handle is None:
                 sequence = self._changes.append({"op": "create", "query": query_to_json(query)})
                 handle = QueryHandle(self, query_id(name, sequence), query)
@@ -450,9 +459,10 @@ class Session:
                 **self._runner.partitioning(),
             )
             names = {e.id: e.query for e in entries}
+            manifest, report = self._runner.manifest, self._runner.partitioning_report()
             if name is None:
-                return explain_plan(plan, names, self._runner.manifest, self._runner.partitioning_report())
-            return explain_query(plan, names, self._entry(self.query(name)).id, self._runner.manifest)
+                return explain_plan(plan, names, manifest, report)
+            return explain_query(plan, names, self._entry(self.query(name)).id, manifest, report)
 
     def progress(self) -> dict[str, Any]:
         """Counters: what has come in, what has gone out, how long batches take."""
@@ -555,6 +565,8 @@ class Session:
         for name, handle in self._handles.items():
             if handle.definition.sink.kind == "callable" and handle.id not in self._delivery.callbacks:
                 raise errors.missing_callback(name)
+            if self._entry(handle).state != "failed":
+                self._aggregates.take(handle.definition, self._aggregates.offered())
 
     def _check_open(self) -> None:
         if self._changes is None:
@@ -651,7 +663,7 @@ _SHOW_QUERIES = pa.schema(
 _SHOW_TABLES = pa.schema([("table", pa.string()), ("rows", pa.int64()), ("columns", pa.string())])
 
 
-_QUERY_OPTIONS = ("join_limit",)
+_QUERY_OPTIONS = ("join_limit", "partitioner")
 """Options that are the query's own, not its sink's."""
 _FREE_OPTIONS = ("max_files_per_batch", "rows_per_batch", "pace")
 """Options of a source that may change from run to run: they do not change which rows there are."""
@@ -676,6 +688,27 @@ def _check_join_limit(query: Query) -> None:
     given = dict(query.options).get("join_limit")
     if given is not None and not (given.isdecimal() and int(given) > 0):
         raise errors.bad_option(query.name, "join_limit", given, "the most rows that one key may yield in one batch")
+
+
+def _check_arrays(query: Query) -> None:
+    """A line of text has no place for an array."""
+    kind = dict(query.sink.options).get("format") if query.sink.kind == "files" else None
+    for output in query.outputs if kind in ("json", "csv") else ():
+        if element_type(output.expr.type) is not None:
+            raise errors.array_in_text(query.name, output.name, kind)
+
+
+def _check_partitioner(query: Query) -> None:
+    given = dict(query.options).get("partitioner", AUTO)
+    known = (AUTO, COMBINE, LOCAL, *partition.names())
+    if given not in known:
+        raise errors.partitioner_unknown(given, known)
+    if given in (AUTO, COMBINE):
+        return
+    if query.window is None or not query.keys:
+        raise errors.nothing_to_partition(query.name, given)
+    if query.emit == "updates" and given != HASH:
+        raise errors.updates_stay_whole(query.name, given)
 
 
 def _microseconds(span: str | timedelta) -> int:

@@ -144,7 +144,7 @@ def test_groups_of_joined_rows_that_are_many(spark: SparkSession, state_dir: Pat
         f"SELECT userID, region, percentile(price, 0.5) AS m, window.end AS until FROM purchases {by}",
     )
     with thalweg.connect(state_dir, spark=spark, slots=3, repartition=None) as session:
-        unsettle(session, 4)
+        unsettle(session, 4, loads=False)
         source = open_stream(session, feed)
         session.create_table("shops", shops)
         handles = []
@@ -168,7 +168,8 @@ def test_the_optimiser_switches_by_itself(spark: SparkSession, state_dir: Path) 
     selects = RAW[:2]
     with thalweg.connect(state_dir, spark=spark, slots=4, repartition="1 millisecond") as session:
         source = open_stream(session, feed)
-        handles = [session.create_query(f"q{i}", select) for i, select in enumerate(selects)]
+        whole = {"partitioner": "hash"}
+        handles = [session.create_query(f"q{i}", select, options=whole) for i, select in enumerate(selects)]
         copies = []
         for table in feed.batches:
             source.append(table)

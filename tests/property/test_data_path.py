@@ -1,6 +1,7 @@
 """Property: the data path without Spark, many batches in a row, against one grouping over all rows.
 
-Windows of many shapes on common slices, late rows, nodes, compaction, key groups that move, slots that come and go:
+Windows of many shapes on common slices, late rows, nodes, compaction, key groups that move, slots that come and go,
+keys that partitioners split:
 whatever happens in between, a window's result is that of the rows that had come before it closed.
 """
 
@@ -18,13 +19,16 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.plan import Plan, route_keys, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.operate.columns import GROUP
+from thalweg.operate.columns import GROUP, START
+from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipping import unship
 from thalweg.operate.slot import Clock, Held, Kept, run_slot
 from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.operate.windows import BEGINNING, needed_until
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
+from thalweg.partition import names
+from thalweg.partition.cooperative import Policy, merge
 from thalweg.route.bucket import order_by_group, slice_groups
 from thalweg.route.table import routing_table
 
@@ -134,14 +138,30 @@ def random_follows(rng: random.Random, plan: Plan) -> dict[str, str]:
     return {key: leader for key in keys if leader is not None and key != leader and rng.random() < 0.7}
 
 
-def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[str, list[pa.Table]]:
+def random_partitioners(rng: random.Random, plan: Plan) -> dict[str, str]:
+    """Any of them, for any route key, another one in every batch: keys lie whole or in pieces, wherever."""
+    return {
+        key: rng.choice([*names(), "local", "hash"])
+        for key in shipped_keys(plan, plan.streams["s"])
+        if rng.random() < 0.5
+    }
+
+
+def run_batch(
+    plan: Plan, clock: Clock, batch: pa.Table, state: State, policies: dict[str, Policy]
+) -> dict[str, list[pa.Table]]:
     """One batch in two INGEST tasks and as many slots as the plan says."""
     results: dict[str, list[pa.Table]] = defaultdict(list)
-    tasks = [Ingested(), Ingested()]
+    tasks = [Ingested(partitioners=Partitioners(policies, i)) for i in range(2)]
     half = batch.num_rows // 2
     for done, part in zip(tasks, (batch.slice(0, half), batch.slice(half)), strict=True):
         ingest_chunk(plan, "s", part, clock, done)
         assert not done.failures
+    learned = defaultdict(list)
+    for done in tasks:
+        for key, found in done.partitioners.learned().items():
+            learned[key].append(found)
+    policies |= {key: merge(found) for key, found in learned.items()}
     kept, replaced, nodes = [], [], state.nodes()
     for slot in range(plan.slots):
         arrived: dict[str, list[pa.Table]] = defaultdict(list)
@@ -156,6 +176,11 @@ def run_batch(plan: Plan, clock: Clock, batch: pa.Table, state: State) -> dict[s
             results[name].append(table)
         replaced += outcome.replaced  # the other slots still read them
         kept += [(f"{clock.batch}-{slot}-{i}", k) for i, k in enumerate(outcome.kept)]
+    for task, done in enumerate(tasks):
+        for id_, tables in (item for shipment in done.shipments.values() for item in shipment.staying.items()):
+            starts = tuple(sorted({start for table in tables for start in table.column(START).to_pylist()}))
+            stayed = Kept(id_, 0, plan.groupings[id_].slice_us, starts, clock.batch, pa.concat_tables(tables))
+            kept.append((f"{clock.batch}-{task % plan.slots}-{task}-{id_}", stayed))
     for name in replaced:
         del state.buckets[name]
     for name, k in kept:
@@ -209,7 +234,7 @@ def assert_same(actual: list[tuple], wanted: list[tuple], label: str) -> None:
     np.testing.assert_allclose([r[-1] for r in actual], [r[-1] for r in wanted], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
     rng = random.Random(seed)
     queries = [
@@ -225,6 +250,7 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
     registered = [Registered(q.name, q) for q in queries]
     state, results, batches, marks = State(), defaultdict(list), [], []
     newest, closed = None, BEGINNING
+    policies: dict[str, Policy] = {}
     for number in range(30):
         batch = random_batch(rng, number, seed % 2 == 0).slice(0, None if number < 29 else 0)
         if len(registered) > 1 and rng.random() < 0.08:
@@ -243,10 +269,11 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
             loads=many,
             assignment=random_assignment(rng, plan),
             follows=random_follows(rng, plan),
+            partitioners=random_partitioners(rng, plan) if seed % 2 else {},
         )
         closing = closed if newest is None else max(closed, newest // 1000 * 1000 - STREAM.delay_us)
         clock = Clock(number, {"s": closed}, {"s": closing})
-        for name, tables in run_batch(plan, clock, batch, state).items():
+        for name, tables in run_batch(plan, clock, batch, state, policies).items():
             results[name] += tables
         batches.append(batch)
         marks.append(closing)

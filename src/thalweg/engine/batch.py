@@ -11,7 +11,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from thalweg.engine.changelog import (
     registered,
     without_old_fences,
 )
+from thalweg.engine.dealing import aggregation_reports, chosen, next_dealing, next_policies
 from thalweg.engine.joinload import join_load, next_join_load, next_stores, running_stores, stores_to_json
 from thalweg.engine.outcome import Outcome
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
@@ -39,8 +40,9 @@ from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
 from thalweg.errors import missing_batch, wrong_hash
-from thalweg.model.partitioning import Partitioning, PartitioningReport
+from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Member, Plan, slot_stages
+from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
 from thalweg.operate.finish import order_rows
@@ -50,6 +52,7 @@ from thalweg.operate.windows import BEGINNING, Stretch, needed_until
 from thalweg.optimize.grouping import GROUPS, make_plan
 from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.shipping import GroupingLoad
+from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets, unpack
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
@@ -103,6 +106,7 @@ class BatchRunner:
         slots: int,
         tasks: int,
         repartitioning: Repartitioning | None = None,
+        functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
     ) -> None:
         self.spark = spark
         self.state_dir = state_dir
@@ -112,12 +116,16 @@ class BatchRunner:
         self.deliver = deliver
         self.slots = slots
         self.tasks = tasks
+        self.functions = functions
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
         self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
         self.plan: Plan | None = None
         self.repartitioner = Repartitioner(repartitioning, tasks)
+        self.policies: dict[str, Policy] = {}
+        """route key -> what its partitioners have learned."""
+        self.aggregations: dict[str, AggregationReport] = {}
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
@@ -179,10 +187,17 @@ class BatchRunner:
         rows = sum(outcome.rows.values())
         report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, outcome.sent_bytes)
         self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
+        self._learn(plan, after, outcome)
         with self.finished:
             self.manifest, self.entries, self.plan = after, entries, plan
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
+
+    def _learn(self, plan: Plan, after: Manifest, outcome: Outcome) -> None:
+        self.policies = next_policies(self.policies, plan, outcome)
+        reports = aggregation_reports(plan, outcome, after.extra["dealing"])
+        known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
+        self.aggregations = {**known, **reports}
 
     def _intent(self, batch: int) -> dict[str, Any]:
         """What the batch runs with: as an earlier attempt wrote it down, or as things stand now."""
@@ -214,17 +229,22 @@ class BatchRunner:
         return _loads(self.manifest.extra)
 
     def partitioning(self, proposed: Partitioning | None = None) -> dict[str, Any]:
-        """Where key groups are and who follows whom: as in the last batch, or as it is `proposed` instead."""
+        """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
         extra = self.manifest.extra
         known = Partitioning(extra.get("assignment", {}), extra.get("follows", {}), extra.get("slots", 0))
         if known.slots != self.slots:
             known = Partitioning(slots=self.slots)
         if proposed is not None and proposed.slots == self.slots:
             known = known.changed_by(proposed)
-        return {"assignment": known.assignment_lists(), "follows": dict(known.follows)}
+        partitioners = chosen(extra.get("dealing", {})) if known.slots == extra.get("slots", 0) else {}
+        return {
+            "assignment": known.assignment_lists(),
+            "follows": dict(known.follows),
+            "partitioners": partitioners,
+        }
 
     def partitioning_report(self) -> PartitioningReport:
-        return self.repartitioner.report(self.manifest)
+        return replace(self.repartitioner.report(self.manifest), aggregations=self.aggregations)
 
     def join_load(self) -> JoinLoad:
         """What was measured of the joins so far."""
@@ -233,8 +253,9 @@ class BatchRunner:
     def _make_plan(
         self, entries: Mapping[str, Entry], intent: Mapping[str, Any], schemas: Mapping[str, Schema]
     ) -> Plan:
-        return make_plan(
-            registered(entries.values()),
+        running = registered(entries.values())
+        plan = make_plan(
+            running,
             self.streams(),
             slots=intent["slots"],
             groups=self.manifest.groups,
@@ -243,7 +264,9 @@ class BatchRunner:
             joins=join_load(intent.get("joins", {})),
             assignment=intent.get("assignment", {}),
             follows=intent.get("follows", {}),
+            partitioners=intent.get("partitioners", {}),
         )
+        return replace(plan, functions=self.functions(entry.query for entry in running))
 
     def _layouts(self) -> dict[str, list[tuple[Layout, frozenset[str]]]]:
         found: dict[str, list[tuple[Layout, frozenset[str]]]] = {}
@@ -296,6 +319,7 @@ class BatchRunner:
             tasks,
             stores,
             {name: table.version for name, table in tables.items()},
+            {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
             stages=slot_stages(plan),
         )
         shared = self._shared(plan)
@@ -392,6 +416,7 @@ class BatchRunner:
             "closed": {**self._closed_streams(), **clock.closing_us},
             "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
             "shipped": sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped),
+            "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, outcome),
             "joins": next_join_load(
                 self.manifest.extra.get("joins", {}), plan, clock.batch, outcome.probes, outcome.samples, stores
             ),
@@ -490,8 +515,9 @@ def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dic
     groups, passed = dict(outcome.groups), dict(outcome.passed)
     for stream in plan.streams.values():
         for id_ in stream.shipped:  # made in the slots; what a task would have made of its rows was sampled
-            distinct = outcome.movement.distinct.get(plan.groupings[id_].route_key, (0, 0))
-            groups[id_], passed[id_] = distinct
+            moved, grouping = outcome.movement, plan.groupings[id_]
+            found = moved.made.get(id_) if grouping.values else moved.distinct.get(grouping.route_key)
+            groups[id_], passed[id_] = found or (0, 0)
     for id_, made in groups.items():
         if passed.get(id_):
             ratio = made / passed[id_]

@@ -23,7 +23,7 @@ from thalweg.engine.source import source_error_in
 from thalweg.ingest.inventory import LANDED_LOG
 from thalweg.ingest.log import Log
 from thalweg.model.stream import Field, Schema, SourceSpec
-from thalweg.model.types import to_arrow
+from thalweg.model.types import check_flat
 from thalweg.state.durable import sync_directory
 
 _PLAIN = {
@@ -130,7 +130,7 @@ def schema_of(stream: str, dataframe: DataFrame) -> Schema:
     for field in dataframe.schema.fields:
         kind = field.dataType.simpleString()
         try:
-            to_arrow(kind)
+            check_flat(kind)
         except ValueError:
             raise errors.source_column_nested(stream, field.name, kind) from None
         fields.append(Field(field.name, kind))

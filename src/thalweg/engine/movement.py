@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thalweg.optimize.partitioning import RouteKey
+from thalweg.partition.cooperative import Learned
 from thalweg.stats.sharing import Sample
 
 Floats = npt.NDArray[np.float64]
@@ -46,6 +48,24 @@ def _plus(known: tuple[int, int] | None, part: int, whole: int) -> tuple[int, in
 
 
 @dataclass
+class KeyCounts:
+    """How the shipped rows of a route key lie over keys and slots."""
+
+    rows: int = 0
+    looked_at: int = 0
+    hottest: dict[str, int] = field(default_factory=dict)
+    slots: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    """The rows looked at, by the slot that their key belongs to."""
+
+    def add(self, value: Mapping[str, Any]) -> None:
+        self.rows += value["rows"]
+        self.looked_at += value["looked_at"]
+        self.slots = self.slots + np.array(value["slots"], np.int64)
+        for key, count in value["hottest"]:
+            self.hottest[key] = self.hottest.get(key, 0) + count
+
+
+@dataclass
 class Movement:
     """All that one batch moved."""
 
@@ -55,6 +75,12 @@ class Movement:
     """Route keys of joins -> arrived rows by key group."""
     distinct: dict[str, tuple[int, int]] = field(default_factory=dict)
     """route key -> keys among some rows, and how many rows these were: within a task, and all rows of a key."""
+    made: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Shipped grouping by values -> the groups that tasks would have made of some rows, and how many these were."""
+    skews: dict[str, KeyCounts] = field(default_factory=dict)
+    """route key -> how its shipped rows lie over keys and slots."""
+    learned: dict[str, list[Learned]] = field(default_factory=dict)
+    """route key -> what the partitioner of each task has learned."""
     ship_seconds: float = 0.0
     work_seconds: float = 0.0
     """Of all slots that worked on shipped rows."""
@@ -63,6 +89,7 @@ class Movement:
 
     def add_ingested(self, report: Mapping[str, Any]) -> None:
         self._add_shipped(report["shipped"])
+        self._add_learned(report["learned"])
         if report["shipped"]:
             self.ship_seconds += report["ship_seconds"]
         for stream, by_key in report["probing"].items():
@@ -73,15 +100,24 @@ class Movement:
     def _add_shipped(self, shipped: Mapping[str, Any]) -> None:
         for stream, value in shipped.items():
             self.shipped.setdefault(stream, Shipped()).add(value)
+            for route_key, skew in value["skews"].items():
+                self.skews.setdefault(route_key, KeyCounts()).add(skew)
+            for grouping, (groups, rows) in value["made"].items():
+                self.made[grouping] = _plus(self.made.get(grouping), groups, rows)
             for route_key, distinct in value["distinct"].items():
                 rows = value["looked_at"][route_key]
                 self.distinct[route_key] = _plus(self.distinct.get(route_key), distinct, rows)
 
+    def _add_learned(self, learned: Mapping[str, str]) -> None:
+        for route_key, text in learned.items():
+            self.learned.setdefault(route_key, []).append(pickle.loads(base64.b85decode(text)))
+
     def add_slot(self, report: Mapping[str, Any]) -> None:
         self._add_shipped(report["shipped"])
+        self._add_learned(report["learned"])
         if report.get("served"):
             self.work_seconds += report["work_seconds"]
-            self.served += report["served"]
+            self.served += sum(made["rows"] for made in report["served"].values())
 
     def lat_proc(self, tasks: int) -> float:
         """SASPAR's LatProc in units of LatNet, measured.

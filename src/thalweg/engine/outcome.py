@@ -35,6 +35,14 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     """Phase -> what its slowest task took."""
     movement: Movement = field(default_factory=Movement)
+    workers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """grouping -> (rows, partials) of each task that made it at the source."""
+    served: dict[str, dict[int, Mapping[str, Any]]] = field(default_factory=dict)
+    """grouping -> slot -> what the slot made of shipped rows."""
+    stayed: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    """grouping -> what each task has put into the state itself."""
+    merged: dict[str, dict[int, int]] = field(default_factory=dict)
+    """grouping -> slot -> partials that came to it."""
     sent_bytes: int = 0
     """What INGEST gave to the shuffle."""
 
@@ -46,6 +54,12 @@ class Outcome:
                 counts[key] = counts.get(key, 0) + n
         for stream, t in report["max_time_us"].items():
             self.max_time_us[stream] = max(self.max_time_us.get(stream, t), t)
+        self.kept.extend(Bucket.from_json(b) for b in report["kept"])
+        for shipped in report["shipped"].values():
+            for grouping, made in shipped["stayed"].items():
+                self.stayed.setdefault(grouping, []).append(made)
+        for grouping, rows in report["passed"].items():
+            self.workers.setdefault(grouping, []).append((rows, report["groups"][grouping]))
         self.failures.update(report["failures"])
         self.stores.extend(StoreBucket.from_json(b) for b in report["stored"])
         for stream, sample in report["samples"].items():
@@ -68,6 +82,10 @@ class Outcome:
             counts = self.probes.setdefault(probe, [0, 0])
             counts[0] += probing
             counts[1] += found
+        for grouping, made in report.get("served", {}).items():
+            self.served.setdefault(grouping, {})[report["slot"]] = made
+        for grouping, partials in report.get("merged", {}).items():
+            self.merged.setdefault(grouping, {})[report["slot"]] = partials
         self.movement.add_slot(report)
         self._slowest("probe", report["probe_seconds"])
         self._slowest("slot", report["seconds"])

@@ -22,7 +22,8 @@ from thalweg.operate.compute import Failures
 from thalweg.operate.index import SMALL, KeyIndex, word_groups
 from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.joined import Materializing, intermediate_rows
-from thalweg.operate.shipping import Shipment
+from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.shipment import Shipment
 from thalweg.operate.source import Ingested, ingest_joined
 from thalweg.operate.store import (
     Layout,
@@ -36,6 +37,7 @@ from thalweg.operate.store import (
     numbers,
 )
 from thalweg.operate.windows import BEGINNING
+from thalweg.partition.cooperative import Learned
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.manifest import StoreBucket
@@ -190,6 +192,8 @@ class JoinResult:
     """New buckets of intermediates."""
     shipments: dict[str, Shipment] = field(default_factory=dict)
     """joined stream -> what was shipped of it."""
+    learned: dict[str, Learned] = field(default_factory=dict)
+    """route key -> what its partitioner has learned."""
 
 
 class SlotJoins:
@@ -232,7 +236,7 @@ class SlotJoins:
         result = JoinResult()
         if not self.plan.joins.groups or self.work.stage > self.plan.joins.stages:
             return result
-        done = Ingested()
+        done = Ingested(partitioners=Partitioners(self.work.policies, slot))
 
         def consume(joined: str, rows: pa.Table) -> None:
             ingest_joined(self.plan, joined, rows, self.work.clock, done)
@@ -252,6 +256,7 @@ class SlotJoins:
         result.results += done.results
         result.partials = done.cells
         result.shipments = done.shipments
+        result.learned = done.partitioners.learned()
         result.failures.update(done.failures)
         return result
 

@@ -14,16 +14,19 @@ collects a few more. A task never fails for what a user did: it reports, and the
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
 
@@ -32,12 +35,16 @@ from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
 from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan, named
-from thalweg.operate.columns import GROUP
+from thalweg.operate.columns import GROUP, START
 from thalweg.operate.compute import Failures
-from thalweg.operate.shipping import Shipment, unship
+from thalweg.operate.own import define
+from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.shipment import Shipment
+from thalweg.operate.shipping import unship
 from thalweg.operate.slot import Clock, Held, Kept, SlotResult, run_slot
 from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.operate.windows import Stretch
+from thalweg.partition.cooperative import Learned, Policy
 from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
 from thalweg.route.table import routing_table
 from thalweg.state.collect import bucket_name
@@ -75,6 +82,8 @@ class Work:
     """stream -> live buckets of its store from the batches before."""
     tables: Mapping[str, Section] = field(default_factory=dict)
     """The static tables."""
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    """route key -> what the partitioners of all tasks have learned."""
     stage: int = 1
     """Of SLOT, from 1."""
     stages: int = 1
@@ -89,8 +98,9 @@ def ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batche
 
     def run(batches: Batches) -> Batches:
         started = time.perf_counter()
-        done = Ingested()
+        done = Ingested(partitioners=Partitioners(work.policies, _task_number()))
         report: dict[str, Any] = {"rejected": {}, "read_seconds": 0.0}
+        define(plan.value)
         try:
             for batch in batches:
                 for text in batch.column(0).to_pylist():
@@ -150,6 +160,8 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
     yield from _results(work, 0, done.results)
     buckets = store_rows(plan, work, done.stored)
     stored = [bucket.to_json() for bucket in buckets]
+    task, staying = _task_number() % plan.slots, _kept(plan, work, done.shipments)
+    report["kept"] = [bucket.to_json() for bucket in _write(plan, work, task, staying)]
     faults.point("task.stored")
     if plan.joins.stores:
         for task in range(work.tasks):
@@ -159,6 +171,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         "samples": sampled(plan, done, buckets),
         "probing": probing_rows(plan, done.stored),
         "shipped": _shipped(done.shipments),
+        "learned": _learned(done.partitioners.learned()),
         "rows": done.rows,
         "late": done.late,
         "max_time_us": done.max_time_us,
@@ -171,7 +184,11 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
 
 
 def _shipped(shipments: Mapping[str, Shipment]) -> dict[str, Any]:
-    return {name: shipment.to_json() for name, shipment in shipments.items() if shipment.rows}
+    return {name: shipment.to_json() for name, shipment in shipments.items() if shipment.rows or shipment.stayed}
+
+
+def _learned(learned: Mapping[str, Learned]) -> dict[str, str]:
+    return {key: base64.b85encode(pickle.dumps(value)).decode() for key, value in learned.items()}
 
 
 def _cut(tables: Sequence[tuple[str, pa.Table]]) -> Iterator[list[tuple[str, pa.Table]]]:
@@ -199,13 +216,13 @@ def slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]
     def run(batches: Batches) -> Batches:
         started = time.perf_counter()
         inbox = _Inbox()
+        define(plan.value)
         for batch in batches:
             for slot, kind, payload in zip(*(batch.column(i) for i in range(3)), strict=True):
                 if not inbox.put(slot.as_py(), kind.as_py(), payload, work.is_last):
                     yield _cell(slot.as_py(), kind.as_py(), payload.as_py())
         waited = time.perf_counter() - started
-        context = TaskContext.get()
-        first = context.partitionId() if context else 0
+        first = _task_number()
         if inbox.stored and not work.is_last:
             yield _cell(first, "stored", json.dumps(inbox.stored).encode())
         joining = SlotJoins(plan.value, work, [StoreBucket.from_json(b) for b in inbox.stored])
@@ -213,6 +230,11 @@ def slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]
             yield from _run_slot(plan.value, work, slot, inbox, joining, waited)
 
     return run
+
+
+def _task_number() -> int:
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
 
 
 @dataclass
@@ -248,12 +270,16 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         result = SlotResult()
         if part.groupings:
             unshipped: Failures = {}
-            arrived, report["served"] = unship(part, inbox.partials.pop(slot, {}), unshipped)
+            came = inbox.partials.pop(slot, {})
+            arrived, served = unship(part, came, unshipped)
+            report["served"] = {id_: asdict(made) for id_, made in served.items()}
+            report["merged"] = {id_: sum(t.num_rows for t in tables) for id_, tables in came.items()}
             result = run_slot(part, work.clock, arrived, _held(part, work, slot), work.nodes)
             result.failures.update(unshipped)
         faults.point("task.slot")
         finished = time.perf_counter()
-        report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, result.kept)]
+        staying = _kept(plan, work, joined.shipments)
+        report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, [*result.kept, *staying])]
         report |= joining.keep(slot)
         kept = [bucket.to_json() for bucket in joined.kept]
         report["stores"] += kept
@@ -263,6 +289,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             "probes": joined.counts,
             "probe_seconds": probed - began,
             "shipped": _shipped(joined.shipments),
+            "learned": _learned(joined.learned),
         }
         report["write_seconds"] = time.perf_counter() - finished
         report["work_seconds"] = time.perf_counter() - probed
@@ -311,6 +338,17 @@ def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket)
         load=load,
         load_whole=load_whole,
     )
+
+
+def _kept(plan: Plan, work: Work, shipments: Mapping[str, Shipment]) -> list[Kept]:
+    """What stays with the task, as buckets."""
+    found = []
+    for shipment in shipments.values():
+        for id_, tables in shipment.staying.items():
+            grouping, table = plan.groupings[id_], pa.concat_tables(tables, promote_options="default")
+            starts = tuple(pc.unique(table.column(START)).to_pylist())
+            found.append(Kept(id_, 0, grouping.slice_us, starts, work.clock.batch, table))
+    return found
 
 
 def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Bucket]:

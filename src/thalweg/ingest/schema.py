@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from thalweg import errors
 from thalweg.model.stream import Field, Schema
-from thalweg.model.types import from_arrow, to_arrow
+from thalweg.model.types import check_flat, from_arrow
 
 _ALIASES = {
     "long": "bigint",
@@ -43,7 +43,7 @@ def parse_schema(text: str) -> Schema:
         kind = _ALIASES.get(kind, re.sub(r"^(dec|numeric)\(", "decimal(", kind))
         kind = re.sub(r"^decimal\((\d+)\)$", r"decimal(\1,0)", kind)
         try:
-            to_arrow(kind)
+            check_flat(kind)
         except ValueError:
             raise errors.source_schema_invalid(text, f"{match[2]!r} is not a flat type") from None
         fields.append(Field(match[1].strip("`"), kind))

@@ -30,6 +30,26 @@ class Partitioning:
         return {route_key: [int(slot) for slot in slots] for route_key, slots in self.assignment.items()}
 
 
+AUTO, COMBINE, LOCAL, HASH = "auto", "combine", "local", "hash"
+"""What a query may ask for besides the partitioners: what is measured to be best; partials made at the source, and
+sent to slots; rows that the task which read them puts into the state, to stay there until their windows close; and
+rows that are sent whole to the slot of their key."""
+
+
+@dataclass(frozen=True)
+class Skew:
+    """How the rows of a route key lie over keys and slots, an average over recent batches."""
+
+    rows: float
+    """Of a batch."""
+    groups: float
+    """Different keys among them, about."""
+    top: float
+    """The share of the most frequent key."""
+    busiest: float
+    """The share of the rows whose keys belong to the busiest slot."""
+
+
 @dataclass(frozen=True)
 class Replication:
     """The copies of a stream's rows, per row."""
@@ -47,6 +67,35 @@ class Replication:
 
 
 @dataclass(frozen=True)
+class AggregationReport:
+    """How the rows of one grouping were dealt out in the last batch that had any, and what that cost."""
+
+    partitioner: str
+    """`combine` where INGEST tasks make partials; then they are the workers. Else slots are."""
+    reason: str
+    pinned: bool
+    """Whether a query asked for it."""
+    loads: tuple[int, ...]
+    """Rows of each worker."""
+    imbalance: float
+    """The rows of the busiest worker above the mean (002 Eq. 1)."""
+    key_imbalance: float
+    """The same of different keys (002 Eq. 6)."""
+    hybrid_imbalance: float
+    """Of both together (002 Eq. 10)."""
+    aggregation: int
+    """Partial results to merge when windows close (002 Eq. 4)."""
+    reducer: int
+    """Those of the busiest slot (004 Eq. 2)."""
+
+    @property
+    def above_even(self) -> float:
+        """The busiest worker's rows above an even share, as a part of it."""
+        mean = sum(self.loads) / max(1, len(self.loads))
+        return self.imbalance / mean if mean else 0.0
+
+
+@dataclass(frozen=True)
 class PartitioningReport:
     streams: Mapping[str, Replication] = field(default_factory=dict)
     asked: str = ""
@@ -58,3 +107,5 @@ class PartitioningReport:
     """The batch of the last switch."""
     moved: int = 0
     """Key groups that moved then."""
+    aggregations: Mapping[str, AggregationReport] = field(default_factory=dict)
+    """By grouping."""

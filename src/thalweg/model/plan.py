@@ -10,12 +10,16 @@ import hashlib
 from dataclasses import dataclass, field
 
 from thalweg.model.expr import Expr
+from thalweg.model.own import OwnPartial
 from thalweg.model.probe import JoinPlan
 from thalweg.model.query import Window
 from thalweg.model.stream import Stream
 
 FILTER = "/*filter*/"
 """Where the filter of a partial goes in its combine text; at the end where the mark is missing."""
+
+QUANTILE = "quantile_of_counts"
+"""The slots' own function over a list of values, how often each was seen, and a share. Values may come again."""
 
 
 def named(prefix: str, *content: object) -> str:
@@ -46,7 +50,7 @@ class Partial:
 
     name: str
     combine: str
-    """DuckDB aggregate over rows (for groupings of raw rows: evaluated when the window closes)."""
+    """DuckDB aggregate over rows."""
     filter: str | None
     """The boolean column that admits a row, None for all rows."""
     merge: str
@@ -59,6 +63,8 @@ class Partial:
     """count, sum, min or max where the partial is just that over a column of numbers; empty for all else."""
     argument: str | None = None
     """The column that `op` reads; None: every row counts."""
+    own: OwnPartial | None = None
+    """Of an aggregate that the user has defined: its states."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +73,11 @@ class Grouping:
 
     id: str
     stream: str
-    kind: str
-    """combine: partials per slice and key are made at the source; rows: raw rows are shipped and kept."""
     keys: tuple[str, ...]
     """The columns (of the stream, or computed) that are the keys, in the order of k0, k1, ..."""
     values: tuple[str, ...]
     """Further grouping columns that are not routed by: the values of a DISTINCT, a register's number."""
     partials: tuple[Partial, ...]
-    carried: tuple[str, ...]
-    """For raw rows: the columns that travel."""
     windows: tuple[Window, ...]
     slice_us: int
     slice_start_us: int
@@ -83,6 +85,9 @@ class Grouping:
     """The grouping whose partials this one is rolled up from, None: from the rows."""
     extra: tuple[Partial, ...] = ()
     """Partials made in the same pass for groupings that are rolled up from this one."""
+    loose: bool = False
+    """Almost every row is a group of its own: rows become partials as they are, and are merged when a window
+    closes."""
 
     @property
     def route_key(self) -> str:
@@ -173,7 +178,14 @@ class Plan:
     follows: dict[str, str] = field(default_factory=dict)
     """route key -> the one whose slots its shipped rows go to. Its windows are finished in its own slots all the
     same, which read the state by key group, whoever wrote it."""
+    partitioners: dict[str, str] = field(default_factory=dict)
+    """route key -> what deals out its shipped rows, where a key need not stay whole in its slot. As with followers,
+    its windows are finished in its own slots, which read what others wrote."""
+    pinned: tuple[str, ...] = ()
+    """Route keys of which a query says how they are dealt out."""
     joins: JoinPlan = field(default_factory=JoinPlan)
+    functions: dict[str, bytes] = field(default_factory=dict)
+    """version -> the pickled code of an aggregate that the user has defined."""
     notes: tuple[str, ...] = ()
     """Why it is as it is, for EXPLAIN."""
 

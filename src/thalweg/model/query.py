@@ -12,6 +12,7 @@ from typing import Any
 
 from thalweg.model.expr import Expr, expr_from_json
 from thalweg.model.join import Join, join_from_json
+from thalweg.model.own import Own
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Aggregate:
     function: str
     """count_all, count, count_distinct, sum, min, max, avg, var_pop, var_samp, stddev_pop, stddev_samp,
     approx_count_distinct, percentile (of which median is 0.5), min_by, max_by, first, last, bool_and,
-    bool_or."""
+    bool_or; own: one that the user has defined."""
     args: tuple[Expr, ...]
     type: str
     """Spark's type of the result."""
@@ -40,6 +41,7 @@ class Aggregate:
     """percentile: the one percentage; approx_count_distinct: the relative standard deviation."""
     ignore_nulls: bool = False
     """first / last IGNORE NULLS."""
+    own: Own | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,12 @@ def _aggregate(value: Mapping[str, Any]) -> Aggregate:
         filter=_optional(value["filter"]),
         parameters=tuple(value["parameters"]),
         ignore_nulls=value["ignore_nulls"],
+        own=_own(value.get("own")),
     )
+
+
+def _own(value: Mapping[str, Any] | None) -> Own | None:
+    return None if value is None else Own(value["name"], tuple(value["columns"]), value["version"])
 
 
 def _pairs(value: Iterable[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:

@@ -42,6 +42,7 @@ _DUCK: dict[str, str] = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _STRUCT = "struct<"
+_ARRAY = re.compile(r"array<(.+)>")
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 FLOATING = ("float", "double")
 TIMES = ("timestamp", "timestamp_ntz")
@@ -63,6 +64,19 @@ def is_string(spark_type: str) -> bool:
     return spark_type == "string" or spark_type.startswith(("varchar(", "char("))
 
 
+def element_type(spark_type: str) -> str | None:
+    """Of an array, the type of its elements; None for every other. Only results can be arrays."""
+    match = _ARRAY.fullmatch(spark_type)
+    return match[1] if match else None
+
+
+def check_flat(spark_type: str) -> None:
+    """Whether a stream's column can be of the type; a ValueError where it cannot."""
+    if element_type(spark_type) is not None:
+        raise ValueError(f"not a flat Spark type: {spark_type}")
+    to_arrow(spark_type)
+
+
 def to_arrow(spark_type: str) -> pa.DataType:
     """The Arrow type in which results of this Spark type are given to users."""
     if spark_type in _ARROW:
@@ -71,6 +85,8 @@ def to_arrow(spark_type: str) -> pa.DataType:
         return pa.string()
     if parts := decimal_parts(spark_type):
         return pa.decimal128(*parts)
+    if (element := element_type(spark_type)) is not None:
+        return pa.list_(to_arrow(element))
     if spark_type in (WINDOW_STRUCT, WINDOW_STRUCT_NTZ):
         inner = to_arrow("timestamp" if spark_type == WINDOW_STRUCT else "timestamp_ntz")
         return pa.struct([pa.field("start", inner), pa.field("end", inner)])
@@ -81,6 +97,8 @@ def to_inner_arrow(spark_type: str) -> pa.DataType:
     """The Arrow type in which the data path carries this Spark type: timestamps without a zone."""
     if spark_type in TIMES:
         return pa.timestamp("us")
+    if (element := element_type(spark_type)) is not None:
+        return pa.list_(to_inner_arrow(element))
     return to_arrow(spark_type)
 
 
@@ -91,6 +109,8 @@ def to_duck(spark_type: str) -> str:
         return "VARCHAR"
     if parts := decimal_parts(spark_type):
         return f"DECIMAL({parts[0]},{parts[1]})"
+    if (element := element_type(spark_type)) is not None:
+        return f"{to_duck(element)}[]"
     if spark_type.startswith(_STRUCT):
         return 'STRUCT("start" TIMESTAMP, "end" TIMESTAMP)'
     raise ValueError(f"not a flat Spark type: {spark_type}")

@@ -8,7 +8,7 @@ from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.plan import Grouping, Plan, StreamPlan, slot_stages
 from thalweg.model.query import Query
 from thalweg.observe.explain_joins import explain_join, explain_joins
-from thalweg.observe.explain_shipping import explain_partitioning, explain_shipping, shipped_line
+from thalweg.observe.explain_shipping import explain_dealing, explain_partitioning, explain_shipping, shipped_line
 from thalweg.observe.words import count, describe_span, describe_window, listed, name_of
 from thalweg.state.manifest import Manifest
 
@@ -28,7 +28,9 @@ def explain_plan(
     return "\n".join(lines)
 
 
-def explain_query(plan: Plan, queries: Mapping[str, Query], id_: str, manifest: Manifest) -> str:
+def explain_query(
+    plan: Plan, queries: Mapping[str, Query], id_: str, manifest: Manifest, partitioning: PartitioningReport
+) -> str:
     """One query: its text, the passes it takes part in and with whom."""
     query = queries[id_]
     stream = plan.streams.get(query.stream)
@@ -49,7 +51,7 @@ def explain_query(plan: Plan, queries: Mapping[str, Query], id_: str, manifest: 
     if query.where is not None:
         lines.append(f"  its WHERE is a filter inside the shared pass: {query.where.sql}")
     for grouping in _groupings_of(plan, id_):
-        lines += [f"  {line}" for line in _explain_grouping(plan, grouping, stream, queries, manifest)]
+        lines += [f"  {line}" for line in _explain_grouping(plan, grouping, stream, queries, manifest, partitioning)]
     return "\n".join(lines)
 
 
@@ -86,14 +88,19 @@ def _explain_stream(
     lines += [f"  {line}" for line in explain_shipping(plan, stream, partitioning.streams.get(name))]
     for i, id_ in enumerate(stream.groupings):
         last = i == len(stream.groupings) - 1
-        body = _explain_grouping(plan, plan.groupings[id_], stream, queries, manifest)
+        body = _explain_grouping(plan, plan.groupings[id_], stream, queries, manifest, partitioning)
         lines.append(f"  {'└─' if last else '├─'} {body[0]}")
         lines += [f"  {'  ' if last else '│ '} {line}" for line in body[1:]]
     return lines
 
 
 def _explain_grouping(
-    plan: Plan, grouping: Grouping, stream: StreamPlan, queries: Mapping[str, Query], manifest: Manifest
+    plan: Plan,
+    grouping: Grouping,
+    stream: StreamPlan,
+    queries: Mapping[str, Query],
+    manifest: Manifest,
+    partitioning: PartitioningReport,
 ) -> list[str]:
     by = ", ".join(name_of(c, stream) for c in grouping.keys) or "nothing (one group)"
     if grouping.values:
@@ -118,8 +125,10 @@ def _explain_grouping(
         text = f"combined at the source into {count(grouping.partials, 'partial')}"
         lines.append(text + (f" under {count(filters, 'filter')}" if filters else ""))
     ratio = manifest.extra.get("loads", {}).get(grouping.id)
-    if ratio is not None and grouping.kind == "combine":
+    if ratio is not None:
         lines[-1] += f", measured {ratio:.3g} groups per row"
+    dealing = manifest.extra.get("dealing", {}).get(grouping.route_key, {}).get("reason", "")
+    lines += explain_dealing(plan, grouping, stream, dealing, partitioning.aggregations.get(grouping.id))
     windows = "; ".join(describe_window(w) for w in grouping.windows)
     lines.append(f"{windows}: slices of {describe_span(grouping.slice_us)}")
     held = [b for b in manifest.buckets if b.grouping == grouping.id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thalweg.model.partitioning import PartitioningReport, Replication
+from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, PartitioningReport, Replication
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
 from thalweg.observe.words import count, name_of
 
@@ -29,7 +29,11 @@ def explain_shipping(plan: Plan, stream: StreamPlan, seen: Replication | None) -
 
 def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
     """Of one grouping: where it is made, and where its rows go."""
-    what = "keeps raw rows: no partials" if grouping.kind == "rows" else "groups are many: combined in the slots"
+    what = "groups are many: combined in the slots"
+    if grouping.loose:
+        what = "values hardly come again: rows are kept as they are"
+    if grouping.route_key in plan.partitioners:
+        return what
     leader = plan.follows.get(grouping.route_key)
     if leader is not None:
         led = shipped_keys(plan, stream)[leader][0]
@@ -37,6 +41,25 @@ def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
         return f"{what}; its rows follow those by {by}, inside whose keys its own lie"
     moved = plan.assignment.get(grouping.route_key)
     return f"{what}; {'key groups are placed by the optimiser' if moved else 'key groups are hashed to slots'}"
+
+
+def explain_dealing(
+    plan: Plan, grouping: Grouping, stream: StreamPlan, reason: str, seen: AggregationReport | None
+) -> list[str]:
+    """Of one grouping: what deals its rows out and why, and what that cost in the last batch."""
+    lines = []
+    if grouping.id in stream.shipped:
+        name = plan.partitioners.get(grouping.route_key, HASH)
+        why = "as a query asks" if grouping.route_key in plan.pinned else reason
+        if why:
+            lines.append(f"{'stays at the source (local)' if name == LOCAL else f'dealt out by {name}'}: {why}")
+    if seen is not None and seen.aggregation:
+        workers = count(seen.loads, "task" if seen.partitioner in (COMBINE, LOCAL) else "slot")
+        lines.append(
+            f"last batch: {sum(seen.loads):,} rows over {workers}, the busiest {seen.above_even:.0%} above even; "
+            f"{seen.aggregation:,} partial results to merge, at most {seen.reducer:,} in a slot"
+        )
+    return lines
 
 
 def explain_partitioning(report: PartitioningReport) -> list[str]:

@@ -41,14 +41,14 @@ class Slices:
 
 
 def make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, failures: Failures) -> pa.Table:
-    """A grouping from the rows: by direct address, by DuckDB, or as raw rows."""
-    if grouping.kind == "combine":
-        names = (*grouping.keys, *grouping.values)
-        table = combine_dense(columns, slices, grouping, names, merging=False)
-        if table is not None:
-            return table
-    sliced = rows.append_column(START, pa.array(slices.starts))
-    return combine(sliced, grouping, failures) if grouping.kind == "combine" else carry(sliced, grouping)
+    """A grouping from the rows: as they are, by direct address, or by DuckDB."""
+    if grouping.loose:
+        return lift(rows, slices, grouping)
+    names = (*grouping.keys, *grouping.values)
+    table = combine_dense(columns, slices, grouping, names, merging=False)
+    if table is not None:
+        return table
+    return combine(rows.append_column(START, pa.array(slices.starts)), grouping, failures)
 
 
 def combine_dense(
@@ -85,10 +85,31 @@ def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
         return _combine_apart(rows, grouping, partials, failures)
 
 
-def carry(rows: pa.Table, grouping: Grouping) -> pa.Table:
-    """The raw rows of a grouping that keeps them, with only the columns it needs, where some query admits them."""
-    columns = [f"{quote(START)}", *_named_keys(grouping), *(quote(c) for c in grouping.carried)]
-    return duck.run(f"SELECT {', '.join(columns)} FROM batch WHERE {_admitted(grouping.partials)}", batch=rows)
+def lift(rows: pa.Table, slices: Slices, grouping: Grouping) -> pa.Table:
+    """Every row that some query admits as a partial of its own: a value that was seen once."""
+    columns = [pa.chunked_array([slices.starts]), *(rows.column(c) for c in (*grouping.keys, *grouping.values))]
+    columns += [_seen_once(rows, p) for p in grouping.partials]
+    names = [START, *group_columns(grouping), *(p.name for p in grouping.partials)]
+    table = pa.Table.from_arrays(columns, names=names)
+    mask = admitted(rows, grouping.partials)
+    return table if mask is None else table.filter(pa.array(mask))
+
+
+def _seen_once(rows: pa.Table, partial: Partial) -> pa.ChunkedArray:
+    if partial.filter is None:
+        return pa.chunked_array([pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)])
+    return pc.fill_null(rows.column(partial.filter), False).cast(pa.int64())
+
+
+def admitted(rows: pa.Table, partials: Sequence[Partial]) -> np.ndarray | None:
+    """Which rows make any of the partials; None for all."""
+    filters = admitting(partials)
+    if not filters:
+        return None
+    found = np.zeros(rows.num_rows, dtype=bool)
+    for name in filters:
+        found |= pc.fill_null(rows.column(name), False).to_numpy()
+    return found
 
 
 def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
@@ -173,7 +194,7 @@ def _combine_apart(rows: pa.Table, grouping: Grouping, partials: Sequence[Partia
             duck.run(_combine_text(grouping, [p]), batch=rows)
             sound.append(p)
         except duck.Error as error:
-            failures[p.name] = str(error)
+            failures[p.name] = duck.reason(error)
     table = duck.run(_combine_text(grouping, sound), batch=rows)
     for p in partials:
         if p not in sound:

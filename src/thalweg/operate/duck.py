@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
 import duckdb
 import pyarrow as pa
 
+from thalweg.model.plan import QUANTILE
+from thalweg.operate.quantile import quantile_of_counts
+
 Error = duckdb.Error
+_RAISED = re.compile(r"^.*?Python exception occurred while executing the UDF: \w+: ")
 
 
 @lru_cache(maxsize=1)
@@ -16,6 +21,14 @@ def connection() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "false"})
     connection.execute("SET threads = 1")
     connection.execute("SET preserve_insertion_order = false")
+    connection.create_function(
+        QUANTILE,
+        quantile_of_counts,
+        ["DOUBLE[]", "BIGINT[]", "DOUBLE"],
+        "DOUBLE",
+        type="arrow",
+        null_handling="special",
+    )
     return connection
 
 
@@ -33,6 +46,11 @@ def run_over(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     finally:
         for name in tables:
             con.unregister(name)
+
+
+def reason(error: duckdb.Error) -> str:
+    """What went wrong, without what DuckDB says of a function of ours that raised."""
+    return _RAISED.sub("", str(error))
 
 
 @lru_cache(maxsize=512)

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.expr import quote
-from thalweg.model.plan import Grouping, Member, Partial, Piece
+from thalweg.model.plan import QUANTILE, Grouping, Member, Partial, Piece
 from thalweg.model.query import Window
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key
-from thalweg.operate.combine import combined, group_columns, merge_text
+from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.compute import Failures
 from thalweg.operate.lots import Lot, merge_dense, whole
 
@@ -48,7 +48,7 @@ def finish(
         return _finish_together(closing, groupings, lots)
     except duck.Error as error:
         if len(closing.members) == 1:
-            failures[closing.members[0].query] = str(error)
+            failures[closing.members[0].query] = duck.reason(error)
             return {}
     results: dict[str, pa.Table] = {}
     for member in closing.members:
@@ -130,15 +130,12 @@ class _Statement:
     def _further(self, i: int, grouping: Grouping, pieces: Sequence[Piece], keys: Sequence[str]) -> str:
         by = ", ".join([quote(WINDOW), *keys])
         aggregates = list(dict.fromkeys(sql for piece in pieces for _, sql in piece.aggregates))
-        if grouping.kind == "rows":
-            texts = {quote(p.name): combined(p) for p in grouping.partials}
-            made = ", ".join(f"{texts[sql]} AS {quote(f'.f{i} {sql}')}" for sql in aggregates)
-            inner = self._covered(grouping.id)
-        else:
+        inner = self._covered(grouping.id)
+        if not all(sql.startswith(QUANTILE) for sql in aggregates):
             groups = [quote(WINDOW), *(quote(c) for c in group_columns(grouping))]
-            inner = f"({merge_text(self._covered(grouping.id), groups, groups, grouping.partials)})"
-            inner = _with_names(inner, grouping)
-            made = ", ".join(f"{sql} AS {quote(f'.f{i} {sql}')}" for sql in aggregates)
+            inner = f"({merge_text(inner, groups, groups, grouping.partials)})"
+        inner = _with_names(inner, grouping)
+        made = ", ".join(f"{sql} AS {quote(f'.f{i} {sql}')}" for sql in aggregates)
         on = " AND ".join(
             [f"m.{quote(WINDOW)} = f{i}.{quote(WINDOW)}"] + [f"m.{k} IS NOT DISTINCT FROM f{i}.{k}" for k in keys]
         )

@@ -34,10 +34,9 @@ def whole(grouping: Grouping, lots: Sequence[Lot]) -> pa.Table:
     """One table with SPAN and NEW and every partial: what older buckets lack is NULL, which merges as nothing."""
     tables = [_marked(lot) for lot in lots]
     table = pa.concat_tables(tables, promote_options="default") if tables else _empty(grouping)
-    if grouping.kind == "combine":
-        for p in grouping.partials:
-            if p.name not in table.column_names:
-                table = table.append_column(p.name, pa.nulls(table.num_rows, duck.arrow_type(p.type)))
+    for p in grouping.partials:
+        if p.name not in table.column_names:
+            table = table.append_column(p.name, pa.nulls(table.num_rows, duck.arrow_type(p.type)))
     return table
 
 
@@ -48,7 +47,7 @@ def _marked(lot: Lot) -> pa.Table:
 
 
 def _empty(grouping: Grouping) -> pa.Table:
-    names = [START, SPAN, NEW, *group_columns(grouping), *grouping.carried]
+    names = [START, SPAN, NEW, *group_columns(grouping)]
     types = [pa.int64(), pa.int64(), pa.bool_()]
     columns = [pa.array([], t) for t in types] + [pa.array([], pa.null())] * (len(names) - len(types))
     return pa.Table.from_arrays(columns, names=names)

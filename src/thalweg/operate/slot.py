@@ -241,7 +241,7 @@ def _keep(pile: _Pile, clock: Clock, result: SlotResult) -> None:
         table = _of_starts(pile.arrived, live) if len(live) < len(pile.arrived_starts) else pile.arrived
         result.kept.append(Kept(grouping.id, 0, grouping.slice_us, live, clock.batch, table))
         result.kept += pile.late
-    if grouping.kind == "combine":
+    if not grouping.loose:
         _build_nodes(pile, clock, result)
     for group in _to_compact(pile, clock):
         _compact(grouping, group, closing, result)
@@ -316,7 +316,7 @@ def _to_compact(pile: _Pile, clock: Clock) -> list[list[Held]]:
 def _compact(grouping: Grouping, group: Sequence[Held], closing_us: int, result: SlotResult) -> None:
     starts = sorted({s for h in group for s in h.starts if needed_until(s, grouping.windows) > closing_us})
     table = _of_starts(pa.concat_tables([h.load_whole() for h in group], promote_options="default"), starts)
-    if grouping.kind == "combine":
+    if not grouping.loose:
         names = [quote(c) for c in (START, *group_columns(grouping), GROUP)]
         partials = [p for p in grouping.partials if p.name in table.column_names]
         try:

@@ -18,7 +18,9 @@ from thalweg.operate.columns import GROUP, key
 from thalweg.operate.combine import Slices, make, roll_up
 from thalweg.operate.compute import Failures, add_computed
 from thalweg.operate.joined import alone
-from thalweg.operate.shipping import SHIPPED, Shipment, ship
+from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.shipment import Shipment
+from thalweg.operate.shipping import SHIPPED, ship
 from thalweg.operate.slot import Clock
 from thalweg.operate.store import Sampled, choose_rows
 from thalweg.route.hash import hash_rows, key_groups
@@ -45,6 +47,7 @@ class Ingested:
     samples: dict[str, Sampled] = field(default_factory=dict)
     shipments: dict[str, Shipment] = field(default_factory=dict)
     """stream -> what was shipped of it."""
+    partitioners: Partitioners = field(default_factory=Partitioners)
     ship_seconds: float = 0.0
 
 
@@ -198,7 +201,8 @@ def _ship(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clo
     began = time.perf_counter()
     name = stream.stream.name
     shipment = done.shipments.setdefault(name, Shipment(tuple(shipped_keys(plan, stream))))
-    for slot, piece in enumerate(ship(plan, stream, rows, times, clock.closing_us[name], shipment)):
+    pieces = ship(plan, stream, rows, times, clock.closing_us[name], shipment, done.partitioners, done.failures)
+    for slot, piece in enumerate(pieces):
         if piece.num_rows:
             done.cells.setdefault(slot, []).append((SHIPPED + name, piece))
     done.ship_seconds += time.perf_counter() - began

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from thalweg.model.expr import Expr
+from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.plan import (
     Computed,
     Grouping,
@@ -21,6 +22,7 @@ from thalweg.model.plan import (
     Selection,
     StreamPlan,
     named,
+    route_key,
     route_keys,
     shipped_keys,
 )
@@ -29,7 +31,7 @@ from thalweg.model.query import Query, Window
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_duck
 from thalweg.optimize.joining import JoinLoad, joined_streams, over_joined, plan_joins, read_by_joins
-from thalweg.optimize.partials import Columns, Parts, presence, take_apart
+from thalweg.optimize.partials import Columns, presence, take_apart
 from thalweg.optimize.shipping import GroupingLoad, choose_shipped, type_width
 
 GROUPS = 256
@@ -50,16 +52,14 @@ class _Draft:
     """A grouping while queries are being added to it."""
 
     stream: str
-    kind: str
     keys: tuple[str, ...]
     values: tuple[str, ...]
     partials: dict[str, Partial] = field(default_factory=dict)
-    carried: dict[str, None] = field(default_factory=dict)
     windows: dict[Window, None] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
-        return named("g", self.stream, self.kind, self.keys, self.values)
+        return named("g", self.stream, "combine", self.keys, self.values)
 
 
 def make_plan(
@@ -73,6 +73,7 @@ def make_plan(
     joins: JoinLoad | None = None,
     assignment: Mapping[str, Sequence[int]] | None = None,
     follows: Mapping[str, str] | None = None,
+    partitioners: Mapping[str, str] | None = None,
 ) -> Plan:
     """One plan for all queries. The same arguments always give the same plan."""
     queries = {entry.id: entry.query for entry in registered}
@@ -81,14 +82,24 @@ def make_plan(
         builder.add(replace(entry, query=over_joined(entry.query)))
     join_plan = plan_joins(queries, streams, builder.column_of, joins or JoinLoad())
     groupings = share_slices(builder.drafts.values())
-    groupings, notes = choose_rollups(groupings, loads or {})
+    groupings, notes = choose_rollups(groupings, loads or {}, builder.pins)
     stream_plans = {
         name: builder.stream_plan(name, groupings, join_plan, loads or {}) for name in builder.used_streams()
     }
+    shipped = {id_ for stream in stream_plans.values() for id_ in stream.shipped}
+    groupings = {id_: replace(g, loose=id_ in shipped and _counts_values(g)) for id_, g in groupings.items()}
     members = tuple(builder.members)
     plan = Plan("", slots, groups, stream_plans, groupings, members, joins=join_plan, notes=notes)
-    plan = replace(plan, assignment=_usable(assignment or {}, plan), follows=_followers(follows or {}, plan))
+    plan = replace(plan, assignment=_usable(assignment or {}, plan))
+    chosen = _partitioners(partitioners or {}, builder.pins, plan)
+    plan = replace(plan, partitioners=chosen, pinned=tuple(sorted(builder.pins)))
+    plan = replace(plan, follows=_followers(follows or {}, plan))
     return replace(plan, id=named("plan", plan))
+
+
+def _counts_values(grouping: Grouping) -> bool:
+    """Whether a row alone is as good a partial as any: a value that was seen once."""
+    return bool(grouping.values) and all(p.op == "count" for p in grouping.partials)
 
 
 def _usable(assignment: Mapping[str, Sequence[int]], plan: Plan) -> dict[str, tuple[int, ...]]:
@@ -102,17 +113,32 @@ def _usable(assignment: Mapping[str, Sequence[int]], plan: Plan) -> dict[str, tu
 
 
 def _followers(follows: Mapping[str, str], plan: Plan) -> dict[str, str]:
-    """Who may follow whom: both shipped from one stream. A query that is told of every change needs its rows where
-    its windows are, at once."""
-    changing = {plan.groupings[m.main.grouping].route_key for m in plan.members if m.updates}
+    """Who may follow whom: both shipped from one stream."""
+    bound = bound_to_slots(plan) | {*plan.partitioners}
     found = {}
     for stream in plan.streams.values():
         keys = shipped_keys(plan, stream)
-        for route_key in keys:
-            leader = follows.get(route_key)
-            if leader in keys and leader not in follows and route_key not in changing:
-                found[route_key] = leader
+        for key in keys:
+            leader = follows.get(key)
+            if leader in keys and leader not in follows and key not in bound:
+                found[key] = leader
     return dict(sorted(found.items()))
+
+
+def _partitioners(chosen: Mapping[str, str], pins: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """What deals out rows other than by the routing table, of the route keys for which that is possible."""
+    shipped = {key: found for stream in plan.streams.values() for key, found in shipped_keys(plan, stream).items()}
+    wanted = {**{key: LOCAL for key, found in shipped.items() if all(g.loose for g in found)}, **chosen, **pins}
+    return {
+        key: name
+        for key, name in sorted(wanted.items())
+        if key in shipped.keys() - bound_to_slots(plan) and name != HASH and (name == LOCAL or plan.slots > 1)
+    }
+
+
+def bound_to_slots(plan: Plan) -> set[str]:
+    """Route keys whose rows are needed where their windows are, at once."""
+    return {plan.groupings[m.main.grouping].route_key for m in plan.members if m.updates}
 
 
 class _Builder:
@@ -124,6 +150,8 @@ class _Builder:
         self.users: dict[str, dict[str, dict[str, None]]] = {}
         self.selections: dict[str, list[Selection]] = {}
         self.members: list[Member] = []
+        self.pins: dict[str, str] = {}
+        """route key -> the partitioner that a query asks for; of several, the oldest query's."""
 
     def add(self, entry: Registered) -> None:
         shared = self.columns.setdefault(entry.query.stream, Columns({}))
@@ -165,14 +193,17 @@ class _Builder:
         where = None if query.where is None else columns.of(query.where)
         present = presence(where)
         route = tuple(sorted(set(keys)))
-        main = self._draft(query, "combine", route, ())
-        self._extend(entry, main, (present,), ())
+        pinned = dict(query.options).get("partitioner", AUTO)
+        if pinned != AUTO:
+            self.pins.setdefault(route_key(query.stream, route), pinned)
+        main = self._draft(query, route, ())
+        self._extend(entry, main, (present,))
         pieces: dict[str, list[tuple[str, str]]] = {main.id: []}
         missing: dict[str, str] = {}
         for i, aggregate in enumerate(query.aggregates):
             parts = take_apart(aggregate, query.where, time, columns)
-            draft = main if parts.shape == "main" else self._draft_of(query, route, parts)
-            self._extend(entry, draft, parts.partials, parts.carried)
+            draft = main if parts.shape == "main" else self._draft(query, route, parts.values)
+            self._extend(entry, draft, parts.partials)
             pieces.setdefault(draft.id, []).append((f"a{i}", parts.finish))
             if parts.shape != "main":
                 missing[f"a{i}"] = parts.missing
@@ -198,24 +229,17 @@ class _Builder:
             )
         )
 
-    def _draft_of(self, query: Query, keys: tuple[str, ...], parts: Parts) -> _Draft:
-        if parts.shape == "values":
-            return self._draft(query, "combine", keys, parts.values)
-        return self._draft(query, "rows", keys, ())
-
-    def _draft(self, query: Query, kind: str, keys: tuple[str, ...], values: tuple[str, ...]) -> _Draft:
+    def _draft(self, query: Query, keys: tuple[str, ...], values: tuple[str, ...]) -> _Draft:
         assert query.window is not None
-        draft = _Draft(query.stream, kind, keys, values)
+        draft = _Draft(query.stream, keys, values)
         draft = self.drafts.setdefault(draft.id, draft)
         draft.windows[query.window] = None
         return draft
 
-    def _extend(self, entry: Registered, draft: _Draft, partials: Iterable[Partial], carried: Iterable[str]) -> None:
+    def _extend(self, entry: Registered, draft: _Draft, partials: Iterable[Partial]) -> None:
         for partial in partials:
             draft.partials.setdefault(partial.name, partial)
             self._use(entry, (partial.name,))
-        for column in carried:
-            draft.carried[column] = None
 
     def _use(self, entry: Registered, names: Iterable[str]) -> None:
         users = self.users[entry.query.stream]
@@ -240,7 +264,7 @@ class _Builder:
         for c in computed:
             read.update(column for column in c.expr.columns if column not in made)
         for grouping in mine:
-            read.update(c for c in (*grouping.keys, *grouping.values, *grouping.carried) if c not in made)
+            read.update(c for c in (*grouping.keys, *grouping.values) if c not in made)
             read.update(_read_columns(grouping, stream.schema.names))
         for selection in self.selections.get(name, []):
             read.update(column for column in selection.columns if column not in made)
@@ -255,6 +279,7 @@ class _Builder:
             lambda g: columns[g.id],
             lambda column: type_width(types.get(column, "boolean")),  # flags of joins are of no schema
             self.slots,
+            self.pins,
         )
         wanted = {stream.time}.union(*(columns[id_] for id_ in shipped))
         ordered = sorted(mine, key=lambda g: (g.finer is not None, -len(g.keys) - len(g.values), g.id))
@@ -280,7 +305,7 @@ def _without_negative_zero(key: Expr) -> Expr:
 def _shipped_columns(grouping: Grouping, known: Iterable[str]) -> set[str]:
     """What a slot needs of a row to make the grouping from it."""
     named = {name for p in grouping.partials for name in (p.filter, p.argument) if name is not None}
-    return {*grouping.keys, *grouping.values, *grouping.carried, *named, *_read_columns(grouping, known)}
+    return {*grouping.keys, *grouping.values, *named, *_read_columns(grouping, known)}
 
 
 def _read_columns(grouping: Grouping, known: Iterable[str]) -> Iterable[str]:
@@ -317,11 +342,9 @@ def share_slices(drafts: Iterable[_Draft]) -> dict[str, Grouping]:
         groupings[draft.id] = Grouping(
             id=draft.id,
             stream=draft.stream,
-            kind=draft.kind,
             keys=draft.keys,
             values=draft.values,
             partials=tuple(draft.partials.values()),
-            carried=tuple(draft.carried),
             windows=tuple(draft.windows),
             slice_us=width,
             slice_start_us=start,
@@ -339,7 +362,7 @@ def slice_grid(windows: Sequence[Window]) -> tuple[int, int]:
 
 
 def choose_rollups(
-    groupings: dict[str, Grouping], loads: Mapping[str, GroupingLoad]
+    groupings: dict[str, Grouping], loads: Mapping[str, GroupingLoad], pins: Mapping[str, str]
 ) -> tuple[dict[str, Grouping], tuple[str, ...]]:
     """Coarser groupings are made from a finer one's partials where those are fewer than the rows by half.
 
@@ -349,9 +372,10 @@ def choose_rollups(
     """
     result = dict(groupings)
     notes: list[str] = []
+    apart = {key for key, name in pins.items() if name != COMBINE}
     by_coarseness = sorted(groupings.values(), key=lambda g: (len(g.keys), g.id))
-    for coarse in by_coarseness:
-        options = [fine for fine in result.values() if _can_serve(fine, coarse)]
+    for coarse in (g for g in by_coarseness if g.route_key not in apart):
+        options = [fine for fine in result.values() if _can_serve(fine, coarse) and fine.route_key not in apart]
         options = [o for o in options if _ratio(o, loads) <= 0.5]
         if not options:
             continue
@@ -370,9 +394,10 @@ def _can_serve(fine: Grouping, coarse: Grouping) -> bool:
         fine.id != coarse.id
         and fine.finer is None
         and fine.stream == coarse.stream
-        and fine.kind == coarse.kind == "combine"
         and not fine.values
         and not coarse.values
+        # Groups are many more in the finer one, and users' code is called for each.
+        and all(p.own is None for p in coarse.partials)
         and set(coarse.keys) < set(fine.keys)
         and coarse.slice_us % fine.slice_us == 0
         and (coarse.slice_start_us - fine.slice_start_us) % fine.slice_us == 0

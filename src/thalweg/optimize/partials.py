@@ -1,18 +1,19 @@
 """Every aggregate as partials: what is combined at the source, how partials merge, how they are finished.
 
 An aggregate becomes three texts: `combine` over rows, `merge` over partials, `finish` over merged partials.
-Those that have no partials of bounded size are of two other shapes: `values` group by the distinct value as
-well (count distinct) or by its HyperLogLog register, and `rows` keep the raw rows (percentiles).
+Those that have no partials of bounded size group by the value as well (shape `values`): count distinct and
+percentiles, which need to know how often each value came; or by the value's HyperLogLog register.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thalweg.model.expr import Expr, quote
-from thalweg.model.plan import FILTER, Computed, Partial, named
+from thalweg.model.own import OWN, OwnPartial
+from thalweg.model.plan import FILTER, QUANTILE, Computed, Partial, named
 from thalweg.model.query import Aggregate
 from thalweg.model.types import decimal_parts, to_duck
 
@@ -23,12 +24,11 @@ class Parts:
 
     partials: tuple[Partial, ...]
     finish: str
-    """Over merged partials (shape `main`), or an aggregate over them (shapes `values` and `rows`)."""
+    """Over merged partials (shape `main`), or an aggregate over them (shape `values`)."""
     shape: str = "main"
     values: tuple[str, ...] = ()
-    carried: tuple[str, ...] = ()
     missing: str = "NULL"
-    """What the aggregate is where a `values` or `rows` grouping has nothing for a key."""
+    """What the aggregate is where a `values` grouping has nothing for a key."""
 
 
 @dataclass(frozen=True)
@@ -255,12 +255,29 @@ def _approx_count_distinct(
 def _percentile(
     aggregate: Aggregate, admitted: Expr | None, filter_column: str | None, time: str, columns: Columns
 ) -> Parts:
+    """Of the values and how often each was seen: whole rows need not travel where values come again."""
     column = columns.of(aggregate.args[0], admitted)
-    combine = f"quantile_cont({quote(column)}::DOUBLE, {aggregate.parameters[0]!r}::DOUBLE)"
-    name = named("p", combine, filter_column, "DOUBLE")
-    whole = Partial(name, combine, filter_column, "", "DOUBLE")
-    carried = (column,) if filter_column is None else (column, filter_column)
-    return Parts((whole,), quote(name), "rows", carried=carried)
+    seen = presence(filter_column)
+    value, times = quote(column), quote(seen.name)
+    counted = f"FILTER (WHERE {times} > 0 AND {value} IS NOT NULL)"
+    lists = f"list({value}::DOUBLE) {counted}, list({times}::BIGINT) {counted}"
+    return Parts((seen,), f"{QUANTILE}({lists}, {aggregate.parameters[0]!r}::DOUBLE)", "values", (column,))
+
+
+def _own(
+    aggregate: Aggregate, admitted: Expr | None, filter_column: str | None, time: str, columns: Columns
+) -> Parts:
+    """One that the user has defined. The state of rows is the user's; here it is a value that can be merged."""
+    call = aggregate.own
+    assert call is not None
+    names = [columns.of(arg, admitted) for arg in aggregate.args]
+    types = tuple(arg.type for arg in aggregate.args)
+    id_ = named("f", call.version, call.columns, types, aggregate.type)
+    own = OwnPartial(id_, call.name, call.version, call.columns, types, aggregate.type)
+    fields = ", ".join(f"a{i} := {quote(name)}" for i, name in enumerate(names))
+    combine = f"{own.update}(list(struct_pack({fields})){FILTER})"
+    states = replace(partial(combine, filter_column, f"{own.merge}(list({{}}))", "BLOB"), own=own)
+    return Parts((states,), f"{own.finish}({quote(states.name)})")
 
 
 _BUILDERS = {
@@ -279,4 +296,5 @@ _BUILDERS = {
     "count_distinct": _count_distinct,
     "approx_count_distinct": _approx_count_distinct,
     "percentile": _percentile,
+    OWN: _own,
 }

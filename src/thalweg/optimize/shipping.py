@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from thalweg.model.partitioning import COMBINE
 from thalweg.model.plan import Grouping
 
 MANY = 0.8
@@ -43,13 +44,19 @@ def choose_shipped(
     columns_of: Columns,
     width_of: Width,
     slots: int,
+    pins: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Of one stream's groupings those that are made in the slots: by what would travel either way."""
-    candidates = [g for g in groupings if g.kind == "rows" or _is_many(g, groupings, loads)]
+    """Of one stream's groupings those that are made in the slots: by what would travel either way.
+
+    `pins`: route key -> the partitioner that a user has asked for.
+    """
+    pinned = [g for g in groupings if g.route_key in (pins or {})]
+    forced = _forced([g for g in pinned if (pins or {})[g.route_key] != COMBINE])
+    candidates = [g for g in groupings if g not in pinned and _is_many(g, groupings, loads)]
     by_key: dict[str, list[Grouping]] = {}
-    for g in sorted(candidates, key=lambda g: (g.kind != "rows", g.id)):
+    for g in sorted(candidates, key=lambda g: (not g.values, g.id)):
         by_key.setdefault(g.route_key, []).append(g)
-    keys = list(by_key)[:MOST_KEYS]
+    keys = list(by_key)[: MOST_KEYS - len({g.route_key for g in forced})]
     apart = {k: sum(_apart(g, loads, columns_of, width_of) for g in by_key[k]) for k in keys}
     columns = {k: {c for g in by_key[k] for c in columns_of(g)} for k in keys}
     while keys:
@@ -57,12 +64,20 @@ def choose_shipped(
         if row * _copies(len(keys), slots) <= sum(apart[k] for k in keys):
             break
         keys.remove(max(keys, key=lambda k: _burden(k, keys, columns, width_of) - apart[k]))
-    return sorted(g.id for k in keys for g in by_key[k])
+    return sorted([*(g.id for g in forced), *(g.id for k in keys for g in by_key[k])])
+
+
+def _forced(groupings: Sequence[Grouping]) -> list[Grouping]:
+    """Of pinned groupings those that need rows: by values, or else all. Counting beside them costs little."""
+    by_values = {g.route_key for g in groupings if g.values}
+    found = [g for g in groupings if g.values or g.route_key not in by_values]
+    first = list(dict.fromkeys(g.route_key for g in found))[:MOST_KEYS]
+    return [g for g in found if g.route_key in first]
 
 
 def _is_many(grouping: Grouping, groupings: Sequence[Grouping], loads: Mapping[str, GroupingLoad]) -> bool:
     """Whether a slot may make it: of rows as they are, for itself alone."""
-    if grouping.kind != "combine" or grouping.values or not grouping.keys or grouping.finer is not None:
+    if not grouping.keys or grouping.finer is not None:
         return False
     if any(g.finer == grouping.id for g in groupings):
         return False
@@ -86,10 +101,8 @@ def _row_width(columns: Iterable[str], width_of: Width) -> int:
 
 
 def _apart(grouping: Grouping, loads: Mapping[str, GroupingLoad], columns_of: Columns, width_of: Width) -> float:
-    """Bytes per row where the grouping is made at the source: its rows, or its groups."""
-    if grouping.kind == "rows":
-        return 2 + _row_width(columns_of(grouping), width_of)
-    keys = sum(width_of(column) for column in grouping.keys)
+    """Bytes per row where the grouping is made at the source."""
+    keys = sum(width_of(column) for column in (*grouping.keys, *grouping.values))
     partials = sum(16 if "HUGE" in p.type or "DECIMAL" in p.type else 8 for p in grouping.partials)
     return (10 + keys + partials) * loads[grouping.id].groups_per_row
 

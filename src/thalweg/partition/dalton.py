@@ -2,13 +2,13 @@
 
 A heavy hitter's row goes to the worker of the highest expected reward, or with probability epsilon to any; the reward
 is what the row did to the balance and to the key's fragmentation (`q_table`). Every other row goes to its key's home
-worker, which is the hash partitioner's of the same seed. With other partitioners it learns as in `cooperative`.
+worker, which is the hash partitioner's of the same seed unless told. With others it learns as in `cooperative`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,12 @@ from thalweg.partition.q_table import Learning
 from thalweg.partition.windows import WindowSettings, check_windows, spans_of
 
 
+class Homes(Protocol):
+    def first(self, keys: Keys, out: Workers) -> None:
+        """Writes the home worker of each key. The same key always has the same one."""
+        ...
+
+
 @dataclass(frozen=True)
 class Settings(WindowSettings):
     """What may be set. The numbers of the paper's evaluation, where it gives one."""
@@ -69,6 +75,8 @@ class Settings(WindowSettings):
     """Which of several partitioners this is: they explore differently."""
     sync_rows: int = 1 << 17
     """DSYNC at the start: rows between two exports."""
+    homes: Homes | None = None
+    """Names the home workers of keys, where they are not to be hashed."""
 
 
 class Dalton:
@@ -79,7 +87,7 @@ class Dalton:
     def __init__(self, workers: int, seed: int, settings: Settings) -> None:
         self.workers = workers
         self.settings = settings
-        self._candidates = CandidateWorkers(workers, 1, seed)
+        self._homes = settings.homes or CandidateWorkers(workers, 1, seed)
         explore = int(settings.epsilon * 2**32)
         word = np.uint64((seed + (settings.member + 1) * 0xD1B54A32D192ED03) % 2**64)
         self._learning = Learning(settings.step, explore, settings.balance, settings.hot_share, word)
@@ -106,7 +114,7 @@ class Dalton:
         instants = time_array(self.name, times, len(rows)) if timed else _NO_TIMES
         spans = self._spans(timed)
         out = np.empty(len(rows), np.int32)
-        self._candidates.first(rows, out)
+        self._homes.first(rows, out)
         if spans.by_batch and len(rows):
             self._observe_batch(rows, out, spans)
         done = 0
@@ -205,7 +213,7 @@ class Dalton:
         if len(policy.loads) != self.workers:
             raise partitioner_option(self.name, "policy", f"for {len(policy.loads)} workers", f"{self.workers}")
         homes = np.empty(len(policy.keys), np.int32)
-        self._candidates.first(frozen_view(policy.keys), homes)
+        self._homes.first(frozen_view(policy.keys), homes)
         state = self._state
         while len(state.hot.key) <= state.hot.counters[ENTRIES] + len(policy.keys):
             state = with_room(state, more=True)

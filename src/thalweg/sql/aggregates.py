@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from thalweg.errors import bad_arguments
+from thalweg.errors import bad_arguments, not_supported
+from thalweg.model.own import OWN, Own
 from thalweg.model.query import Aggregate
 from thalweg.model.types import FLOATING, INTEGRAL, decimal_parts, is_numeric
 from thalweg.sql import operators
@@ -13,19 +14,30 @@ from thalweg.sql.code import Code, emit
 from thalweg.sql.coercion import decimal
 from thalweg.sql.compile import Compiler
 from thalweg.sql.functions import AGGREGATES
-from thalweg.sql.tree import Call, Node, Star
+from thalweg.sql.tree import Call, Column, Node, Star
 
 Build = Callable[[Compiler, Call, list[Code]], Aggregate]
 _DEFAULT_RSD = 0.05
 
 
 def is_aggregate(node: Node) -> bool:
-    return isinstance(node, Call) and node.name in AGGREGATES
+    return isinstance(node, Call) and (node.name in AGGREGATES or node.own is not None)
+
+
+def check_own(node: Call, text: str) -> None:
+    """What cannot be said of an aggregate that the user has defined; Spark is shown another one in its place."""
+    if node.distinct:
+        hint = "let update and merge leave out what they have seen"
+        raise not_supported(f"{node.name}(DISTINCT ...)", text, node.span, hint)
+    if node.ignore_nulls:
+        raise not_supported(f"IGNORE NULLS of {node.name}", text, node.span, "update may skip them")
+    if not node.args or any(isinstance(arg, Star) for arg in node.args):
+        raise bad_arguments(node.name, "one argument or more", text, node.span)
 
 
 def build(scope: Compiler, node: Call) -> Aggregate:
     """The aggregate a call stands for; `scope` compiles over the stream's columns."""
-    entry = _ENTRIES[node.name]
+    entry = _ENTRIES[node.name] if node.own is None else _OWN
     if node.distinct and node.name != "count":
         hint = "only count takes DISTINCT"
         raise scope.refuse(f"{node.name}(DISTINCT ...)", node, hint)
@@ -158,6 +170,20 @@ def _fraction(scope: Compiler, node: Call, code: Code) -> float:
     return float(code.literal)
 
 
+def _own(scope: Compiler, node: Call, args: list[Code]) -> Aggregate:
+    """One that the user has defined: rows as they are, NULLs included."""
+    assert node.own is not None
+    exprs = []
+    for arg, given in zip(args, node.args, strict=True):
+        if arg.type == "void":
+            raise scope.refuse(f"NULL as an argument of {node.name}", given, "CAST(NULL AS a type)")
+        exprs.append(arg.to_expr())
+    columns = tuple(a.parts[-1] if isinstance(a, Column) else f"a{i}" for i, a in enumerate(node.args))
+    own = Own(node.own.name, columns, node.own.version)
+    return Aggregate(OWN, tuple(exprs), node.own.type, own=own)
+
+
+_OWN = _Entry(1, 99, _own)
 _NULL_CHOOSERS = ("first", "first_value", "any_value", "last", "last_value")
 _ENTRIES: dict[str, _Entry] = {
     "count": _Entry(1, 99, _count),

@@ -14,10 +14,11 @@ from typing import Protocol
 from thalweg.errors import SqlError, bad_window, moved, needs_window, not_supported
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
+from thalweg.model.own import Definition
 from thalweg.model.plan import named
 from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
-from thalweg.sql.aggregates import is_aggregate
+from thalweg.sql.aggregates import check_own, is_aggregate
 from thalweg.sql.code import Code
 from thalweg.sql.compile import Compiler
 from thalweg.sql.compile_join import compile_join
@@ -26,6 +27,7 @@ from thalweg.sql.group import Grouping
 from thalweg.sql.joins import read_join, same_windows
 from thalweg.sql.parse import parse_select
 from thalweg.sql.scope import Frame, Scope, read_from
+from thalweg.sql.standins import stand_in
 from thalweg.sql.tree import Call, Column, Item, Node, Select, Span, Star, walk
 from thalweg.sql.windows import read_window
 
@@ -50,19 +52,17 @@ def bind(
     options: Iterable[tuple[str, str]] = (),
     emit: str = "final",
     tables: Mapping[str, Schema] = _NO_TABLES,
+    own: Mapping[str, Definition] | None = None,
 ) -> Query:
     """The query that a SELECT means. Raises SqlError with the place in `select` underlined."""
-    tree = parse_select(select)
+    tree = parse_select(select, own)
     spark = _for_spark(select, tree)
     frame = read_from(tree, select, spark, streams, tables)
     _check_functions(tree, select)
     _check_shape(tree, frame, select)
     draft = read_join(tree, frame, select) if frame.joins else None
     _check_names(tree, frame)
-    try:
-        columns = analyzer.analyze(spark)
-    except SqlError as error:
-        raise moved(error, select, 0) from None
+    columns = _analyze(spark, tree, select, analyzer)
     join, where = (None, _where(tree, frame)) if draft is None else compile_join(draft)
     query = (_grouped if tree.group else _plain)(name, tree, frame, where, columns)
     if join is not None:
@@ -91,6 +91,27 @@ def _replaced(text: str, span: Span, word: str) -> str:
     return text[:start] + word + blank + text[end:]
 
 
+def _analyze(spark: str, tree: Select, select: str, analyzer: Analyzer) -> list[tuple[str, str]]:
+    """Names and types of the result as Spark sees it, with aggregates of the same type in the place of users' own."""
+    calls = [node for node in _nodes(tree, conditions=False) if isinstance(node, Call) and node.own is not None]
+    shown = stand_in(spark, calls)
+    try:
+        columns = analyzer.analyze(shown.text)
+    except SqlError as error:
+        raise moved(shown.back(error), select, 0) from None
+    if calls:
+        columns = [_renamed(item, column, select) for item, column in zip(tree.items, columns, strict=False)]
+    return columns
+
+
+def _renamed(item: Item, column: tuple[str, str], text: str) -> tuple[str, str]:
+    """A result without a name of its own that calls a user's aggregate is named by its text."""
+    called = any(isinstance(node, Call) and node.own is not None for node in walk(item.expr))
+    if item.alias is not None or not called:
+        return column
+    return " ".join(text[slice(*item.expr.span)].split()), column[1]
+
+
 def _nodes(tree: Select, conditions: bool = True) -> Iterator[Node]:
     roots = [item.expr for item in tree.items]
     roots += [*tree.group, *(sort.expr for sort in tree.order)]
@@ -103,6 +124,8 @@ def _nodes(tree: Select, conditions: bool = True) -> Iterator[Node]:
 
 def _check_functions(tree: Select, text: str) -> None:
     for node in _nodes(tree):
+        if isinstance(node, Call) and node.own is not None:
+            check_own(node, text)
         if not isinstance(node, Call) or is_aggregate(node) or node.name == WINDOW:
             continue
         if node.name == "session_window":

@@ -6,6 +6,10 @@ here cannot reach Spark's analyser. Each node keeps its place in the text, a fun
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from thalweg.model.own import Definition
 from thalweg.sql.cursor import Cursor
 from thalweg.sql.lex import Token
 from thalweg.sql.literals import interval_literal, number_literal, read_type, typed_literal
@@ -50,6 +54,9 @@ _TYPED = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
 
 
 class ExpressionParser(Cursor):
+    own: Mapping[str, Definition] = MappingProxyType({})
+    """The aggregates that the user has defined."""
+
     def expression(self) -> Node:
         """OR binds weakest, then AND, NOT, predicates, comparisons, and so on down to unary signs."""
         left = self._conjunction()
@@ -317,7 +324,7 @@ class ExpressionParser(Cursor):
             raise self.refuse("OVER", self.token.span, "group by window(time, ...) instead")
         if self.is_word("within") and self.peek().word == "group":
             raise self.refuse("WITHIN GROUP", self.token.span, "use percentile(x, p)")
-        return Call(self.since(token.start), name, args, distinct, condition, ignore)
+        return Call(self.since(token.start), name, args, distinct, condition, ignore, self.own.get(name))
 
     def _nulls_choice(self) -> bool:
         if self.take_words("ignore", "nulls"):

@@ -18,6 +18,7 @@ from thalweg.sql import operators
 from thalweg.sql.casts import cast
 from thalweg.sql.code import Code, emit, literal
 from thalweg.sql.coercion import common_type, decimal
+from thalweg.sql.expressions import RESERVED
 from thalweg.sql.tree import Call, Node
 
 
@@ -51,6 +52,19 @@ AGGREGATES = frozenset(
     ).split()
 )
 WINDOW = "window"
+
+_FORMS = frozenset(
+    (  # noqa: SIM905 - a list would be formatted to one word a line
+        "cast try_cast extract interval date timestamp timestamp_ntz timestamp_ltz case exists session_window struct "
+        "true false null distinct filter over x"
+    ).split()
+)
+"""Words that the grammar knows in the place of a function's name."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name in lower case means something already where a function can be called."""
+    return name in FUNCTIONS or name in AGGREGATES or name == WINDOW or name in _FORMS or name in RESERVED
 
 
 def find(node: Call, sql: str) -> Function:
@@ -532,4 +546,4 @@ for _name in (
     _add(_name, 1, 1, _as_type(_name))
 _add("decimal", 1, 1, _as_type("decimal(10,0)"))
 
-__all__ = ["AGGREGATES", "FUNCTIONS", "WINDOW", "Context", "Function", "check_arity", "find"]
+__all__ = ["AGGREGATES", "FUNCTIONS", "WINDOW", "Context", "Function", "check_arity", "find", "is_reserved"]

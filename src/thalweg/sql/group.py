@@ -120,7 +120,8 @@ class Grouping:
         aggregate = build(self._scope, node)
         place = self._aggregates.setdefault(aggregate, len(self._aggregates))
         name = f"a{place}"
-        return Code(quote(name), aggregate.type, frozenset((name,)))
+        # What a user has written can raise where it is finished, so only for rows that are the query's.
+        return Code(quote(name), aggregate.type, frozenset((name,)), fails=aggregate.own is not None)
 
     def _window_code(self, node: Node) -> Code | None:
         """The window itself, or its start or end, however it is named."""

@@ -112,6 +112,18 @@ def read_type(cursor: Cursor) -> str:
     return _TYPES[name]
 
 
+def parse_result_type(text: str) -> str:
+    """The type that a result column may have, given back as Spark's simpleString."""
+    name = text.strip()
+    if name[:6].lower() == "array<" and name.endswith(">"):
+        return f"array<{parse_result_type(name[6:-1])}>"
+    cursor = Cursor(name)
+    found = read_type(cursor)
+    if cursor.token.kind != "end":
+        raise cursor.expected("the end of the type")
+    return found
+
+
 def _bad_type(cursor: Cursor, span: Span) -> SqlError:
     return bad_type(cursor.text[span[0] : span[1]], cursor.text, span)
 

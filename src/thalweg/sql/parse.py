@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from thalweg.errors import bad_syntax
+from thalweg.model.own import Definition
 from thalweg.sql.expressions import RESERVED, ExpressionParser
 from thalweg.sql.intervals import unit_of
 from thalweg.sql.literals import interval_literal
@@ -23,8 +26,11 @@ _TAILS = ("qualify", "sort", "cluster", "distribute", "offset", "tablesample", "
 _GROUPINGS = ("rollup", "cube", "grouping")
 
 
-def parse_select(text: str) -> Select:
-    return SelectParser(text).select()
+def parse_select(text: str, own: Mapping[str, Definition] | None = None) -> Select:
+    """`own`: the aggregates that the user has defined."""
+    parser = SelectParser(text)
+    parser.own = own or parser.own
+    return parser.select()
 
 
 class SelectParser(ExpressionParser):

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from thalweg.model.own import Definition
+
 Span = tuple[int, int]
 
 
@@ -54,6 +56,8 @@ class Call(Node):
     distinct: bool = False
     filter: Node | None = None
     ignore_nulls: bool = False
+    own: Definition | None = None
+    """Of an aggregate that the user has defined."""
 
     def children(self) -> tuple[Node, ...]:
         return (*self.args, self.filter) if self.filter is not None else self.args

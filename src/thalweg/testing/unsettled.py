@@ -1,4 +1,8 @@
-"""A pipeline whose partitioning changes at every batch boundary, at random: results may not depend on it."""
+"""A pipeline that is planned anew at every batch boundary, at random: results may not depend on it.
+
+Where key groups are, who follows whom, what is made at the source and what in the slots, and which partitioner deals
+out the rows in between.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,23 @@ from typing import Any
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan, route_keys, shipped_keys
 
+PARTITIONERS = ("dalton", "shuffle", "partial_key", "affinity_count", "hybrid", "da_greedy", "prompt")
 
-def unsettle(session: Any, seed: int) -> None:
-    """From the first batch on, every batch of the session runs under another partitioning."""
+
+def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
+    """From the first batch on, every batch of the session runs under another plan. Without `loads`, what was measured
+    decides what is made where."""
     repartitioner = session._runner.repartitioner
     observe = repartitioner.observe
 
     def observe_and_propose(plan: Plan, manifest: Any, *measured: Any) -> None:
         observe(plan, manifest, *measured)
-        repartitioner.propose(random_partitioning(random.Random(seed * 1000 + manifest.batch), plan))
+        rng = random.Random(seed * 1000 + manifest.batch)
+        repartitioner.propose(random_partitioning(rng, plan))
+        # What the next batch decides by, as if it had been measured. It is in that batch's intent from then on.
+        if loads:
+            manifest.extra["loads"] = {id_: rng.choice([0.1, 1.0]) for id_ in sorted(plan.groupings)}
+        manifest.extra["dealing"] = {key: random_dealing(rng) for key in sorted(route_keys(plan))}
 
     repartitioner.observe = observe_and_propose
 
@@ -34,3 +46,8 @@ def random_partitioning(rng: random.Random, plan: Plan) -> Partitioning:
         leader = rng.choice([*keys, None])
         follows |= {key: leader for key in keys if leader and key != leader and rng.random() < 0.7}
     return Partitioning(assignment, follows, plan.slots)
+
+
+def random_dealing(rng: random.Random) -> dict[str, Any]:
+    name = rng.choice(("hash", "local", "dalton", rng.choice(PARTITIONERS)))
+    return {"rows": 1, "groups": 1, "top": 0.5, "busiest": 0.5, "partitioner": name, "reason": "at random"}

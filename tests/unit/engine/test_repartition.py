@@ -24,6 +24,9 @@ KEYS = ("s(a)", "s(b)")
 EAGER = Repartitioning(interval_seconds=1e-6, budget_seconds=1.0)
 
 
+WHOLE = (("partitioner", "hash"),)
+
+
 def plan_of(**options: object) -> Plan:
     column = {f.name: Expr(f'"{f.name}"', f.type, (f.name,)) for f in SCHEMA.fields}
     queries = []
@@ -31,7 +34,8 @@ def plan_of(**options: object) -> Plan:
         middle = Aggregate("percentile", (column["v"],), "double", parameters=(0.5,))
         outputs = (Output(key, column[key]), Output("m", Expr("a0", "double", ("a0",))))
         window = Window(10_000_000, 10_000_000)
-        queries.append(Registered(key, Query(key, "", "s", outputs, None, window, (column[key],), (middle,))))
+        query = Query(key, "", "s", outputs, None, window, (column[key],), (middle,), options=WHOLE)
+        queries.append(Registered(key, query))
     return make_plan(queries, {"s": STREAM}, slots=4, groups=64, **options)  # type: ignore[arg-type]
 
 

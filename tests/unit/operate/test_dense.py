@@ -58,7 +58,7 @@ def grouping(keys: tuple[str, ...], filters: list[Expr | None]) -> Grouping:
         for function, name, kind in AGGREGATES:
             for p in take_apart(Aggregate(function, (column(name),), kind), where, "t", columns).partials:
                 partials[p.name] = p
-    return Grouping("g", "s", "combine", keys, (), tuple(partials.values()), (), (Window(5, 5),), 5 * SECOND, 0)
+    return Grouping("g", "s", keys, (), tuple(partials.values()), (Window(5, 5),), 5 * SECOND, 0)
 
 
 def as_rows(table: pa.Table, names: list[str]) -> list[tuple]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from thalweg.model.expr import Expr
@@ -15,10 +16,14 @@ from thalweg.model.plan import Plan, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate.columns import GROUP, SERVES
-from thalweg.operate.shipping import SHIPPED, Shipment, keys_together, ship, unship
+from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.shipment import Shipment, keys_together
+from thalweg.operate.shipping import SHIPPED, ship, unship
 from thalweg.operate.slot import Clock
 from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.shipping import GroupingLoad
+from thalweg.partition import names
 from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import routing_table
 
@@ -60,8 +65,12 @@ def times_of(table: pa.Table) -> np.ndarray:
     return table.column("ts").cast(pa.int64()).to_numpy()
 
 
-def plan_of(*queries: Registered, slots: int = 4, **options: object) -> Plan:
-    return make_plan(queries, {"s": STREAM}, slots=slots, groups=64, **options)  # type: ignore[arg-type]
+def plan_of(*queries: Registered, slots: int = 4, stream: Stream = STREAM, **options: object) -> Plan:
+    """Values that hardly come again, and rows that travel all the same."""
+    plan = make_plan(queries, {"s": stream}, slots=slots, groups=64)
+    options.setdefault("partitioners", {g.route_key: "hash" for g in plan.groupings.values()})
+    many = {id_: GroupingLoad(1.0) for id_, g in plan.groupings.items() if g.values}
+    return make_plan(queries, {"s": stream}, slots=slots, groups=64, loads=many, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -74,16 +83,21 @@ def test_every_route_key_finds_its_rows_in_the_slot_of_their_key(seed: int) -> N
     plan = plan_of(*queries, assignment=assignment)
     table = with_filters(plan, rows(seed))
     shipment = Shipment(tuple(keys))
-    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment)
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, Partitioners(), {})
     found: dict[str, Counter] = defaultdict(Counter)
     for slot, piece in enumerate(pieces):
         ready, served = unship(plan, {SHIPPED + "s": [piece]} if piece.num_rows else {}, failures := {})
         assert not failures
         for id_, (made,) in ready.items():
             owners = routing_table(plan, plan.groupings[id_].route_key).owners
+            n = len(plan.groupings[id_].keys)
             assert set(owners[made.column(GROUP).to_numpy()]) == {slot}
-            assert served >= made.num_rows
-            found[id_].update(made.column(made.column_names.index("v")).to_pylist())
+            assert served[id_].rows >= made.num_rows
+            assert served[id_].keys == len(
+                set(zip(*(made.column(f".k{i}").to_pylist() for i in range(n)), strict=True))
+            )
+            assert served[id_].owners[slot] == served[id_].keys
+            found[id_].update(made.column(".v0").to_pylist())
     for id_, values in found.items():
         filters = {p.filter for p in plan.groupings[id_].partials}
         admitted = table if None in filters else table.filter(table.column(next(iter(filters))))
@@ -100,11 +114,12 @@ def test_route_keys_that_agree_share_the_copy() -> None:
     for follows, copies in (({}, None), ({"s(a, b)": "s(a)"}, 1.0), ({"s(a)": "s(a, b)"}, 1.0)):
         plan = plan_of(*queries, follows=follows)
         shipped = sum(
-            p.num_rows for p in ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")))
+            p.num_rows
+            for p in ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")), Partitioners(), {})
         )
         assert shipped > 1.5 * table.num_rows if copies is None else shipped == table.num_rows
     plan = plan_of(*queries, assignment=alike)
-    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")))
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")), Partitioners(), {})
     assert [p.num_rows for p in pieces] == [table.num_rows, 0, 0, 0]
     assert set(pieces[0].column(SERVES).to_pylist()) == {3}
 
@@ -115,7 +130,7 @@ def test_a_follower_goes_home_where_its_window_is_about_to_close() -> None:
     times = times_of(table)
     closing = 30 * SECOND
     keys = list(shipped_keys(plan, plan.streams["s"]))
-    pieces = ship(plan, plan.streams["s"], table, times, closing, Shipment(tuple(keys)))
+    pieces = ship(plan, plan.streams["s"], table, times, closing, Shipment(tuple(keys)), Partitioners(), {})
     bit = 1 << keys.index("s(b)")
     owners = routing_table(plan, "s(b)").owners
     elsewhere = 0
@@ -158,14 +173,15 @@ def test_more_route_keys_than_a_mask_has_bits() -> None:
     assert len(shipped_keys(plan, stream)) == 64
     done = Ingested()
     ingest_chunk(plan, "s", rows(4, 50).select(stream.columns), Clock(0, {"s": -(2**62)}, {"s": -(2**62)}), done)
-    raw = {id_ for id_, g in plan.groupings.items() if g.kind == "rows"}
+    raw = {id_ for id_, g in plan.groupings.items() if g.values}
     counts: Counter = Counter()
     for cells in done.cells.values():
         arrived: dict[str, list[pa.Table]] = defaultdict(list)
         for name, table in cells:
             arrived[name].append(table)
         ready, _ = unship(plan, arrived, {})
-        counts.update({id_: sum(t.num_rows for t in ready.get(id_, ())) for id_ in raw})
+        seen = {id_: plan.groupings[id_].partials[0].name for id_ in raw}
+        counts.update({id_: sum(pc.sum(t.column(seen[id_])).as_py() for t in ready.get(id_, ())) for id_ in raw})
     assert set(counts.values()) == {50}
     assert len(counts) == 70
 
@@ -176,5 +192,50 @@ def test_wide_columns_of_one_are_not_carried_by_all() -> None:
     wide = median_by("a")
     keys = tuple(Expr(f'"w{i}"', "string", (f"w{i}",)) for i in range(6))
     wide = Registered("wide", replace(wide.query, keys=keys, outputs=wide.query.outputs[1:]))
-    plan = make_plan([wide, median_by("a"), median_by("b")], {"s": stream}, slots=4)
+    plan = plan_of(wide, median_by("a"), median_by("b"), stream=stream)
     assert set(shipped_keys(plan, plan.streams["s"])) == {"s(a)", "s(b)"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_stay_are_put_where_all_slots_find_them(seed: int) -> None:
+    """Only those of windows that are about to close travel."""
+    queries = (median_by("a"), median_by("b", below=40))
+    plan = plan_of(*queries, partitioners={"s(a)": "local", "s(b)": "local"})
+    table = with_filters(plan, rows(seed))
+    closing, shipment = 20 * SECOND, Shipment(tuple(shipped_keys(plan, plan.streams["s"])))
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), closing, shipment, Partitioners(), {})
+    for id_, grouping in ((id_, g) for id_, g in plan.groupings.items() if g.values):
+        (filter_,) = {p.filter for p in grouping.partials}
+        needed = table if filter_ is None else table.filter(table.column(filter_))
+        later = needed.filter(pa.array(times_of(needed) >= closing))
+        (stayed,) = shipment.staying[id_]
+        assert Counter(stayed.column(".v0").to_pylist()) == Counter(later.column("v").to_pylist())
+        groups = key_groups(hash_rows([stayed.column(".k0")]), 64)
+        assert (stayed.column(GROUP).to_numpy() == groups).all()
+        assert shipment.stayed[id_].rows == later.num_rows
+        assert shipment.stayed[id_].keys == len(set(stayed.column(".k0").to_pylist()))
+        travelled = Counter()
+        for slot, piece in enumerate(pieces):
+            ready, _ = unship(plan, {SHIPPED + "s": [piece]} if piece.num_rows else {}, {})
+            for made in ready.get(id_, ()):
+                assert set(routing_table(plan, grouping.route_key).owners[made.column(GROUP).to_numpy()]) == {slot}
+                travelled.update(made.column(".v0").to_pylist())
+        earlier = needed.filter(pa.array(times_of(needed) < closing))
+        assert travelled == Counter(earlier.column("v").to_pylist())
+    nothing = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, Partitioners(), {})
+    assert nothing == []
+
+
+def test_partitioners_send_rows_anywhere_but_those_of_closing_windows() -> None:
+    table, closing = rows(6, 4000), 10 * SECOND
+    for name in names():
+        plan = plan_of(median_by("a"), partitioners={"s(a)": name})
+        shipment = Shipment(("s(a)",))
+        pieces = ship(plan, plan.streams["s"], table, times_of(table), closing, shipment, Partitioners(), {})
+        assert sum(p.num_rows for p in pieces) == table.num_rows
+        for slot, piece in enumerate(pieces):
+            early = piece.filter(pa.array(times_of(piece) < closing))
+            owners = routing_table(plan, "s(a)").owners[key_groups(hash_rows([early.column("a")]), 64)]
+            assert (owners == slot).all()
+        skew = shipment.skews["s(a)"]
+        assert (skew.rows, skew.looked_at, int(skew.slots.sum())) == (4000, 4000, 4000)

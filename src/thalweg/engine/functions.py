@@ -1,0 +1,60 @@
+"""A user's functions as bytes that a worker can load, wherever they were written."""
+
+from __future__ import annotations
+
+import io
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from pyspark import cloudpickle
+
+from thalweg.operate.own import reduce_part
+
+
+def pickled(value: Any, functions: tuple[Any, ...]) -> bytes:
+    """`value`, which is made of `functions`. Code that workers could not import travels with it."""
+    with _by_value({module for f in functions if (module := _own_module(f)) is not None}):
+        code: bytes = cloudpickle.dumps(value)
+    return code
+
+
+def dump_by_value(state: Any) -> bytes:
+    """A state of a class that only the program knows: its code goes with it."""
+    out = io.BytesIO()
+    _Pickler(out).dump(state)
+    return out.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        reduced = reduce_part(value)
+        return super().reducer_override(value) if reduced is NotImplemented else reduced
+
+
+@contextmanager
+def _by_value(modules: set[ModuleType]) -> Iterator[None]:
+    listed = [m for m in modules if m.__name__ not in cloudpickle.list_registry_pickle_by_value()]
+    for module in listed:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in listed:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _own_module(function: Any) -> ModuleType | None:
+    """The module of a function that lies beside the program: a worker's search path need not lead there."""
+    module = sys.modules.get(function.__module__) if isinstance(function, FunctionType) else None
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or module.__name__ == "__main__":
+        return None
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    ours = Path(__file__).resolve().parent.parent
+    path = Path(file).resolve()
+    return None if any(path.is_relative_to(Path(p).resolve()) for p in (*installed, ours)) else module

@@ -1,0 +1,77 @@
+"""Aggregates that users define: what a query keeps of one, and what a plan carries of it to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+OWN = "own"
+"""The function of an aggregate that is a user's own."""
+
+State = Any
+"""Whatever a user's functions hand on; it must be picklable."""
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The four functions of an aggregate."""
+
+    init: Callable[[], State]
+    update: Callable[[State, Any], State]
+    merge: Callable[[State, State], State]
+    finish: Callable[[State], Any]
+    dump: Callable[[State], bytes] | None = None
+    """Pickles states of classes that only the program knows, where plain pickling cannot."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An aggregate as a program has defined it."""
+
+    name: str
+    type: str
+    """Spark's type of what `finish` gives."""
+    version: str
+    """Made from the code: another definition under the same name has another version."""
+    code: bytes
+    """The pickled `Functions`."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """The call of such an aggregate in a query."""
+
+    name: str
+    columns: tuple[str, ...]
+    """The names under which `update` sees the arguments."""
+    version: str = field(compare=False)
+    """That of the definition with which the query was created: it names the state, so it stays. What a program
+    defines after a restart goes on with that state, and the query is still the same one."""
+
+
+@dataclass(frozen=True)
+class OwnPartial:
+    """How the states of one call are made: what the workers' functions for it are built from."""
+
+    id: str
+    """What the names of these functions end with."""
+    name: str
+    version: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    """Spark's types of the arguments."""
+    type: str
+    """Spark's type of the result."""
+
+    @property
+    def update(self) -> str:
+        return f"own_update_{self.id}"
+
+    @property
+    def merge(self) -> str:
+        return f"own_merge_{self.id}"
+
+    @property
+    def finish(self) -> str:
+        return f"own_finish_{self.id}"

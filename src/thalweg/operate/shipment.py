@@ -1,0 +1,195 @@
+"""What a task notes of the rows that it ships: by this the partitioning is optimised, and partitioners are chosen."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from thalweg.model.plan import Grouping
+from thalweg.operate.combine import Slices
+from thalweg.route.hash import Hashes, hash_rows, key_groups
+from thalweg.route.router import sample_groups
+from thalweg.route.table import RoutingTable
+
+SAMPLED = 8192
+"""Rows of one chunk whose keys and key groups are sampled: what the partitioning is optimised by."""
+HOTTEST = 8
+"""Of the sampled rows' keys, as many are reported as the most frequent ones."""
+LOOKED_AT = 4096
+"""Rows of one chunk, about, whose keys are followed from route key to route key."""
+MOST_LOOKED_AT = 8
+"""Route keys of one task that are followed: pairs are many."""
+
+Groups = npt.NDArray[np.uint16]
+Times = npt.NDArray[np.int64]
+
+
+@dataclass
+class KeySkew:
+    """How some rows of a route key lie over keys and slots."""
+
+    rows: int = 0
+    """All of them."""
+    looked_at: int = 0
+    hottest: dict[int, int] = field(default_factory=dict)
+    """Hash of a key -> its rows, of the most frequent keys among those looked at."""
+    slots: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    """The rows looked at, by the slot that their key belongs to."""
+
+    def add(self, hashes: Hashes, groups: Groups, routing: RoutingTable) -> None:
+        self.rows += len(hashes)
+        some = np.arange(0, len(hashes), max(1, len(hashes) // SAMPLED))
+        self.looked_at += len(some)
+        self.slots = self.slots + np.bincount(routing.owners[groups[some]], minlength=routing.slots)
+        keys, counts = np.unique(hashes[some], return_counts=True)
+        most = np.argsort(counts, kind="stable")[-HOTTEST:]
+        for key, count in zip(keys[most].tolist(), counts[most].tolist(), strict=True):
+            self.hottest[key] = self.hottest.get(key, 0) + count
+
+    def to_json(self) -> dict[str, Any]:
+        hottest = [[str(key), count] for key, count in self.hottest.items()]  # JSON's numbers lose their last bits
+        return {"rows": self.rows, "looked_at": self.looked_at, "hottest": hottest, "slots": self.slots.tolist()}
+
+
+@dataclass(frozen=True)
+class Served:
+    """What was made of one grouping from rows."""
+
+    rows: int
+    keys: int
+    """Different ones, about."""
+    owners: tuple[int, ...]
+    """The same by the slot that finishes their windows."""
+
+    @classmethod
+    def of(cls, rows: int, hashes: Hashes, routing: RoutingTable) -> Served:
+        """Looks at some keys, by their hashes."""
+        mask = some_keys(len(hashes))
+        some = np.unique(hashes[(hashes & mask) == 0])
+        counts = np.bincount(routing.owners[key_groups(some, routing.groups)], minlength=routing.slots)
+        owners = counts * (int(mask) + 1)
+        return cls(rows, int(owners.sum()), tuple(owners.tolist()))
+
+    def __add__(self, other: Served) -> Served:
+        owners = tuple(a + b for a, b in zip(self.owners, other.owners, strict=True))
+        return Served(self.rows + other.rows, self.keys + other.keys, owners)
+
+
+@dataclass
+class Shipment:
+    """What an INGEST task has shipped of one stream."""
+
+    keys: tuple[str, ...]
+    rows: int = 0
+    """That some route key needs."""
+    shared: int = 0
+    """That several need: only these can be shipped once instead of often."""
+    copies: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """By slot."""
+    sampled: list[npt.NDArray[np.uint16]] = field(default_factory=list)
+    """The key groups of some shared rows, one column per route key."""
+    looked_at: dict[str, int] = field(default_factory=dict)
+    """Of some route keys: the rows of some of their keys, all of them that were there."""
+    distinct: dict[str, int] = field(default_factory=dict)
+    """How many keys these were."""
+    together: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(route key, other) -> those of the rows whose key lay in one key group of the other."""
+    skews: dict[str, KeySkew] = field(default_factory=dict)
+    """route key -> how its rows lie over keys and slots."""
+    staying: dict[str, list[pa.Table]] = field(default_factory=dict)
+    """grouping -> what does not travel: the task itself puts it into the state."""
+    stayed: dict[str, Served] = field(default_factory=dict)
+    """grouping -> of how many rows that was made."""
+    made: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Grouping by values -> the groups that a task would have made of some rows, and how many rows these were."""
+
+    def add(self, hashes: Sequence[Hashes], groups: Sequence[Groups], needed: npt.NDArray[np.int64] | None) -> None:
+        """Takes note of a chunk of rows. `needed`: by how many route keys each is needed; None: by all."""
+        if needed is not None:
+            self.rows += int(np.count_nonzero(needed))
+            shared = needed > 1
+            hashes, groups = [h[shared] for h in hashes], [g[shared] for g in groups]
+        else:
+            self.rows += len(groups[0])
+        if len(groups[0]) == 0:
+            return
+        self.sampled.append(sample_groups(groups, SAMPLED, seed=self.shared))
+        self.shared += len(groups[0])
+        if not self.looked_at:
+            self._look(hashes, groups)
+
+    def to_json(self) -> dict[str, Any]:
+        sampled = np.concatenate([np.zeros((0, len(self.keys)), np.uint16), *self.sampled])
+        return {
+            "keys": list(self.keys),
+            "rows": self.rows,
+            "shared": self.shared,
+            "copies": self.copies.tolist(),
+            "sampled": base64.b85encode(sampled.astype("<u2").tobytes()).decode(),
+            "looked_at": self.looked_at,
+            "distinct": self.distinct,
+            "together": [[k, a, rows] for (k, a), rows in self.together.items()],
+            "made": self.made,
+            "stayed": {id_: asdict(made) for id_, made in self.stayed.items()},
+            "skews": {key: skew.to_json() for key, skew in self.skews.items()},
+        }
+
+    def _look(self, hashes: Sequence[Hashes], groups: Sequence[Groups]) -> None:
+        """Once a task, and at a few route keys where there are many: others have their turn in other tasks."""
+        n = len(self.keys)
+        turn = int(hashes[0][0] % np.uint64(n))
+        chosen = [(turn + i) % n for i in range(min(n, MOST_LOOKED_AT))]
+        looked_at, distinct, together = keys_together([hashes[k] for k in chosen], [groups[k] for k in chosen])
+        for i, k in enumerate(chosen):
+            self.looked_at[self.keys[k]], self.distinct[self.keys[k]] = int(looked_at[i]), int(distinct[i])
+            for j, a in enumerate(chosen):
+                self.together[self.keys[k], self.keys[a]] = int(together[i, j])
+
+
+Counts = npt.NDArray[np.int64]
+
+
+def groups_made(rows: pa.Table, times: Times, grouping: Grouping) -> tuple[int, int]:
+    """How many groups of a grouping some of the rows would make, and how many rows these are."""
+    hashes = hash_rows([rows.column(c) for c in (*grouping.keys, *grouping.values)], rows=rows.num_rows)
+    hashes ^= Slices.of(times, grouping).key.values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    chosen = hashes[(hashes & some_keys(len(hashes))) == 0]
+    return len(np.unique(chosen)), len(chosen)
+
+
+def some_keys(rows: int) -> np.uint64:
+    """Bits that are 0 in the hashes of about LOOKED_AT rows. Rows by key, not by chance: those of a key are all there
+    or none. Low bits: the high ones make key groups."""
+    every: np.uint64 = np.uint64(1 << max(0, (rows // LOOKED_AT).bit_length() - 1))
+    return every - np.uint64(1)
+
+
+def keys_together(hashes: Sequence[Hashes], groups: Sequence[Groups]) -> tuple[Counts, Counts, Counts]:
+    """Whether the rows of a key under one route key have one key group under another, on some of the keys.
+
+    Key groups are too coarse to tell: orders of a customer are spread over all of them, and so are the customers.
+    But all rows of an order lie where their customer is. Gives, by route key, the rows and the keys that were looked
+    at; and [k, a], the rows whose key under k has one key group under a.
+    """
+    n = len(hashes)
+    looked_at, distinct, together = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((n, n), np.int64)
+    for k in range(n):
+        chosen = np.flatnonzero((hashes[k] & some_keys(len(hashes[k]))) == 0)
+        chosen = chosen[np.argsort(hashes[k][chosen], kind="stable")]
+        if len(chosen) == 0:
+            continue
+        keys = hashes[k][chosen]
+        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        sizes = np.diff(np.append(starts, len(chosen)))
+        looked_at[k], distinct[k] = len(chosen), len(starts)
+        for a in range(n):
+            others = groups[a][chosen]
+            one = np.minimum.reduceat(others, starts) == np.maximum.reduceat(others, starts)
+            together[k, a] = int(sizes[one].sum())
+    return looked_at, distinct, together
