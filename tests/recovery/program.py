@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import thalweg
@@ -32,7 +33,12 @@ RAW = {
     "middle_of_keys": "SELECT k, percentile(length(gemPackID), 0.5) AS m, window.end AS until FROM events "
     "GROUP BY k, window(ts, '10 seconds')",
 }
-"""Their rows are shipped whole, and go elsewhere in every batch."""
+"""Their rows go elsewhere in every batch, or nowhere."""
+OWN = {
+    "totals": "SELECT gemPackID, own_total(k) AS s, window.end AS until FROM events "
+    "GROUP BY gemPackID, window(ts, '8 seconds', '4 seconds')",
+}
+"""`own_total` is defined by this program, and is what Spark calls sum."""
 
 
 def feeds(seed: int) -> list[Feed]:
@@ -50,6 +56,18 @@ COPIED = ("q0", "q1", "joined")
 """These have a twin that writes files."""
 
 
+def define_total() -> None:
+    """A sum, NULL where there is nothing to add."""
+
+    def added(one: int | None, other: int | None) -> int | None:
+        return other if one is None else one if other is None else one + other
+
+    def update(state: int | None, batch: pa.RecordBatch) -> int | None:
+        return added(state, pc.sum(batch.column(0)).as_py())
+
+    thalweg.aggregate("own_total", lambda: None, update, added, lambda state: state, returns="bigint")
+
+
 def main(state_dir: Path, out_dir: Path, seed: int) -> None:
     session = thalweg.connect(state_dir, slots=3, master="local[2]")
     unsettle(session, seed)
@@ -58,7 +76,8 @@ def main(state_dir: Path, out_dir: Path, seed: int) -> None:
         write(feed, inputs)
         source = thalweg.files(f"{inputs}/*.parquet", max_files_per_batch=1)
         session.create_stream(feed.stream, source, time=feed.time, watermark=f"{feed.delay_us} microseconds")
-    texts = {**{q.name: q.select for q in queries(seed)}, **RAW, **JOINS}
+    define_total()
+    texts = {**{q.name: q.select for q in queries(seed)}, **RAW, **OWN, **JOINS}
     handles = {name: session.create_query(name, select) for name, select in texts.items()}
     for name in COPIED:
         session.create_query(f"copy_{name}", texts[name], thalweg.to_files(out_dir / f"copy_{name}"))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thalweg.kernel import frozen_view, kernel
-
-MANY = 1 << 11
-"""Values from which on NumPy sorts a group faster than the kernel, its call included."""
+MANY = 1 << 12
+"""Values from which on a group is looked at alone: selecting is faster than sorting."""
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -20,67 +17,65 @@ Counts = npt.NDArray[np.int64]
 
 def quantile_of_counts(values: pa.ChunkedArray, counts: pa.ChunkedArray, shares: pa.ChunkedArray) -> pa.Array:
     """DuckDB gives the groups in portions: lists of values, as long lists of counts. A NULL list has no quantile."""
-    lists, numbers = _whole(values), _whole(counts)
-    offsets = lists.offsets.to_numpy()
-    found = lists.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    # The lists of both columns are cut alike, but may start at different places of what lies below.
-    seen = numbers.values.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    seen = seen[numbers.offsets[0].as_py() :]
-    found, offsets = found[offsets[0] :], offsets - offsets[0]
-    share = shares[0].as_py() if len(shares) else 0.0
-    out = np.zeros(len(lists), np.float64)
-    _small(frozen_view(offsets), frozen_view(found), frozen_view(seen), share, MANY, out)
-    for group in np.flatnonzero(np.diff(offsets) >= MANY):
-        part = slice(offsets[group], offsets[group + 1])
-        out[group] = _large(found[part], seen[part], share)
+    offsets, found = _flat(values)
+    _, seen = _flat(counts)
+    out = np.zeros(len(offsets) - 1)
+    if len(found):
+        share = shares[0].as_py()
+        sizes = np.diff(offsets)
+        for group in np.flatnonzero(sizes >= MANY):
+            part = slice(offsets[group], offsets[group + 1])
+            out[group] = _of_one(found[part], seen[part], share)
+        small = np.flatnonzero((sizes > 0) & (sizes < MANY))
+        if len(small):
+            chosen = np.repeat(sizes < MANY, sizes)
+            out[small] = _of_several(sizes[small], found[chosen], seen[chosen], share)
     return pa.array(out, mask=np.diff(offsets) == 0)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.ListArray:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
-    return array
+def _flat(column: pa.ChunkedArray) -> tuple[Counts, npt.NDArray[Any]]:
+    """Where each list starts, one more than there are, and all elements."""
+    lists = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    elements = lists.values[offsets[0] : offsets[-1]].to_numpy(zero_copy_only=False)
+    return offsets - offsets[0], elements
 
 
-def _large(values: Floats, counts: Counts, share: float) -> float:
+def _of_one(values: Floats, counts: Counts, share: float) -> float:
     rows = int(counts.sum())
-    position = (rows - 1) * share
-    lower, higher = math.floor(position), math.ceil(position)
+    lower, higher, position = _between(np.array([rows]), share)
+    places = [int(lower[0]), int(higher[0])]
     if rows == len(values):
-        low, high = np.partition(values, [lower, higher])[[lower, higher]]
+        low, high = np.partition(values, places)[places]
     else:
         order = np.argsort(values)
         until = np.cumsum(counts[order])
-        low, high = values[order[np.searchsorted(until, [lower, higher], side="right")]]
-    return float(_between(low, high, position, lower, higher))
+        low, high = values[order[np.searchsorted(until, places, side="right")]]
+    return float(_interpolated(np.array([low]), np.array([high]), lower, higher, position)[0])
 
 
-@kernel
-def _between(low: Any, high: Any, position: Any, lower: Any, higher: Any) -> float:
-    """Spark's way to interpolate, to the last digit."""
-    if lower == higher or low == high or (np.isnan(low) and np.isnan(high)):
-        return float(low)
-    return float((higher - position) * low + (position - lower) * high)
+def _of_several(sizes: Counts, values: Floats, counts: Counts, share: float) -> Floats:
+    """Groups one after another, none of them empty."""
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((values, groups))
+    until = np.cumsum(counts[order])
+    ends = until[np.cumsum(sizes) - 1]
+    starts = np.concatenate(([0], ends[:-1]))
+    lower, higher, position = _between(ends - starts, share)
+    low = values[order[np.searchsorted(until, starts + lower, side="right")]]
+    high = values[order[np.searchsorted(until, starts + higher, side="right")]]
+    return _interpolated(low, high, lower, higher, position)
 
 
-@kernel
-def _small(offsets: Any, values: Any, counts: Any, share: Any, many: Any, out: Any) -> None:
-    for group in range(out.size):
-        start, end = offsets[group], offsets[group + 1]
-        if end == start or end - start >= many:
-            continue
-        rows = 0
-        for i in range(start, end):
-            rows += counts[i]
-        position = (rows - 1) * share
-        lower, higher = math.floor(position), math.ceil(position)
-        order = np.argsort(values[start:end])
-        until, low, high = 0, values[start], values[start]
-        for i in range(order.size):
-            before, until = until, until + counts[start + order[i]]
-            if before <= lower < until:
-                low = values[start + order[i]]
-            if before <= higher < until:
-                high = values[start + order[i]]
-        out[group] = _between(low, high, position, lower, higher)
+def _between(rows: Counts, share: float) -> tuple[Counts, Counts, Floats]:
+    """The rows between which the quantile lies, and where."""
+    position: Floats = (rows - 1) * np.float64(share)
+    return np.floor(position).astype(np.int64), np.ceil(position).astype(np.int64), position
+
+
+def _interpolated(low: Floats, high: Floats, lower: Counts, higher: Counts, position: Floats) -> Floats:
+    """Spark's way, to the last digit. NaN equals NaN."""
+    with np.errstate(invalid="ignore"):
+        between: Floats = (higher - position) * low + (position - lower) * high
+    same = (lower == higher) | (low == high) | (np.isnan(low) & np.isnan(high))
+    return np.where(same, low, between)

@@ -1,0 +1,57 @@
+"""The face of join planning: from queries and statistics to a plan, in names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thalweg.optimize.joins import exhaustive
+from thalweg.optimize.joins.assemble import Wording, label_partitions
+from thalweg.optimize.joins.cascade import solve_space
+from thalweg.optimize.joins.forest import Forest
+from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics
+from thalweg.optimize.joins.search import Deadline
+from thalweg.optimize.joins.separate import cost_separately
+from thalweg.optimize.joins.space import Space
+from thalweg.optimize.joins.validate import check_method, check_number, check_queries, check_statistics
+
+USED = 0.9
+"""The share of the budget after which nothing new is begun."""
+
+
+def optimize(
+    queries: Iterable[JoinQuery],
+    stats: Statistics,
+    *,
+    budget_seconds: float = 1.0,
+    method: str = "auto",
+    materialize: bool = True,
+) -> Plan:
+    """The plan that sends fewest rows over all queries, as far as the budget allows.
+
+    method: "auto" and "ilp" solve the integer program if it is not too large, "dp" does without, "exhaustive" tries
+    all plans of a small input whatever the time. materialize=False: no intermediate stores. There is always an
+    answer, for 500 queries of five relations after some 0.3 s at least; `bound` says how good it is known to be.
+    """
+    check_method(method)
+    check_number("budget_seconds", budget_seconds, 0.0)
+    whole = Deadline.after(budget_seconds)
+    checked = check_queries(queries)
+    known = check_statistics(stats, checked)
+    if method == "exhaustive":
+        return exhaustive.enumerate_plans(checked, known, materialize)
+    space = Space(checked, known, materialize)
+    # To put the answer into words takes about as long as to read the question.
+    reserve = max((1.0 - USED) * budget_seconds, budget_seconds - whole.left)
+    forest, bound, found_by = solve_space(space, method, Deadline(whole.end - reserve))
+    return make_plan(space, forest, bound, found_by)
+
+
+def make_plan(space: Space, forest: Forest, bound: float, method: str) -> Plan:
+    forest.shed()
+    if space.chi == 1.0:
+        label_partitions(space, forest)
+    cost, words = forest.total(), Wording(forest)
+    return Plan(
+        words.probe_orders(), words.stores(), cost, min(bound, cost), method, tuple(space.queries), space.statistics,
+        space.materialize, cost_separately,
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""Unit tests of join planning: input that is wrong, and input that is large. An answer in time, or a clear error."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import time
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the reference lies beside the tests
+
+from joins_audit import audit
+from joins_inputs import Pair, Workload
+
+from thalweg.errors import ThalwegError
+from thalweg.optimize.joins import JoinQuery, Plan, Statistics, optimize
+
+RS, ST = ("R.a", "S.a"), ("S.b", "T.b")
+GOOD = JoinQuery("q1", ("R", "S", "T"), (RS, ST))
+RATES = dict.fromkeys("RSTU", 100.0)
+SELECTIVITY = {RS: 0.01, ST: 0.01}
+
+
+def refused(
+    queries: list[Any], *words: str, rates: Any = None, selectivity: Any = None, parallelism: Any = 1, **options: Any
+) -> None:
+    """Asserts an error that names these words."""
+    given = Statistics(
+        rates=RATES if rates is None else rates,
+        selectivity=SELECTIVITY if selectivity is None else selectivity,
+        parallelism=parallelism,
+    )
+    with pytest.raises(ThalwegError) as caught:
+        optimize(queries, given, **options)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (JoinQuery("far apart", ("R", "S", "T"), (RS,)), ("far apart", "T")),
+        (JoinQuery("crossed", ("R", "S"), ()), ("crossed",)),
+        (JoinQuery("two parts", ("R", "S", "T", "U"), (RS, ("T.a", "U.a"))), ("two parts",)),
+        (JoinQuery("stranger", ("R", "S"), (RS, ST)), ("stranger", "T.b")),
+        (JoinQuery("bare", ("R", "S"), (("a", "b"),)), ("bare", "a")),
+        (JoinQuery("itself", ("R", "S"), (RS, ("R.a", "R.b"))), ("itself", "R.b")),
+        (JoinQuery("twice", ("R", "R", "S"), (RS,)), ("twice", "R")),
+        (JoinQuery("nothing", (), ()), ("nothing",)),
+        (JoinQuery("half", ("R", "S"), (("R.a",),)), ("half",)),  # type: ignore[arg-type]
+        (JoinQuery("text", ("R", "S"), ("R.a = S.a",)), ("text",)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_query_that_cannot_be_planned_is_named(query: JoinQuery, words: tuple[str, ...]) -> None:
+    refused([GOOD, query], *words)
+
+
+def test_two_queries_of_one_name() -> None:
+    refused([GOOD, JoinQuery("q1", ("R", "S"), (RS,))], "q1")
+
+
+def test_missing_statistics_are_named() -> None:
+    refused([GOOD], "S.b", "T.b", "q1", selectivity={RS: 0.01})
+    refused([GOOD], "'T'", "q1", rates={"R": 1, "S": 1})
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, "many", None])
+def test_numbers_that_are_none(bad: Any) -> None:
+    refused([GOOD], "S", rates={**RATES, "S": bad})
+    refused([GOOD], "R.a", selectivity={RS: bad, ST: 0.01})
+    refused([GOOD], "parallelism", parallelism=bad)
+    if bad != math.inf:
+        refused([GOOD], "budget", budget_seconds=bad)
+
+
+def test_what_else_is_refused() -> None:
+    refused([GOOD], "parallelism", parallelism=0)
+    refused([GOOD], "method", "guess", method="guess")
+    refused(["SELECT 1"], "SELECT 1")
+    refused([GOOD], "R.a", selectivity={RS: 0.01, RS[::-1]: 0.5, ST: 0.01})
+
+
+def test_no_queries_cost_nothing() -> None:
+    for method in ("auto", "ilp", "dp", "exhaustive"):
+        plan = optimize([], Statistics(rates={}, selectivity={}), method=method)
+        assert plan.cost == plan.separate_cost == plan.bound == 0
+        assert not plan.probe_orders
+        assert not plan.stores
+
+
+def test_rates_and_selectivities_at_the_ends_of_the_scale() -> None:
+    for rate, share in ((1e-9, 1.0), (1e12, 1e-12), (1e12, 0.0), (5.0, 1.0)):
+        workload = Workload({"q1": (RS, ST)}, dict.fromkeys("RST", rate), {RS: share, ST: share}, 4)
+        costs = []
+        for method in ("exhaustive", "ilp", "auto"):
+            plan = timed(workload, 5.0, method)
+            costs.append(plan.cost)
+            assert plan.bound == pytest.approx(plan.cost, rel=1e-6)
+        assert costs == pytest.approx([costs[0]] * 3, rel=1e-6)
+
+
+def test_enumeration_refuses_what_would_take_for_ever() -> None:
+    workload = random_queries(40, 5, 10)
+    began = time.perf_counter()
+    with pytest.raises(ThalwegError, match="40"):
+        optimize(workload.join_queries, workload.statistics, method="exhaustive")
+    assert time.perf_counter() - began < 5
+
+
+def random_queries(count: int, size: int, relations: int, parallelism: int = 3, seed: int = 0) -> Workload:
+    """Trees over random joins, drawn as in 003, Section VII.C."""
+    rng = random.Random(f"{count} {size} {relations} {seed}")
+    names = [f"r{i}" for i in range(relations)]
+    queries = {}
+    for i in range(count):
+        inside = rng.sample(names, size)
+        links = [(rng.choice(inside[:j]), inside[j]) for j in range(1, size)]
+        queries[f"q{i}"] = tuple((f"{a}.{rng.choice('abc')}", f"{b}.{rng.choice('abc')}") for a, b in links)
+    selectivity = {tuple(sorted(pair)): 0.001 for pairs in queries.values() for pair in pairs}
+    return Workload(queries, dict.fromkeys(names, 1000.0), selectivity, parallelism)  # type: ignore[arg-type]
+
+
+def shaped(links: list[tuple[int, int]], parallelism: int = 2) -> Workload:
+    """One query; selectivities differ, so that orders do."""
+    rng = random.Random(len(links))
+    pairs: list[Pair] = [(f"r{i:02}.a{j}", f"r{j:02}.a{i}") for i, j in links]
+    rates = {f"r{i:02}": rng.uniform(50, 500) for link in links for i in link}
+    return Workload({"q": tuple(pairs)}, rates, {pair: rng.uniform(0.001, 0.02) for pair in pairs}, parallelism)
+
+
+def timed(workload: Workload, budget: float, method: str = "auto") -> Plan:
+    """Asserts a plan within the budget, with room for a busy machine."""
+    began = time.perf_counter()
+    plan = optimize(workload.join_queries, workload.statistics, budget_seconds=budget, method=method)
+    assert time.perf_counter() - began <= 1.25 * budget + 0.3
+    audit(plan, workload)
+    return plan
+
+
+@pytest.mark.parametrize("method", ["auto", "ilp", "dp"])
+@pytest.mark.parametrize("size", [3, 5])
+def test_500_queries_within_the_budget(method: str, size: int) -> None:
+    workload = random_queries(500, size, 100)
+    plan = timed(workload, 1.0, method)
+    assert 0 < plan.bound <= plan.cost
+    # Less than if every row of every query were broadcast at every step, and every result were as large as a stream.
+    assert plan.cost < workload.parallelism * 1000 * size * (size - 1) * len(workload.queries)
+
+
+def test_500_queries_over_few_relations() -> None:
+    timed(random_queries(500, 4, 8), 1.0)
+
+
+SHAPES = {
+    "chain of 14": list(pairwise(range(14))),
+    "star of 12": [(0, i) for i in range(1, 12)],
+    "ring of 10": [*pairwise(range(10)), (0, 9)],
+    "clique of 8": list(combinations(range(8), 2)),
+    "clique of 12": list(combinations(range(12), 2)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("method", ["auto", "ilp", "dp"])
+def test_one_large_query_within_the_budget(shape: str, method: str) -> None:
+    timed(shaped(SHAPES[shape]), 1.0, method)
+
+
+def test_a_query_of_twenty_relations_gets_an_answer() -> None:
+    timed(shaped(list(pairwise(range(20)))), 1.0)
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.05])
+def test_hardly_any_time_is_enough_for_an_answer(budget: float) -> None:
+    for method in ("auto", "ilp", "dp"):
+        began = time.perf_counter()
+        workload = random_queries(60, 4, 20)
+        plan = optimize(workload.join_queries, workload.statistics, budget_seconds=budget, method=method)
+        assert time.perf_counter() - began < budget + 1.0
+        audit(plan, workload)
