@@ -1,10 +1,11 @@
 """The partitioners: how fast they assign rows, what they remember, and how even and how whole they leave the keys.
 
-    thalweg bench partitioners [--quick] [--json FILE] [--only speed|memory|quality|shift|cooperative ...]
+    thalweg bench partitioners [--quick] [--json FILE] [--only speed|memory|quality|shift|cooperative|engine ...]
 
-`speed` and `memory` are measured; the rest is counted from what the partitioners decided, so it is the same on every
-machine. A window costs the rows of its busiest worker and then the partial results of its busiest reducer, of which
-there is one for eight workers (004, Section 5.1); a partial result costs as much as a row. Only keys that lie in
+`engine` runs a windowed median by one key through the whole engine on 4 slots: as it chooses by itself, and by hash.
+`speed`, `memory` and `engine` are measured; the rest is counted from what the partitioners decided, so it is the same
+on every machine. A window costs the rows of its busiest worker and then the partial results of its busiest reducer.
+There is one for eight workers (004, Section 5.1), and a partial result costs as much as a row. Only keys that lie in
 several workers are merged, whoever split them: 004's two choices merge every key, so Dalton has more to beat here.
 All times are against workers that get equally many rows and merge nothing.
 """
@@ -26,13 +27,14 @@ from rich.table import Table
 
 from benchmarks import partition_streams as streams
 from benchmarks.measure import machine, out
+from benchmarks.measure import measure as measure_side
 from benchmarks.partition_streams import Distribution, Keys
 from thalweg.partition import Partitioner, create
 from thalweg.partition.cooperative import Learned, merge
 from thalweg.partition.cost import cost_of, measure
 from thalweg.partition.dalton import Dalton
 
-SECTIONS = ("speed", "memory", "quality", "shift", "cooperative")
+SECTIONS = ("speed", "memory", "quality", "shift", "cooperative", "engine")
 SPEED_WORKERS = 32
 MEMORY_KEYS = 8_100_000
 """All groups of 002's DEBS query 1 in one window."""
@@ -107,15 +109,18 @@ class Sizes:
     """Partitioners side by side."""
     own_windows: int
     seeds: int
+    engine_rows: int
+    """Of a batch."""
+    engine_runs: int
 
 
 def sizes_of(quick: bool) -> Sizes:
     if quick:
         some = (streams.uniform(), streams.zipf(1.0), streams.zipf(2.0), streams.t4sa())
-        return Sizes(1 << 20, 3, (32,), 1 << 16, 3, 2, (8, 32), some, (2, 4), 8, 1)
+        return Sizes(1 << 20, 3, (32,), 1 << 16, 3, 2, (8, 32), some, (2, 4), 8, 1, 500_000, 1)
     synthetic = (streams.uniform(), *(streams.zipf(exponent) for exponent in (0.5, 1.0, 1.5, 2.0)))
     every = (*synthetic, streams.t4sa(), streams.elections())
-    return Sizes(1 << 22, 5, (8, 16, 32), 1 << 18, 4, 4, (8, 16, 32, 64, 128), every, (2, 4, 8), 8, 2)
+    return Sizes(1 << 22, 5, (8, 16, 32), 1 << 18, 4, 4, (8, 16, 32, 64, 128), every, (2, 4, 8), 8, 2, 2_000_000, 3)
 
 
 def main(arguments: list[str]) -> int:
@@ -134,6 +139,7 @@ def main(arguments: list[str]) -> int:
         "quality": quality,
         "shift": shift,
         "cooperative": cooperative,
+        "engine": engine,
     }
     for name in options.only or SECTIONS:
         began = time.perf_counter()
@@ -142,6 +148,56 @@ def main(arguments: list[str]) -> int:
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
     return 0
+
+
+ENGINE = {
+    "zipf/unique": ("Zipf 1.5, values that hardly come again", 1.5),
+    "zipf/cents": ("Zipf 1.5, prices in cents", 1.5),
+    "uniform/unique": ("uniform keys, values that hardly come again", 0.97),
+}
+"""work -> what it is, and how many times as fast as by hash is asked for."""
+SETTLED = 2
+"""Batches after which everything is measured, learned and compiled."""
+
+
+def engine(sizes: Sizes) -> list[dict[str, Any]]:
+    """A windowed median through the engine, sides in turn, each in a process of its own."""
+    found = []
+    table = _table(f"windowed median, 4 slots, batches of {sizes.engine_rows:,} rows", "stream")
+    _add_columns(table, "by hash", "chosen", "times as fast", "asked", "by Dalton", "busiest slot", "Dalton's")
+    for work, (meaning, asked) in ENGINE.items():
+        options = ["--rows", str(sizes.engine_rows), "--batches", "8"]
+        runs: dict[str, list[dict[str, Any]]] = {"hash": [], "auto": [], "dalton": []}
+        for _ in range(sizes.engine_runs):
+            for side, done in runs.items():
+                done.append(measure_side("benchmarks.skew_sides", side, work, options))
+        if len({run["results"] for done in runs.values() for run in done}) > 1:
+            raise SystemExit(f"{work}: results differ")
+        seconds = {side: _median_seconds(done) for side, done in runs.items()}
+        even = sizes.engine_rows / 4
+        line = {
+            "work": work,
+            "rows_per_second": {side: sizes.engine_rows / took for side, took in seconds.items()},
+            "chosen": runs["auto"][-1]["chosen"],
+            "ratio": seconds["hash"] / seconds["auto"],
+            "asked": asked,
+            "loads": {side: done[-1]["loads"] for side, done in runs.items()},
+            "runs": runs,
+        }
+        found.append(line)
+        rates = {side: f"{rate / 1e6:.2f}M rows/s" for side, rate in line["rows_per_second"].items()}
+        chosen = f"{line['chosen']} {rates['auto']}"
+        busiest = [f"{max(line['loads'][side]) / even - 1:+.0%}" for side in ("hash", "dalton")]
+        ratio = _coloured(f"{line['ratio']:.2f}", line["ratio"] >= asked)
+        table.add_row(meaning, rates["hash"], chosen, ratio, f"{asked:g}", rates["dalton"], *busiest)
+    out.print(table)
+    return found
+
+
+def _median_seconds(runs: Sequence[dict[str, Any]]) -> float:
+    """Of two batches, one of which closes a window."""
+    batches = [np.array(run["seconds"][SETTLED:]) for run in runs]
+    return float(np.median([(one[::2] + one[1::2]) / 2 for one in batches]))
 
 
 def speed(sizes: Sizes) -> list[dict[str, Any]]:
