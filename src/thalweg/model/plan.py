@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from thalweg.model.expr import Expr
+from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OwnPartial
 from thalweg.model.probe import JoinPlan
 from thalweg.model.query import Window
@@ -68,6 +68,25 @@ class Partial:
 
 
 @dataclass(frozen=True)
+class Quantile:
+    """A quantile of the values of a grouping by values."""
+
+    value: str
+    """The column that the values are of."""
+    partial: str
+    """How often each was seen."""
+    share: float
+
+    @property
+    def sql(self) -> str:
+        """As a DuckDB aggregate over the grouping's partials, merged or not."""
+        value, times = quote(self.value), quote(self.partial)
+        counted = f"FILTER (WHERE {times} > 0 AND {value} IS NOT NULL)"
+        lists = f"list({value}::DOUBLE) {counted}, list({times}::BIGINT) {counted}"
+        return f"{QUANTILE}({lists}, {self.share!r}::DOUBLE)"
+
+
+@dataclass(frozen=True)
 class Grouping:
     """One grouping pass over a stream, shared by all queries with these keys."""
 
@@ -104,6 +123,8 @@ class Piece:
     expression is an aggregate over the values' merged partials."""
     missing: tuple[tuple[str, str], ...] = ()
     """(name, value) for keys of which this grouping holds nothing."""
+    quantiles: tuple[Quantile, ...] = ()
+    """What the aggregates are, where all of them are that."""
 
 
 @dataclass(frozen=True)

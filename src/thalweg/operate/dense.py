@@ -76,6 +76,18 @@ def _greatest(cells: Any, admitted: Any, values: Any, out: Any) -> None:
             out[c] = values[i]
 
 
+@kernel
+def _gather(cells: Any, seen: Any, values: Any, next_: Any, out: Any, out_seen: Any) -> None:
+    """`next_` is where the next value of each place goes."""
+    for i in range(cells.size):
+        c = cells[i]
+        if c >= 0 and seen[i] > 0:
+            at = next_[c]
+            next_[c] = at + 1
+            out[at] = values[i]
+            out_seen[at] = seen[i]
+
+
 @dataclass(frozen=True)
 class Key:
     """A grouping column as whole numbers from `low` on, `width` of them."""
@@ -185,6 +197,21 @@ def place(first: Sequence[npt.NDArray[np.int32]], first_key: Key, keys: Sequence
             _extend(cells, key.values, key.low, key.width)
         rounds.append(cells)
     return Places(tuple(rounds), count, (first_key, *keys))
+
+
+def gather(places: Places, values: Array, seen: Array) -> tuple[Array, Array, Array]:
+    """Where each place starts, one more than there are, and the values that were seen, place after place, with how
+    often. `seen`: how often each row's value was; 0: leave it out."""
+    counts = np.zeros(places.count, dtype=np.int64)
+    admitted = frozen_view(seen > 0)
+    for cells in places.rounds:
+        _count(frozen_view(cells), admitted, counts)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    out, out_seen = np.empty(offsets[-1], np.float64), np.empty(offsets[-1], np.int64)
+    next_ = offsets[:-1].copy()
+    for cells in places.rounds:
+        _gather(frozen_view(cells), frozen_view(seen), frozen_view(values), next_, out, out_seen)
+    return offsets, out, out_seen
 
 
 def aggregate(

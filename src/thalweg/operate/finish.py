@@ -7,7 +7,7 @@ side in one statement; a query's own rows are then those where its count of admi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from thalweg.operate import duck
 from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.compute import Failures
-from thalweg.operate.lots import Lot, merge_dense, whole
+from thalweg.operate.lots import Lot, merge_dense, merge_quantiles, whole
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[A-Za-z_]\w*|\.")
 
@@ -60,14 +60,15 @@ def finish(
 def _finish_together(
     closing: Closing, groupings: Mapping[str, Grouping], lots: Mapping[str, Sequence[Lot]]
 ) -> dict[str, pa.Table]:
-    statement = _Statement(closing, groupings)
-    main, tables = statement.main, {}
+    ready = {} if closing.updates else _quantiles(closing, groupings, lots)
+    statement = _Statement(closing, groupings, ready)
+    main, tables = statement.main, {f"ready {id_}": table for id_, table in ready.items()}
     merged = None
     if not closing.updates:
         merged = merge_dense(main, lots[main.id], closing.cover[main.id], statement.partials)
     if merged is not None:
         tables["m"] = merged
-    for id_ in statement.groupings if merged is None else statement.groupings[1:]:
+    for id_ in (id_ for id_ in statement.groupings if id_ not in ready and (merged is None or id_ != main.id)):
         tables[id_] = whole(groupings[id_], lots[id_])
         tables[f"cover {id_}"] = _cover_table(closing.cover[id_])
     wide = duck.run_over(statement.text(merged is None), tables)
@@ -75,6 +76,20 @@ def _finish_together(
         member.query: _rows_of(wide, member, columns)
         for member, columns in zip(closing.members, statement.columns, strict=True)
     }
+
+
+def _quantiles(
+    closing: Closing, groupings: Mapping[str, Grouping], lots: Mapping[str, Sequence[Lot]]
+) -> dict[str, pa.Table]:
+    """Groupings of which only quantiles are wanted, finished by direct address where that is possible."""
+    ready = {}
+    for id_, pieces in _by_grouping(closing.members).items():
+        if all(piece.quantiles for piece in pieces):
+            wanted = {q.sql: q for piece in pieces for q in piece.quantiles}
+            table = merge_quantiles(groupings[id_], lots[id_], closing.cover[id_], wanted)
+            if table is not None:
+                ready[id_] = table
+    return ready
 
 
 def _cover_table(parts: Sequence[tuple[int, int, int]]) -> pa.Table:
@@ -92,7 +107,9 @@ class _MemberColumns:
 class _Statement:
     """The text that finishes a closing, and which of its columns are whose."""
 
-    def __init__(self, closing: Closing, groupings: Mapping[str, Grouping]) -> None:
+    def __init__(self, closing: Closing, groupings: Mapping[str, Grouping], ready: Collection[str]) -> None:
+        """`ready`: the groupings whose aggregates are there as tables."""
+        self.ready = ready
         self.closing = closing
         self.main = groupings[closing.members[0].main.grouping]
         self.names: dict[str, str] = {}
@@ -128,6 +145,11 @@ class _Statement:
         return f"(SELECT {c}.{quote(WINDOW)}, {s}.* FROM {s} JOIN {c} USING ({quote(START)}, {quote(SPAN)}))"
 
     def _further(self, i: int, grouping: Grouping, pieces: Sequence[Piece], keys: Sequence[str]) -> str:
+        on = " AND ".join(
+            [f"m.{quote(WINDOW)} = f{i}.{quote(WINDOW)}"] + [f"m.{k} IS NOT DISTINCT FROM f{i}.{k}" for k in keys]
+        )
+        if grouping.id in self.ready:
+            return f"LEFT JOIN {quote(f'ready {grouping.id}')} f{i} ON {on}"
         by = ", ".join([quote(WINDOW), *keys])
         aggregates = list(dict.fromkeys(sql for piece in pieces for _, sql in piece.aggregates))
         inner = self._covered(grouping.id)
@@ -135,10 +157,7 @@ class _Statement:
             groups = [quote(WINDOW), *(quote(c) for c in group_columns(grouping))]
             inner = f"({merge_text(inner, groups, groups, grouping.partials)})"
         inner = _with_names(inner, grouping)
-        made = ", ".join(f"{sql} AS {quote(f'.f{i} {sql}')}" for sql in aggregates)
-        on = " AND ".join(
-            [f"m.{quote(WINDOW)} = f{i}.{quote(WINDOW)}"] + [f"m.{k} IS NOT DISTINCT FROM f{i}.{k}" for k in keys]
-        )
+        made = ", ".join(f"{sql} AS {quote(sql)}" for sql in aggregates)
         return f"LEFT JOIN (SELECT {by}, {made} FROM {inner} GROUP BY {by}) f{i} ON {on}"
 
     def _substitute(self, member: Member, further: Sequence[str]) -> dict[str, str]:
@@ -156,7 +175,7 @@ class _Statement:
             i = further.index(piece.grouping)
             for name, sql in piece.aggregates:
                 missing = dict(piece.missing)[name]
-                names[name] = f"coalesce(f{i}.{quote(f'.f{i} {sql}')}, {missing})"
+                names[name] = f"coalesce(f{i}.{quote(sql)}, {missing})"
         return names
 
     def _add(self, member: Member, names: Mapping[str, str]) -> None:

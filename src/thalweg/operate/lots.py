@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thalweg.model.plan import Grouping, Partial
+from thalweg.model.plan import Grouping, Partial, Quantile
 from thalweg.operate import dense, duck
-from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key
+from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key, value
 from thalweg.operate.combine import group_columns
+from thalweg.operate.quantile import quantiles
 
 Cover = Sequence[tuple[int, int, int]]
 """(stretch start, stretch span, window start)"""
@@ -57,28 +58,74 @@ def merge_dense(
     grouping: Grouping, lots: Sequence[Lot], cover: Cover, partials: Sequence[Partial]
 ) -> pa.Table | None:
     """Partials merged per window and key by direct address; None where that is not possible."""
-    if not lots or not all(p.op for p in partials):
+    if not all(p.op for p in partials):
         return None
-    names = [key(i) for i in range(len(grouping.keys))]
-    wanted = [*names, *(p.name for p in partials)]
-    if any(name not in lot.table.column_names for lot in lots for name in wanted):
+    placed = _Placed.of(grouping, lots, cover, [p.name for p in partials])
+    done = None if placed is None else dense.aggregate(placed.places, placed.columns, partials, merging=True)
+    if placed is None or done is None:
         return None
-    columns = dense.Columns(pa.concat_tables([lot.table.select(wanted) for lot in lots]))
-    keys = [columns.key(name) for name in names]
-    found = [k for k in keys if k is not None]
-    if len(found) < len(keys):
+    made = {p.name: done[1][p.name].cast(duck.arrow_type(p.type)) for p in partials}
+    return placed.table(done[0], made)
+
+
+def merge_quantiles(
+    grouping: Grouping, lots: Sequence[Lot], cover: Cover, wanted: Mapping[str, Quantile]
+) -> pa.Table | None:
+    """name -> quantile, per window and key by direct address; None where that is not possible."""
+    partials = sorted({q.partial for q in wanted.values()})
+    placed = _Placed.of(grouping, lots, cover, [value(0), *partials])
+    found = None if placed is None else placed.columns.values(value(0))
+    if placed is None or found is None:
         return None
-    windows = sorted({w for _, _, w in cover})
-    rounds = window_rounds(lots, cover, {w: i for i, w in enumerate(windows)})
-    first = dense.Key(rounds[0], 0, len(windows), pa.int64())
-    places = dense.place(rounds, first, found, columns.table.num_rows)
-    done = None if places is None else dense.aggregate(places, columns, partials, merging=True)
-    if places is None or done is None:
-        return None
-    numbers, *decoded = places.decode(done[0])
-    starts = pa.array(np.asarray(windows, dtype=np.int64)[numbers.to_numpy()])
-    made = [done[1][p.name].cast(duck.arrow_type(p.type)) for p in partials]
-    return pa.Table.from_arrays([starts, *decoded, *made], names=[WINDOW, *wanted])
+    values, valid = found
+    made: dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]] = {}
+    for partial in partials:
+        counted = placed.columns.values(partial)
+        if counted is None:
+            return None
+        seen = counted[0] if not valid.size else counted[0] * valid
+        offsets, ordered, times = dense.gather(placed.places, values, seen)
+        empty = np.diff(offsets) == 0
+        for name, q in wanted.items():
+            if q.partial == partial:
+                made[name] = (quantiles(offsets, ordered, times, q.share), empty)
+    occupied = np.flatnonzero(~np.logical_and.reduce([empty for _, empty in made.values()]))
+    columns = {name: pa.array(found[occupied], mask=empty[occupied]) for name, (found, empty) in made.items()}
+    return placed.table(occupied, columns)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The rows of lots, each at its place by window and key."""
+
+    columns: dense.Columns
+    places: dense.Places
+    windows: list[int]
+    keys: int
+
+    @classmethod
+    def of(cls, grouping: Grouping, lots: Sequence[Lot], cover: Cover, wanted: Sequence[str]) -> _Placed | None:
+        """None where keys do not lend themselves, or some lot lacks a wanted column."""
+        names = [key(i) for i in range(len(grouping.keys))]
+        selected = [*names, *wanted]
+        if not lots or any(name not in lot.table.column_names for lot in lots for name in selected):
+            return None
+        columns = dense.Columns(pa.concat_tables([lot.table.select(selected) for lot in lots]))
+        found = [k for k in (columns.key(name) for name in names) if k is not None]
+        if len(found) < len(names):
+            return None
+        windows = sorted({w for _, _, w in cover})
+        rounds = window_rounds(lots, cover, {w: i for i, w in enumerate(windows)})
+        first = dense.Key(rounds[0], 0, len(windows), pa.int64())
+        places = dense.place(rounds, first, found, columns.table.num_rows)
+        return None if places is None else cls(columns, places, windows, len(names))
+
+    def table(self, occupied: npt.NDArray[np.int64], made: Mapping[str, pa.Array]) -> pa.Table:
+        """The given places: their windows and keys, and what was made there."""
+        numbers, *decoded = self.places.decode(occupied)
+        starts = pa.array(np.asarray(self.windows, dtype=np.int64)[numbers.to_numpy()])
+        names = [WINDOW, *(key(i) for i in range(self.keys)), *made]
+        return pa.Table.from_arrays([starts, *decoded, *made.values()], names=names)
 
 
 def window_rounds(lots: Sequence[Lot], cover: Cover, number: Mapping[int, int]) -> list[npt.NDArray[np.int32]]:

@@ -19,18 +19,23 @@ def quantile_of_counts(values: pa.ChunkedArray, counts: pa.ChunkedArray, shares:
     """DuckDB gives the groups in portions: lists of values, as long lists of counts. A NULL list has no quantile."""
     offsets, found = _flat(values)
     _, seen = _flat(counts)
-    out = np.zeros(len(offsets) - 1)
-    if len(found):
-        share = shares[0].as_py()
-        sizes = np.diff(offsets)
-        for group in np.flatnonzero(sizes >= MANY):
-            part = slice(offsets[group], offsets[group + 1])
-            out[group] = _of_one(found[part], seen[part], share)
-        small = np.flatnonzero((sizes > 0) & (sizes < MANY))
-        if len(small):
-            chosen = np.repeat(sizes < MANY, sizes)
-            out[small] = _of_several(sizes[small], found[chosen], seen[chosen], share)
-    return pa.array(out, mask=np.diff(offsets) == 0)
+    if not len(found):
+        return pa.nulls(len(values), pa.float64())
+    return pa.array(quantiles(offsets, found, seen, shares[0].as_py()), mask=np.diff(offsets) == 0)
+
+
+def quantiles(offsets: Counts, values: Floats, counts: Counts, share: float) -> Floats:
+    """Of groups that lie one after another; 0 for empty ones."""
+    sizes = np.diff(offsets)
+    out = np.zeros(len(sizes))
+    for group in np.flatnonzero(sizes >= MANY):
+        part = slice(offsets[group], offsets[group + 1])
+        out[group] = _of_one(values[part], counts[part], share)
+    small = np.flatnonzero((sizes > 0) & (sizes < MANY))
+    if len(small):
+        chosen = np.repeat(sizes < MANY, sizes)
+        out[small] = _of_several(sizes[small], values[chosen], counts[chosen], share)
+    return out
 
 
 def _flat(column: pa.ChunkedArray) -> tuple[Counts, npt.NDArray[Any]]:

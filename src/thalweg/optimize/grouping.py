@@ -19,6 +19,7 @@ from thalweg.model.plan import (
     Partial,
     Piece,
     Plan,
+    Quantile,
     Selection,
     StreamPlan,
     named,
@@ -200,6 +201,7 @@ class _Builder:
         self._extend(entry, main, (present,))
         pieces: dict[str, list[tuple[str, str]]] = {main.id: []}
         missing: dict[str, str] = {}
+        quantiles: dict[str, list[Quantile]] = {}
         for i, aggregate in enumerate(query.aggregates):
             parts = take_apart(aggregate, query.where, time, columns)
             draft = main if parts.shape == "main" else self._draft(query, route, parts.values)
@@ -207,13 +209,20 @@ class _Builder:
             pieces.setdefault(draft.id, []).append((f"a{i}", parts.finish))
             if parts.shape != "main":
                 missing[f"a{i}"] = parts.missing
+            if parts.quantile is not None:
+                quantiles.setdefault(draft.id, []).append(parts.quantile)
         self.members.append(
             Member(
                 query=entry.id,
                 window=query.window,
                 main=Piece(main.id, tuple(pieces.pop(main.id))),
                 further=tuple(
-                    Piece(id_, tuple(aggregates), tuple((a, missing[a]) for a, _ in aggregates))
+                    Piece(
+                        id_,
+                        tuple(aggregates),
+                        tuple((a, missing[a]) for a, _ in aggregates),
+                        tuple(found) if len(found := quantiles.get(id_, [])) == len(aggregates) else (),
+                    )
                     for id_, aggregates in pieces.items()
                 ),
                 keys=tuple(zip(keys, (key.type for key in query.keys), strict=True)),

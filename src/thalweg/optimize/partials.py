@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, OwnPartial
-from thalweg.model.plan import FILTER, QUANTILE, Computed, Partial, named
+from thalweg.model.plan import FILTER, Computed, Partial, Quantile, named
 from thalweg.model.query import Aggregate
 from thalweg.model.types import decimal_parts, to_duck
 
@@ -29,6 +29,8 @@ class Parts:
     values: tuple[str, ...] = ()
     missing: str = "NULL"
     """What the aggregate is where a `values` grouping has nothing for a key."""
+    quantile: Quantile | None = None
+    """The same as `finish` says, for those who can do it faster."""
 
 
 @dataclass(frozen=True)
@@ -258,10 +260,8 @@ def _percentile(
     """Of the values and how often each was seen: whole rows need not travel where values come again."""
     column = columns.of(aggregate.args[0], admitted)
     seen = presence(filter_column)
-    value, times = quote(column), quote(seen.name)
-    counted = f"FILTER (WHERE {times} > 0 AND {value} IS NOT NULL)"
-    lists = f"list({value}::DOUBLE) {counted}, list({times}::BIGINT) {counted}"
-    return Parts((seen,), f"{QUANTILE}({lists}, {aggregate.parameters[0]!r}::DOUBLE)", "values", (column,))
+    quantile = Quantile(column, seen.name, float(aggregate.parameters[0]))
+    return Parts((seen,), quantile.sql, "values", (column,), quantile=quantile)
 
 
 def _own(
