@@ -2,7 +2,7 @@
 
 What no manifest names does not exist. Each is a file of its own, written whole and renamed into place:
 
-    manifests/000000000041.json     {"format": 1, "crc": ..., "length": ...} newline, the body
+    manifests/000000000041.json     {"format": 2, "crc": ..., "length": ...} newline, the body
     intents/000000000042.json       the same outline: what batch 42 was about to do
 
 A batch's intent is written before it runs, its manifest after it. The last two of each are kept: Spark may
@@ -22,7 +22,8 @@ from thalweg.errors import corrupt_file, wrong_state_format
 from thalweg.state.container import Section
 from thalweg.state.durable import make_directory, read_bytes, write_atomic
 
-FORMAT = 1
+FORMAT = 2
+"""1 kept whole rows for percentiles."""
 _KEPT = 2
 
 

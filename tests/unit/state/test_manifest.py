@@ -74,7 +74,7 @@ def test_another_format_says_which_and_what_to_do(tmp_path: Path) -> None:
     path = write_manifest(tmp_path, manifest(1))
     header, body = path.read_bytes().split(b"\n", 1)
     path.write_bytes(json.dumps(json.loads(header) | {"format": 9}).encode() + b"\n" + body)
-    with pytest.raises(StateError, match="format 9, this release reads format 1") as raised:
+    with pytest.raises(StateError, match="format 9, this release reads format 2") as raised:
         latest_manifest(tmp_path)
     assert raised.value.hint
     assert "release" in raised.value.hint
