@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning import Answer, Heuristics, Problem, optimize
 from thalweg.optimize.partitioning.goal import lower_bound, make_goal
 from thalweg.optimize.partitioning.graph import to_places, to_slots
 from thalweg.optimize.partitioning.model import solve
-from thalweg.optimize.partitioning.search import Deadline
 
 Key = tuple[str, str]
 Slots = dict[Key, NDArray[np.int64]]

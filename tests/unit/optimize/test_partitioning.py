@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning import Heuristics, Problem, optimize
 from thalweg.optimize.partitioning.bounds import spectral_bound
 from thalweg.optimize.partitioning.correlation import choose_pivot, grow_forest, information
@@ -19,7 +20,7 @@ from thalweg.optimize.partitioning.kernels import agglomerate, anneal, descend, 
 from thalweg.optimize.partitioning.model import linear_model, pivot_model, solve
 from thalweg.optimize.partitioning.pivots import pivot_cost
 from thalweg.optimize.partitioning.reduce import Effort, halved, solve_by
-from thalweg.optimize.partitioning.search import Deadline, coarsen, placed, search, settle
+from thalweg.optimize.partitioning.search import coarsen, placed, search, settle
 
 NO_STEPS = dict.fromkeys(("merge_groups", "merge_slots", "tree", "hybrid", "search"), False)
 

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins.forest import Path, Target
-from thalweg.optimize.joins.search import Deadline
 from thalweg.optimize.joins.space import Move, Space, bits
 
 MOST_ENDS = 64

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins.candidates import Candidates, Generator, TooManyError
 from thalweg.optimize.joins.forest import Forest
 from thalweg.optimize.joins.program import build, is_close, solve
 from thalweg.optimize.joins.reduce import batches, paying_stores
-from thalweg.optimize.joins.search import Deadline, Search, shared_bound
+from thalweg.optimize.joins.search import Search, shared_bound
 from thalweg.optimize.joins.space import Space
 
 REDUCED = 0.2

@@ -11,11 +11,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from thalweg import errors
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins.assemble import Wording, by_size, label_partitions
 from thalweg.optimize.joins.forest import Forest, Path
 from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics, Step
 from thalweg.optimize.joins.optimizer import make_plan
-from thalweg.optimize.joins.search import Deadline, Search, cheapest_rest, shared_bound
+from thalweg.optimize.joins.search import Search, cheapest_rest, shared_bound
 from thalweg.optimize.joins.space import Move, Space
 from thalweg.optimize.joins.validate import check_number, check_query, check_statistics
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins import exhaustive
 from thalweg.optimize.joins.assemble import Wording, label_partitions
 from thalweg.optimize.joins.cascade import solve_space
 from thalweg.optimize.joins.forest import Forest
 from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics
-from thalweg.optimize.joins.search import Deadline
 from thalweg.optimize.joins.separate import cost_separately
 from thalweg.optimize.joins.space import Space
 from thalweg.optimize.joins.validate import check_method, check_number, check_queries, check_statistics

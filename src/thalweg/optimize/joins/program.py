@@ -15,9 +15,10 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins.candidates import Candidates, Doubt
 from thalweg.optimize.joins.forest import Forest, Path, Target
-from thalweg.optimize.joins.search import Deadline, Search
+from thalweg.optimize.joins.search import Search
 from thalweg.optimize.joins.space import Space
 
 Floats = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from thalweg.optimize.joins.search import Deadline
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins.space import Graph, Space
 
 BATCH = 600

@@ -8,10 +8,9 @@ Intermediate stores and partitions are tried one at a time, and kept if that mak
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins.forest import WORTH, Forest, Path, Target
 from thalweg.optimize.joins.space import Graph, Move, Space
 
@@ -20,29 +19,6 @@ Rest = dict[int, tuple[float, Move | None]]
 Price = Callable[[int, Move], float]
 PATIENCE = 20
 """Disturbances without success after which the search ends."""
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """When to stop, on the monotonic clock."""
-
-    end: float
-
-    @classmethod
-    def after(cls, seconds: float) -> Deadline:
-        return cls(time.monotonic() + seconds)
-
-    @property
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    @property
-    def over(self) -> bool:
-        return self.left <= 0.0
-
-    def share(self, part: float) -> Deadline:
-        """A part of the time that is left."""
-        return Deadline(time.monotonic() + part * max(self.left, 0.0))
 
 
 def cheapest_rest(space: Space, graph: Graph, kept: set[int] | None, price: Price) -> Rest:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import fsum
 from typing import Any
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins.cascade import solve_space
 from thalweg.optimize.joins.model import JoinQuery, Statistics
-from thalweg.optimize.joins.search import Deadline
 from thalweg.optimize.joins.space import Space
 from thalweg.optimize.joins.validate import relation_of
 

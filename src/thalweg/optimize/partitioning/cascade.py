@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning import validate
 from thalweg.optimize.partitioning.correlation import RouteKey
 from thalweg.optimize.partitioning.goal import Goal, lower_bound, make_goal
@@ -17,7 +18,7 @@ from thalweg.optimize.partitioning.graph import Places, to_places, to_slots
 from thalweg.optimize.partitioning.model import size_of, solve
 from thalweg.optimize.partitioning.problem import Ids, Objective, Problem
 from thalweg.optimize.partitioning.reduce import HOPELESS, Effort, solve_by
-from thalweg.optimize.partitioning.search import WORTH, Deadline, quick_places
+from thalweg.optimize.partitioning.search import WORTH, quick_places
 from thalweg.optimize.partitioning.warm import warm_kernels
 
 USED = 0.85

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning.bounds import spectral_bound
 from thalweg.optimize.partitioning.correlation import count_rows
 from thalweg.optimize.partitioning.graph import Floats, Graph, Places, compile_graph
 from thalweg.optimize.partitioning.model import Model, linear_model, pivot_model
 from thalweg.optimize.partitioning.pivots import CELLS, Pivots, compile_pivots, pivot_cost, sweep
 from thalweg.optimize.partitioning.problem import Objective, Problem
-from thalweg.optimize.partitioning.search import PATIENCE, SPREAD, WORTH, Deadline, bring_home, search, settle
+from thalweg.optimize.partitioning.search import PATIENCE, SPREAD, WORTH, bring_home, search, settle
 
 WARMTHS, COOLING = (0.02, 0.1, 0.3), (1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05, 0.03)
 """Where rounds of sweeps start, as a share of what a node ships, and how they go on, as shares of that."""

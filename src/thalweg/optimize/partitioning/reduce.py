@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning.correlation import count_rows
 from thalweg.optimize.partitioning.graph import Floats, Graph, Ids, Places
 from thalweg.optimize.partitioning.kernels import agglomerate, match
 from thalweg.optimize.partitioning.model import linear_model, size_of, solve
-from thalweg.optimize.partitioning.search import Deadline, placed
+from thalweg.optimize.partitioning.search import placed
 
 HOPELESS = 4_500
 """A model with more binaries than this is not worth starting."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning.graph import Graph, Ids, Places
 from thalweg.optimize.partitioning.kernels import (
     agglomerate,
@@ -39,25 +38,6 @@ PATIENCE = 60
 """Rounds without success after which the search ends."""
 WORTH = 1e-9
 """A move must save this share of the cost, so that rounding moves nothing."""
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """When to stop, on the monotonic clock."""
-
-    end: float
-
-    @classmethod
-    def after(cls, seconds: float) -> Deadline:
-        return cls(time.monotonic() + seconds)
-
-    @property
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    def share(self, part: float) -> Deadline:
-        """A part of the time that is left."""
-        return Deadline(time.monotonic() + part * max(self.left, 0.0))
 
 
 def search(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning.bounds import spectral_bound
 from thalweg.optimize.partitioning.goal import make_goal
 from thalweg.optimize.partitioning.problem import Problem
 from thalweg.optimize.partitioning.reduce import halved
-from thalweg.optimize.partitioning.search import Deadline, search
+from thalweg.optimize.partitioning.search import search
 
 _warm = False
 
