@@ -7,6 +7,7 @@ whatever happens in between, a window's result is that of the rows that had come
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from thalweg.engine.movement import Movement
 from thalweg.model.expr import Expr, quote
 from thalweg.model.plan import Plan, route_keys, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
@@ -98,7 +100,7 @@ class State:
             routing = routing_table(plan, plan.groupings[kept.grouping].route_key)
             mine = slice_groups(table, offsets, routing.slot_ranges(slot))
             owners = np.unique(routing.owners[np.diff(offsets) > 0])
-            wrote = name.split("-")[1] == str(slot)
+            wrote = int(name.split("-")[1]) % plan.slots == slot
             if mine.num_rows or (len(owners) > 1 and wrote):
                 whole = slot == owners[0] if len(owners) == 1 else wrote
                 loads = (lambda m=mine: m, lambda t=table: t)
@@ -157,8 +159,10 @@ def run_batch(
     for done, part in zip(tasks, (batch.slice(0, half), batch.slice(half)), strict=True):
         ingest_chunk(plan, "s", part, clock, done)
         assert not done.failures
-    learned = defaultdict(list)
+    learned, moved = defaultdict(list), Movement()
     for done in tasks:
+        shipped = {name: json.loads(json.dumps(shipment.to_json())) for name, shipment in done.shipments.items()}
+        moved.add_ingested({"shipped": shipped, "learned": {}, "probing": {}, "ship_seconds": 0.0})
         for key, found in done.partitioners.learned().items():
             learned[key].append(found)
     policies |= {key: merge(found) for key, found in learned.items()}
@@ -282,3 +286,49 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int) -> None:
             newest = max(newest or 0, pc.max(batch.column("ts").cast(pa.int64())).as_py())
     for q in [entry.query for entry in registered]:
         assert_same(as_rows(results[q.name]), expected_rows(q, batches, marks), f"{q.name} {q.window}")
+
+
+def test_a_sum_that_overflows_in_one_slot_leaves_no_hole_in_the_others_windows() -> None:
+    """Nodes are common to all slots. A slot that cannot merge one has to have it all the same."""
+    count, total = Aggregate("count_all", (), "bigint"), Aggregate("sum", (column("v"),), "bigint")
+    start = Output("w", Expr("window_start", "timestamp", ("window_start",)))
+    outputs = (start, Output("a", Expr("k0", "int", ("k0",))), Output("x", Expr("a0", "bigint", ("a0",), True)))
+    keys = (column("a"),)
+    good = Query("good", "", "s", outputs, None, Window(24 * SECOND, 3 * SECOND), keys, (count,))
+    bad = Query("bad", "", "s", outputs, None, Window(60 * SECOND, 60 * SECOND), keys, (total,))
+    registered = [Registered(q.name, q) for q in (good, bad)]
+    state, counts, blamed, closed = State(), {}, {}, BEGINNING
+    for number in range(40):
+        plan = make_plan(registered, {"s": STREAM}, slots=2, groups=16)
+        values = [2**62 if a == 1 and 2 < number < 10 else 1 for a in range(8)]
+        batch = pa.table(
+            {
+                "ts": pa.array([number * 3 * SECOND] * 8, pa.int64()).cast(pa.timestamp("us")),
+                "a": pa.array(range(8), pa.int32()),
+                "b": pa.array(["x"] * 8),
+                "v": pa.array(values, pa.int64()),
+            }
+        )
+        closing = max(closed, (number - 1) * 3 * SECOND - STREAM.delay_us)
+        done, clock = Ingested(), Clock(number, {"s": closed}, {"s": closing})
+        ingest_chunk(plan, "s", batch, clock, done)
+        nodes, kept, replaced = state.nodes(), [], []
+        for slot in range(2):
+            arrived = {id_: [t for name, t in done.cells.get(slot, []) if name == id_] for id_ in plan.groupings}
+            outcome = run_slot(plan, clock, arrived, state.held(plan, slot), nodes)
+            blamed |= outcome.failures
+            for name, table in outcome.results:
+                if name == "good":
+                    counts |= {(w, a): n for w, a, n in as_rows([table])}
+            kept += [(f"{number}-{slot}-{i}", k) for i, k in enumerate(outcome.kept)]
+            replaced += outcome.replaced
+        for name in replaced:
+            del state.buckets[name]
+        for name, k in kept:
+            state.add(plan, name, k)
+        state.expire(plan, closing)
+        closed = closing
+    assert set(blamed) == {"bad"}
+    assert len(counts) > 200
+    full = {(w, a): n for (w, a), n in counts.items() if w >= 0}
+    assert {key: n for key, n in full.items() if n != 8} == {}

@@ -36,6 +36,7 @@ from thalweg.engine.dealing import aggregation_reports, chosen, next_dealing, ne
 from thalweg.engine.joinload import join_load, next_join_load, next_stores, running_stores, stores_to_json
 from thalweg.engine.outcome import Outcome
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
+from thalweg.engine.splitting import next_split
 from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
@@ -194,8 +195,12 @@ class BatchRunner:
             self.finished.notify_all()
 
     def _learn(self, plan: Plan, after: Manifest, outcome: Outcome) -> None:
-        self.policies = next_policies(self.policies, plan, outcome)
-        reports = aggregation_reports(plan, outcome, after.extra["dealing"])
+        """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
+        try:
+            self.policies = next_policies(self.policies, plan, outcome)
+            reports = aggregation_reports(plan, outcome, after.extra["dealing"])
+        except Exception:
+            self.policies, reports = {}, {}
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
         self.aggregations = {**known, **reports}
 
@@ -241,6 +246,7 @@ class BatchRunner:
             "assignment": known.assignment_lists(),
             "follows": dict(known.follows),
             "partitioners": partitioners,
+            "split": extra.get("split", {}),
         }
 
     def partitioning_report(self) -> PartitioningReport:
@@ -265,6 +271,7 @@ class BatchRunner:
             assignment=intent.get("assignment", {}),
             follows=intent.get("follows", {}),
             partitioners=intent.get("partitioners", {}),
+            split=intent.get("split", {}),
         )
         return replace(plan, functions=self.functions(entry.query for entry in running))
 
@@ -346,8 +353,8 @@ class BatchRunner:
             held = np.diff(decode_offsets(bucket.section.meta["offsets"])) > 0
             owners = routing_table(plan, grouping.route_key).owners
             slots = {*np.unique(owners[held]).tolist()}
-            if len(slots) > 1 and bucket.slot < plan.slots:
-                slots.add(bucket.slot)  # which may merge it with others
+            if len(slots) > 1:
+                slots.add(bucket.slot % plan.slots)  # which may merge it with others
             for slot in sorted(slots):
                 by_slot.setdefault(slot, []).append(bucket)
         return by_slot
@@ -416,6 +423,7 @@ class BatchRunner:
             "closed": {**self._closed_streams(), **clock.closing_us},
             "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
             "shipped": sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped),
+            "split": next_split(self.manifest.extra.get("split", {}), plan, outcome.movement),
             "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, outcome),
             "joins": next_join_load(
                 self.manifest.extra.get("joins", {}), plan, clock.batch, outcome.probes, outcome.samples, stores
@@ -516,7 +524,8 @@ def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dic
     for stream in plan.streams.values():
         for id_ in stream.shipped:  # made in the slots; what a task would have made of its rows was sampled
             moved, grouping = outcome.movement, plan.groupings[id_]
-            found = moved.made.get(id_) if grouping.values else moved.distinct.get(grouping.route_key)
+            skew = moved.skews.get(grouping.route_key)
+            found = moved.made.get(id_) if grouping.values else skew and skew.keys
             groups[id_], passed[id_] = found or (0, 0)
     for id_, made in groups.items():
         if passed.get(id_):

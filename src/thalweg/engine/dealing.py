@@ -39,7 +39,7 @@ def next_dealing(known: Mapping[str, Any], plan: Plan, outcome: Outcome) -> dict
         counts = outcome.movement.skews[key]
         if counts.rows < ENOUGH:
             continue
-        skew = _smoothed(after.get(key), _skew(counts, outcome.movement.distinct.get(key)))
+        skew = _smoothed(after.get(key), _skew(counts))
         now = after.get(key, {}).get("partitioner", HASH)
         choice = choose(skew, plan.slots, now, loose=all(g.loose for g in shipped[key]))
         after[key] = {
@@ -53,8 +53,8 @@ def next_dealing(known: Mapping[str, Any], plan: Plan, outcome: Outcome) -> dict
     return after
 
 
-def _skew(counts: KeyCounts, distinct: tuple[int, int] | None) -> Skew:
-    keys, rows = distinct or (1, 1)
+def _skew(counts: KeyCounts) -> Skew:
+    keys, rows = counts.keys
     return Skew(
         counts.rows,
         counts.rows * keys / max(1, rows),

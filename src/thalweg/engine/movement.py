@@ -36,8 +36,9 @@ class Shipped:
         self.rows += value["rows"]
         self.shared += value["shared"]
         self.copies = self.copies + np.array(value["copies"], np.int64)
-        groups = np.frombuffer(base64.b85decode(value["sampled"]), dtype="<u2").reshape(-1, len(keys))
+        groups = np.frombuffer(base64.b85decode(value["sampled"]), dtype="<u2")
         if len(groups):
+            groups = groups.reshape(-1, len(keys))
             self.samples.append(Sample(keys, groups, float(value["shared"])))
         for k, a, rows in value["together"]:
             self.together[k, a] = _plus(self.together.get((k, a)), rows, value["looked_at"][k])
@@ -56,11 +57,14 @@ class KeyCounts:
     hottest: dict[str, int] = field(default_factory=dict)
     slots: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """The rows looked at, by the slot that their key belongs to."""
+    keys: tuple[int, int] = (0, 0)
+    """Different keys within a task, of some of which all rows were looked at; and how many rows these were."""
 
     def add(self, value: Mapping[str, Any]) -> None:
         self.rows += value["rows"]
         self.looked_at += value["looked_at"]
         self.slots = self.slots + np.array(value["slots"], np.int64)
+        self.keys = _plus(self.keys, *value["keys"])
         for key, count in value["hottest"]:
             self.hottest[key] = self.hottest.get(key, 0) + count
 
@@ -73,8 +77,6 @@ class Movement:
     """stream -> rows that went to slots whole."""
     probing: dict[RouteKey, Floats] = field(default_factory=dict)
     """Route keys of joins -> arrived rows by key group."""
-    distinct: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """route key -> keys among some rows, and how many rows these were: within a task, and all rows of a key."""
     made: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Shipped grouping by values -> the groups that tasks would have made of some rows, and how many these were."""
     skews: dict[str, KeyCounts] = field(default_factory=dict)
@@ -104,9 +106,6 @@ class Movement:
                 self.skews.setdefault(route_key, KeyCounts()).add(skew)
             for grouping, (groups, rows) in value["made"].items():
                 self.made[grouping] = _plus(self.made.get(grouping), groups, rows)
-            for route_key, distinct in value["distinct"].items():
-                rows = value["looked_at"][route_key]
-                self.distinct[route_key] = _plus(self.distinct.get(route_key), distinct, rows)
 
     def _add_learned(self, learned: Mapping[str, str]) -> None:
         for route_key, text in learned.items():

@@ -55,9 +55,7 @@ class Outcome:
         for stream, t in report["max_time_us"].items():
             self.max_time_us[stream] = max(self.max_time_us.get(stream, t), t)
         self.kept.extend(Bucket.from_json(b) for b in report["kept"])
-        for shipped in report["shipped"].values():
-            for grouping, made in shipped["stayed"].items():
-                self.stayed.setdefault(grouping, []).append(made)
+        self._add_stayed(report["shipped"])
         for grouping, rows in report["passed"].items():
             self.workers.setdefault(grouping, []).append((rows, report["groups"][grouping]))
         self.failures.update(report["failures"])
@@ -82,6 +80,7 @@ class Outcome:
             counts = self.probes.setdefault(probe, [0, 0])
             counts[0] += probing
             counts[1] += found
+        self._add_stayed(report["shipped"])
         for grouping, made in report.get("served", {}).items():
             self.served.setdefault(grouping, {})[report["slot"]] = made
         for grouping, partials in report.get("merged", {}).items():
@@ -90,6 +89,11 @@ class Outcome:
         self._slowest("probe", report["probe_seconds"])
         self._slowest("slot", report["seconds"])
         self._slowest("state", report["write_seconds"])
+
+    def _add_stayed(self, shipped: Mapping[str, Any]) -> None:
+        for of_stream in shipped.values():
+            for grouping, made in of_stream["stayed"].items():
+                self.stayed.setdefault(grouping, []).append(made)
 
     def _slowest(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = max(self.seconds.get(phase, 0.0), seconds)

@@ -334,7 +334,7 @@ def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket)
         starts=tuple(start for start, _ in bucket.spans),
         batch_from=bucket.batch_from,
         # Rows of several slots: the one that wrote them may merge them, whoever finishes their windows.
-        whole=slot == (owners[0] if len(owners) == 1 else bucket.slot),
+        whole=slot == (owners[0] if len(owners) == 1 else bucket.slot % plan.slots),
         load=load,
         load_whole=load_whole,
     )

@@ -202,8 +202,11 @@ class Plan:
     partitioners: dict[str, str] = field(default_factory=dict)
     """route key -> what deals out its shipped rows, where a key need not stay whole in its slot. As with followers,
     its windows are finished in its own slots, which read what others wrote."""
-    pinned: tuple[str, ...] = ()
-    """Route keys of which a query says how they are dealt out."""
+    pinned: dict[str, str] = field(default_factory=dict)
+    """route key -> what a query asks for to deal it out."""
+    split: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """route key -> key groups whose rows look for partners in all slots, each row in one of them: they are too many
+    for one slot."""
     joins: JoinPlan = field(default_factory=JoinPlan)
     functions: dict[str, bytes] = field(default_factory=dict)
     """version -> the pickled code of an aggregate that the user has defined."""

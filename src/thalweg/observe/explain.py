@@ -127,8 +127,8 @@ def _explain_grouping(
     ratio = manifest.extra.get("loads", {}).get(grouping.id)
     if ratio is not None:
         lines[-1] += f", measured {ratio:.3g} groups per row"
-    dealing = manifest.extra.get("dealing", {}).get(grouping.route_key, {}).get("reason", "")
-    lines += explain_dealing(plan, grouping, stream, dealing, partitioning.aggregations.get(grouping.id))
+    chosen = manifest.extra.get("dealing", {}).get(grouping.route_key, {})
+    lines += explain_dealing(plan, grouping, stream, chosen, partitioning.aggregations.get(grouping.id))
     windows = "; ".join(describe_window(w) for w in grouping.windows)
     lines.append(f"{windows}: slices of {describe_span(grouping.slice_us)}")
     held = [b for b in manifest.buckets if b.grouping == grouping.id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from thalweg.model.plan import Plan
+from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Group, Node, Store
 from thalweg.model.query import Query
 from thalweg.observe.words import count, describe_span, listed, name_of
@@ -50,7 +50,18 @@ def _explain_store(plan: Plan, store: Store, queries: Mapping[str, Query], manif
     lines.append(f"  keeps {kept}, once, until the watermark is {describe_span(reach)} past it")
     keys = [", ".join(name_of(key, stream) for key in index.keys) for index in store.indexes]
     lines.append(f"  found by {'; by '.join(f'({key})' if ',' in key else key for key in sorted(keys))}")
-    return lines + _holds(store, manifest)
+    return lines + _split(plan, store) + _holds(store, manifest)
+
+
+def _split(plan: Plan, store: Store) -> list[str]:
+    """Keys that are too much for one slot."""
+    lines = []
+    for index in store.indexes:
+        hot = plan.split.get(route_key(store.stream, index.keys), ())
+        if hot:
+            by = ", ".join(name_of(key, plan.streams[store.stream]) for key in index.keys)
+            lines.append(f"  new rows of {count(hot, 'hot key group')} by {by} are probed by all slots in turn")
+    return lines
 
 
 def _explain_intermediate(plan: Plan, store: Store, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, PartitioningReport, Replication
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
 from thalweg.observe.words import count, name_of
@@ -44,13 +46,17 @@ def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
 
 
 def explain_dealing(
-    plan: Plan, grouping: Grouping, stream: StreamPlan, reason: str, seen: AggregationReport | None
+    plan: Plan, grouping: Grouping, stream: StreamPlan, chosen: Mapping[str, str], seen: AggregationReport | None
 ) -> list[str]:
     """Of one grouping: what deals its rows out and why, and what that cost in the last batch."""
     lines = []
     if grouping.id in stream.shipped:
         name = plan.partitioners.get(grouping.route_key, HASH)
-        why = "as a query asks" if grouping.route_key in plan.pinned else reason
+        pinned = plan.pinned.get(grouping.route_key)
+        why = "as a query asks" if pinned else chosen.get("reason", "")
+        wanted = pinned or chosen.get("partitioner", name)
+        if wanted != name:
+            why = f"{wanted} would be {'asked for' if pinned else 'chosen'}, but here rows of a key stay together"
         if why:
             lines.append(f"{'stays at the source (local)' if name == LOCAL else f'dealt out by {name}'}: {why}")
     if seen is not None and seen.aggregation:

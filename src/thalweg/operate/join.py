@@ -22,7 +22,7 @@ from thalweg.operate.index import KeyIndex, hash_words, word_groups
 from thalweg.operate.probe import Sets, TooMany, narrow, probe, query_sets, starting
 from thalweg.operate.store import SETS, Array, Rows, Views, numbers
 from thalweg.route.hash import hash_rows
-from thalweg.route.table import RoutingTable, deal, routing_table
+from thalweg.route.table import RoutingTable, deal, routing_table, with_slots
 
 _ALL = (1 << 64) - 1
 
@@ -129,7 +129,7 @@ class Probing:
             serving = allowed & child.queries & self._healthy(group)
             if not serving:
                 continue
-            rows = starting(bucket.index(own), self._ranges(tree.stream, own), self.plan.groups)
+            rows = self._mine(tree.stream, own, bucket.index(own))
             sets = query_sets(bits, lut, always, rows) & np.uint64(serving)
             kept = sets != 0
             if not kept.all():
@@ -160,9 +160,30 @@ class Probing:
         table = tuples.to_table()
         if valid is not None:
             table, words = table.filter(pa.array(valid)), words[valid]
-        routing = self._routing(node.stream, self.views[node.stream].store.index(node.index))
-        for slot, piece in deal(table, word_groups(words, self.plan.groups), routing):
+        index = self.views[node.stream].store.index(node.index)
+        groups, routing = word_groups(words, self.plan.groups), self._routing(node.stream, index)
+        split = self._split(node.stream, index)
+        if split:
+            # Numbers above those of the key groups are slots: tuples of a hot key go to all in turn.
+            turns = np.arange(len(groups)) % self.plan.slots + self.plan.groups
+            groups = np.where(np.isin(groups, split), turns, groups).astype(np.uint16)
+            routing = with_slots(routing)
+        for slot, piece in deal(table, groups, routing):
             self.sent.setdefault(slot, []).append((address, piece))
+
+    def _split(self, stream: str, index: Index) -> tuple[int, ...]:
+        return self.plan.split.get(route_key(stream, index.keys), ())
+
+    def _mine(self, stream: str, index: Index, of: KeyIndex) -> Array:
+        """The slot's rows of a bucket. Of key groups that are too much for one slot, every slot has its turn: stores
+        are there for all of them, and joins distribute over union."""
+        split = self._split(stream, index)
+        if not split:
+            return starting(of, self._ranges(stream, index), self.plan.groups)
+        owned = [g for first, last in self._ranges(stream, index) for g in range(first, last) if g not in split]
+        mine = starting(of, [(g, g + 1) for g in owned], self.plan.groups)
+        shared = starting(of, [(g, g + 1) for g in split], self.plan.groups)
+        return np.concatenate([mine, shared[shared % self.plan.slots == self.slot]])
 
     def _routing(self, stream: str, index: Index) -> RoutingTable:
         return routing_table(self.plan, route_key(stream, index.keys))

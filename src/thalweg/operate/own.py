@@ -101,7 +101,7 @@ class _Call:
         try:
             return _array(values, kind)
         except _UNFIT as error:
-            wrong = next(value for value in values if not _fits(value, kind))
+            wrong = next((value for value in values if not _fits(value, kind)), values)
             raise aggregate_wrong_value(self.own.name, wrong, self.own.type) from error
 
     def _functions(self) -> Functions:
@@ -121,7 +121,7 @@ class _Call:
     def _guard(self, step: str, function: Callable[..., Any], *args: Any) -> Any:
         try:
             return function(*args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a user's sys.exit() is a failure like any other
             raise aggregate_failed(self.own.name, step, error, _place(error)) from None
 
 
@@ -187,6 +187,8 @@ def _whole(column: Column) -> Any:
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The values as an array. Arrow would cut the digits off a fraction where a whole number is wanted."""
+    if pa.types.is_integer(kind):
+        values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
     if pa.types.is_integer(_innermost(kind)):
         found = pa.array(values)
         if pa.types.is_floating(_innermost(found.type)):

@@ -7,7 +7,7 @@ and nothing else: the same task run again deals its rows out alike. What they le
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,8 @@ class Partitioners:
         dalton = create(name, plan.slots, cooperative=True, member=self.member, homes=homes)
         policy = self.policies.get(route_key)
         if isinstance(dalton, Dalton) and policy is not None and len(policy.loads) == plan.slots:
-            dalton.adopt(policy)
+            # A batch ends with its slowest slot: that another one had less in the batch before does not help.
+            dalton.adopt(replace(policy, loads=np.zeros_like(policy.loads)))
         return dalton
 
     def learned(self) -> dict[str, Learned]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from thalweg.model.plan import Grouping
-from thalweg.operate.combine import Slices
+from thalweg.operate.combine import Slices, admitted
 from thalweg.route.hash import Hashes, hash_rows, key_groups
 from thalweg.route.router import sample_groups
 from thalweg.route.table import RoutingTable
@@ -39,6 +39,9 @@ class KeySkew:
     looked_at: int = 0
     hottest: dict[int, int] = field(default_factory=dict)
     """Hash of a key -> its rows, of the most frequent keys among those looked at."""
+    keys: int = 0
+    """Different ones of the first chunk, among some that were all there; and their rows."""
+    rows_of_keys: int = 0
     slots: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """The rows looked at, by the slot that their key belongs to."""
 
@@ -47,6 +50,9 @@ class KeySkew:
         some = np.arange(0, len(hashes), max(1, len(hashes) // SAMPLED))
         self.looked_at += len(some)
         self.slots = self.slots + np.bincount(routing.owners[groups[some]], minlength=routing.slots)
+        if not self.rows_of_keys:
+            chosen = hashes[(hashes & some_keys(len(hashes))) == 0]
+            self.keys, self.rows_of_keys = len(np.unique(chosen)), len(chosen)
         keys, counts = np.unique(hashes[some], return_counts=True)
         most = np.argsort(counts, kind="stable")[-HOTTEST:]
         for key, count in zip(keys[most].tolist(), counts[most].tolist(), strict=True):
@@ -54,7 +60,13 @@ class KeySkew:
 
     def to_json(self) -> dict[str, Any]:
         hottest = [[str(key), count] for key, count in self.hottest.items()]  # JSON's numbers lose their last bits
-        return {"rows": self.rows, "looked_at": self.looked_at, "hottest": hottest, "slots": self.slots.tolist()}
+        return {
+            "rows": self.rows,
+            "looked_at": self.looked_at,
+            "hottest": hottest,
+            "keys": [self.keys, self.rows_of_keys],
+            "slots": self.slots.tolist(),
+        }
 
 
 @dataclass(frozen=True)
@@ -86,18 +98,17 @@ class Shipment:
     """What an INGEST task has shipped of one stream."""
 
     keys: tuple[str, ...]
+    """The route keys whose rows go by routing tables: only of those can copies be shared."""
     rows: int = 0
-    """That some route key needs."""
+    """That travel."""
     shared: int = 0
-    """That several need: only these can be shipped once instead of often."""
+    """That several of the route keys need: only these can be shipped once instead of often."""
     copies: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """By slot."""
     sampled: list[npt.NDArray[np.uint16]] = field(default_factory=list)
     """The key groups of some shared rows, one column per route key."""
     looked_at: dict[str, int] = field(default_factory=dict)
     """Of some route keys: the rows of some of their keys, all of them that were there."""
-    distinct: dict[str, int] = field(default_factory=dict)
-    """How many keys these were."""
     together: dict[tuple[str, str], int] = field(default_factory=dict)
     """(route key, other) -> those of the rows whose key lay in one key group of the other."""
     skews: dict[str, KeySkew] = field(default_factory=dict)
@@ -110,14 +121,11 @@ class Shipment:
     """Grouping by values -> the groups that a task would have made of some rows, and how many rows these were."""
 
     def add(self, hashes: Sequence[Hashes], groups: Sequence[Groups], needed: npt.NDArray[np.int64] | None) -> None:
-        """Takes note of a chunk of rows. `needed`: by how many route keys each is needed; None: by all."""
+        """Looks at rows of the route keys. `needed`: by how many of them each is needed; None: by all."""
         if needed is not None:
-            self.rows += int(np.count_nonzero(needed))
             shared = needed > 1
             hashes, groups = [h[shared] for h in hashes], [g[shared] for g in groups]
-        else:
-            self.rows += len(groups[0])
-        if len(groups[0]) == 0:
+        if not groups or len(groups[0]) == 0:
             return
         self.sampled.append(sample_groups(groups, SAMPLED, seed=self.shared))
         self.shared += len(groups[0])
@@ -133,7 +141,6 @@ class Shipment:
             "copies": self.copies.tolist(),
             "sampled": base64.b85encode(sampled.astype("<u2").tobytes()).decode(),
             "looked_at": self.looked_at,
-            "distinct": self.distinct,
             "together": [[k, a, rows] for (k, a), rows in self.together.items()],
             "made": self.made,
             "stayed": {id_: asdict(made) for id_, made in self.stayed.items()},
@@ -145,9 +152,9 @@ class Shipment:
         n = len(self.keys)
         turn = int(hashes[0][0] % np.uint64(n))
         chosen = [(turn + i) % n for i in range(min(n, MOST_LOOKED_AT))]
-        looked_at, distinct, together = keys_together([hashes[k] for k in chosen], [groups[k] for k in chosen])
+        looked_at, _, together = keys_together([hashes[k] for k in chosen], [groups[k] for k in chosen])
         for i, k in enumerate(chosen):
-            self.looked_at[self.keys[k]], self.distinct[self.keys[k]] = int(looked_at[i]), int(distinct[i])
+            self.looked_at[self.keys[k]] = int(looked_at[i])
             for j, a in enumerate(chosen):
                 self.together[self.keys[k], self.keys[a]] = int(together[i, j])
 
@@ -156,7 +163,12 @@ Counts = npt.NDArray[np.int64]
 
 
 def groups_made(rows: pa.Table, times: Times, grouping: Grouping) -> tuple[int, int]:
-    """How many groups of a grouping some of the rows would make, and how many rows these are."""
+    """How many groups of a grouping some of the rows would make, of those that it admits; and how many these are."""
+    mask = admitted(rows, grouping.partials)
+    if mask is not None:
+        rows, times = rows.filter(pa.array(mask)), times[mask]
+    if rows.num_rows == 0:
+        return 0, 0
     hashes = hash_rows([rows.column(c) for c in (*grouping.keys, *grouping.values)], rows=rows.num_rows)
     hashes ^= Slices.of(times, grouping).key.values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     chosen = hashes[(hashes & some_keys(len(hashes))) == 0]

@@ -60,12 +60,16 @@ def ship(
             ways.deal(k, hashes[k], mine, partitioners)
     for grouping in (g for found in keys.values() for g in found if g.values and g.id not in shipment.made):
         shipment.made[grouping.id] = groups_made(rows, times, grouping)
+    if len(shipment.copies) == 0:
+        shipment.copies = np.zeros(plan.slots, np.int64)
     if not any(mask is None or mask.any() for mask in needs):
         return []
     dealt = router_for(ways.tables(), plan.slots).deal(ways.groups, needs)
-    shipment.add(hashes, groups, _needed(needs))
-    copies = np.diff(dealt.offsets)
-    shipment.copies = copies if len(shipment.copies) == 0 else shipment.copies + copies
+    routed = [k for k, name in enumerate(keys) if name not in plan.partitioners]
+    shipment.add([hashes[k] for k in routed], [groups[k] for k in routed], _needed([needs[k] for k in routed]))
+    travelling = _needed(needs)
+    shipment.rows += rows.num_rows if travelling is None else int(np.count_nonzero(travelling))
+    shipment.copies = shipment.copies + np.diff(dealt.offsets)
     wanted = rows.select(stream.shipped_columns).combine_chunks()
     pieces = []
     for start, end in pairwise(dealt.offsets.tolist()):

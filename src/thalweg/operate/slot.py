@@ -270,10 +270,13 @@ def _build_nodes(pile: _Pile, clock: Clock, result: SlotResult) -> None:
         lots = [*pile.lots(wanted), *(Lot(k.table, k.span, k.starts, False) for k in below)]
         ages = [h.batch_from for h in pile.held if any((s, h.span) in wanted for s in h.starts)]
         oldest = min([clock.batch, *ages, *(k.batch_from for k in below)])
+        held = whole(grouping, lots)
         try:
-            merged = _merge_into(grouping, whole(grouping, lots), parts)
+            merged = _merge_into(grouping, held, parts)
         except duck.Error:
-            continue  # a sum that overflows: the window's own finish will say whose it is
+            # A sum that overflows: the window's own finish will say whose it is. The node must be there all the same,
+            # or this slot's rows would be missing in windows that use it because other slots have it.
+            merged = _gather_into(grouping, held, parts)
         built.append(Kept(grouping.id, 0, -span, tuple(nodes), oldest, merged))
     result.kept += built
 
@@ -290,17 +293,29 @@ def _complete_nodes(
 def _merge_into(grouping: Grouping, table: pa.Table, parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
     """The rows of each part merged under the start of its node."""
     names = [quote(c) for c in (*group_columns(grouping), GROUP)]
-    mapping = pa.table(
+    node = quote(".node")
+    text = merge_text(_PARTS, [f"{node} AS {quote(START)}", *names], [node, *names], grouping.partials)
+    return duck.run(text, held=table, part=_mapping(parts))
+
+
+def _gather_into(grouping: Grouping, table: pa.Table, parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
+    """The same, not merged: a bucket is a bag of partials."""
+    columns = (*group_columns(grouping), GROUP, *(p.name for p in grouping.partials))
+    selected = ", ".join([f"{quote('.node')} AS {quote(START)}", *(quote(c) for c in columns)])
+    return duck.run(f"SELECT {selected} FROM {_PARTS}", held=table, part=_mapping(parts))
+
+
+_PARTS = f"(SELECT part.{quote('.node')}, held.* FROM held JOIN part USING ({quote(START)}, {quote(SPAN)}))"
+
+
+def _mapping(parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
+    return pa.table(
         {
             START: pa.array([s[0] for s, _ in parts], pa.int64()),
             SPAN: pa.array([s[1] for s, _ in parts], pa.int64()),
             ".node": pa.array([n for _, n in parts], pa.int64()),
         }
     )
-    node, using = quote(".node"), f"({quote(START)}, {quote(SPAN)})"
-    joined = f"(SELECT part.{node}, held.* FROM held JOIN part USING {using})"
-    text = merge_text(joined, [f"{node} AS {quote(START)}", *names], [node, *names], grouping.partials)
-    return duck.run(text, held=table, part=mapping)
 
 
 def _to_compact(pile: _Pile, clock: Clock) -> list[list[Held]]:

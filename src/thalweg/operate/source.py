@@ -15,7 +15,7 @@ from thalweg.model.probe import Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import GROUP, key
-from thalweg.operate.combine import Slices, make, roll_up
+from thalweg.operate.combine import Slices, admitted, make, roll_up
 from thalweg.operate.compute import Failures, add_computed
 from thalweg.operate.joined import alone
 from thalweg.operate.partitioners import Partitioners
@@ -41,7 +41,7 @@ class Ingested:
     groups: dict[str, int] = field(default_factory=dict)
     """grouping -> partials made."""
     passed: dict[str, int] = field(default_factory=dict)
-    """grouping -> rows it was made from."""
+    """grouping -> rows that it admitted."""
     stored: dict[str, list[pa.Table]] = field(default_factory=dict)
     """stream -> rows that joins may need."""
     samples: dict[str, Sampled] = field(default_factory=dict)
@@ -190,7 +190,8 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
             table = make(rows, columns, grids[grid], grouping, done.failures)
         made[id_] = table
         _count(done.groups, id_, table.num_rows)
-        _count(done.passed, id_, rows.num_rows)
+        mask = admitted(rows, grouping.partials)
+        _count(done.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
         extra = [p.name for p in grouping.extra]
         route(plan, grouping, table.drop_columns(extra) if extra else table, done)
     if stream.shipped:
@@ -200,7 +201,8 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
 def _ship(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: Clock, done: Ingested) -> None:
     began = time.perf_counter()
     name = stream.stream.name
-    shipment = done.shipments.setdefault(name, Shipment(tuple(shipped_keys(plan, stream))))
+    routed = tuple(by for by in shipped_keys(plan, stream) if by not in plan.partitioners)
+    shipment = done.shipments.setdefault(name, Shipment(routed))
     pieces = ship(plan, stream, rows, times, clock.closing_us[name], shipment, done.partitioners, done.failures)
     for slot, piece in enumerate(pieces):
         if piece.num_rows:

@@ -75,6 +75,7 @@ def make_plan(
     assignment: Mapping[str, Sequence[int]] | None = None,
     follows: Mapping[str, str] | None = None,
     partitioners: Mapping[str, str] | None = None,
+    split: Mapping[str, Sequence[int]] | None = None,
 ) -> Plan:
     """One plan for all queries. The same arguments always give the same plan."""
     queries = {entry.id: entry.query for entry in registered}
@@ -91,9 +92,10 @@ def make_plan(
     groupings = {id_: replace(g, loose=id_ in shipped and _counts_values(g)) for id_, g in groupings.items()}
     members = tuple(builder.members)
     plan = Plan("", slots, groups, stream_plans, groupings, members, joins=join_plan, notes=notes)
-    plan = replace(plan, assignment=_usable(assignment or {}, plan))
+    used = {key: tuple(groups) for key, groups in sorted((split or {}).items()) if key in route_keys(plan)}
+    plan = replace(plan, assignment=_usable(assignment or {}, plan), split=used if slots > 1 else {})
     chosen = _partitioners(partitioners or {}, builder.pins, plan)
-    plan = replace(plan, partitioners=chosen, pinned=tuple(sorted(builder.pins)))
+    plan = replace(plan, partitioners=chosen, pinned=dict(sorted(builder.pins.items())))
     plan = replace(plan, follows=_followers(follows or {}, plan))
     return replace(plan, id=named("plan", plan))
 
@@ -121,7 +123,7 @@ def _followers(follows: Mapping[str, str], plan: Plan) -> dict[str, str]:
         keys = shipped_keys(plan, stream)
         for key in keys:
             leader = follows.get(key)
-            if leader in keys and leader not in follows and key not in bound:
+            if leader in keys and leader not in {*follows, *plan.partitioners} and key not in bound:
                 found[key] = leader
     return dict(sorted(found.items()))
 
@@ -130,10 +132,14 @@ def _partitioners(chosen: Mapping[str, str], pins: Mapping[str, str], plan: Plan
     """What deals out rows other than by the routing table, of the route keys for which that is possible."""
     shipped = {key: found for stream in plan.streams.values() for key, found in shipped_keys(plan, stream).items()}
     wanted = {**{key: LOCAL for key, found in shipped.items() if all(g.loose for g in found)}, **chosen, **pins}
+    # Joined rows come in any order. A partitioner would deal them out in another way when a task is run again, and
+    # those that have seen the first attempt would miss some rows and have others twice.
+    unordered = {name for name, joined in plan.joins.joined.items() if not joined.alone}
+    fixed = {key for key, found in shipped.items() if found[0].stream in unordered or plan.slots == 1}
     return {
         key: name
         for key, name in sorted(wanted.items())
-        if key in shipped.keys() - bound_to_slots(plan) and name != HASH and (name == LOCAL or plan.slots > 1)
+        if key in shipped.keys() - bound_to_slots(plan) and name != HASH and (name == LOCAL or key not in fixed)
     }
 
 

@@ -81,6 +81,13 @@ def _table(groups: int, slots: int, assignment: tuple[int, ...] | None) -> Routi
     return RoutingTable.hashed(groups, slots) if assignment is None else RoutingTable(groups, slots, assignment)
 
 
+@lru_cache(maxsize=256)
+def with_slots(routing: RoutingTable) -> RoutingTable:
+    """The table with a key group more for each slot, behind the others: a row that has its number goes there."""
+    slots = tuple(range(routing.slots))
+    return RoutingTable(routing.groups + routing.slots, routing.slots, routing.assignment + slots)
+
+
 def routing_table(plan: Plan, route_key: str) -> RoutingTable:
     """The plan's table of a route key: as it was assigned, or hashed."""
     return _table(plan.groups, plan.slots, plan.assignment.get(route_key))

@@ -1,7 +1,7 @@
 """A pipeline that is planned anew at every batch boundary, at random: results may not depend on it.
 
-Where key groups are, who follows whom, what is made at the source and what in the slots, and which partitioner deals
-out the rows in between.
+Where key groups are, who follows whom, what is made at the source and what in the slots, which partitioner deals out
+the rows in between, and which key groups of joins are probed by all slots.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
         # What the next batch decides by, as if it had been measured. It is in that batch's intent from then on.
         if loads:
             manifest.extra["loads"] = {id_: rng.choice([0.1, 1.0]) for id_ in sorted(plan.groupings)}
+        manifest.extra["split"] = {key: sorted(rng.sample(range(plan.groups), 5)) for key in sorted(route_keys(plan))}
         manifest.extra["dealing"] = {key: random_dealing(rng) for key in sorted(route_keys(plan))}
 
     repartitioner.observe = observe_and_propose

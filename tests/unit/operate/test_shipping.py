@@ -17,7 +17,7 @@ from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate.columns import GROUP, SERVES
 from thalweg.operate.partitioners import Partitioners
-from thalweg.operate.shipment import Shipment, keys_together
+from thalweg.operate.shipment import Shipment, groups_made, keys_together
 from thalweg.operate.shipping import SHIPPED, ship, unship
 from thalweg.operate.slot import Clock
 from thalweg.operate.source import Ingested, ingest_chunk
@@ -239,3 +239,39 @@ def test_partitioners_send_rows_anywhere_but_those_of_closing_windows() -> None:
             assert (owners == slot).all()
         skew = shipment.skews["s(a)"]
         assert (skew.rows, skew.looked_at, int(skew.slots.sum())) == (4000, 4000, 4000)
+
+
+def test_a_key_that_stays_does_not_hide_what_others_have() -> None:
+    """Statistics of a route key are about the rows that it needs, whatever is done with those of another one."""
+    table = rows(8, 4000).set_column(2, "b", pa.array([f"b{i % 3}" for i in range(4000)]))
+    plan = plan_of(median_by("a"), median_by("b"), partitioners={"s(a)": "local", "s(b)": "hash"})
+    shipment = Shipment(("s(b)",))
+    ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, Partitioners(), {})
+    assert (shipment.skews["s(b)"].keys, shipment.skews["s(b)"].rows_of_keys) == (3, 4000)
+    assert (shipment.rows, shipment.shared) == (4000, 4000)
+    later = ship(
+        plan, plan.streams["s"], table.slice(0, 0), times_of(table)[:0], -1, Shipment(()), Partitioners(), {}
+    )
+    assert sum(piece.num_rows for piece in later) == 0
+
+
+def test_groups_are_counted_among_the_rows_that_are_admitted() -> None:
+    plan = plan_of(median_by("a", below=5))
+    table = with_filters(plan, rows(9, 4000))
+    (grouping,) = [g for g in plan.groupings.values() if g.values]
+    admitted = table.filter(pa.array(table.column("v").to_numpy() < 5))
+    made, looked_at = groups_made(table, times_of(table), grouping)
+    assert looked_at == admitted.num_rows
+    assert made == looked_at
+    same = admitted.set_column(3, "v", pa.array([1.0] * admitted.num_rows))
+    made, looked_at = groups_made(same, times_of(same), grouping)
+    assert looked_at == admitted.num_rows
+    assert made < 0.8 * looked_at
+
+
+def test_nobody_follows_a_key_that_is_dealt_out() -> None:
+    follows = {"s(b)": "s(a)"}
+    assert plan_of(median_by("a"), median_by("b"), follows=follows).follows == follows
+    for name in ("dalton", "local"):
+        dealt = {"s(a)": name, "s(b)": "hash"}
+        assert plan_of(median_by("a"), median_by("b"), follows=follows, partitioners=dealt).follows == {}

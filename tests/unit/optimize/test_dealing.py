@@ -64,7 +64,7 @@ def test_a_pin_makes_rows_travel_and_is_kept() -> None:
     assert plan_of("").streams["s"].shipped == ()
     plan = plan_of("dalton")
     assert plan.partitioners == {"s(a)": "dalton"}
-    assert plan.pinned == ("s(a)",)
+    assert plan.pinned == {"s(a)": "dalton"}
     assert len(plan.streams["s"].shipped) == 1
     assert plan_of("combine").streams["s"].shipped == ()
     hashed = plan_of("hash")
