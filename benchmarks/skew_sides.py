@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--batches", type=int, default=8)
     options = parser.parse_args(arguments)
-    print(json.dumps(run(options.partitioner, options.work, options.rows, options.batches)))
+    print("RESULT", json.dumps(run(options.partitioner, options.work, options.rows, options.batches)))
 
 
 if __name__ == "__main__":
