@@ -682,6 +682,17 @@ def bad_option(query: str, option: str, value: str, meaning: str) -> UsageError:
     return UsageError(f"query '{query}': {option} = '{value}' is not a number above 0", detail=f"{option}: {meaning}")
 
 
+def unknown_form(given: object, known: tuple[str, ...]) -> UsageError:
+    return UsageError(f"there is no form {given!r} of EXPLAIN", hint=f"use one of {', '.join(known)}")
+
+
+def bad_join_epoch(given: object) -> UsageError:
+    return UsageError(
+        f"join_epoch={given!r} is not a number of batches",
+        hint="give a whole number of 1 or more, or None to leave the orders of joins unplanned",
+    )
+
+
 def nothing_to_partition(query: str, partitioner: str) -> UsageError:
     return UsageError(
         f"query '{query}' cannot have the partitioner '{partitioner}'",

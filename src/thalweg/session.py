@@ -22,6 +22,8 @@ from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.engine.batch import BatchRunner
 from thalweg.engine.changelog import Entry, query_id, registered
 from thalweg.engine.delivery import Delivery
+from thalweg.engine.joinload import EPOCH
+from thalweg.engine.joinplanning import JoinPlanning
 from thalweg.engine.landing import Landing, is_dataframe
 from thalweg.engine.pipeline import Pipeline
 from thalweg.engine.repartition import Repartitioning
@@ -33,6 +35,7 @@ from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, query_from_json, query_to_json
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import element_type, to_arrow
+from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_plan, explain_query
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import make_plan
@@ -56,6 +59,7 @@ def connect(
     *,
     slots: int | None = None,
     repartition: str | timedelta | None = "4 minutes",
+    join_epoch: int | None = EPOCH,
     **settings: Any,
 ) -> Session:
     """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
@@ -63,9 +67,12 @@ def connect(
     `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration.
     `slots`: places where state lives and work is done; one per core unless given.
     `repartition`: how often the assignment of keys to slots is optimised (also when the data drift); None: never.
+    `join_epoch`: batches after which the orders of joins are looked at again; None: they are not planned.
     """
+    if join_epoch is not None and (not isinstance(join_epoch, int) or join_epoch < 1):
+        raise errors.bad_join_epoch(join_epoch)
     every = None if repartition is None else _microseconds(repartition)
-    return Session(Path(state_dir), spark, slots, every, settings)
+    return Session(Path(state_dir), spark, slots, every, join_epoch, settings)
 
 
 class Session:
@@ -77,6 +84,7 @@ class Session:
         spark: Any,
         slots: int | None,
         repartition_us: int | None,
+        join_epoch: int | None,
         settings: Mapping[str, Any],
     ) -> None:
         self.state_dir = state_dir.absolute()
@@ -103,6 +111,7 @@ class Session:
                 slots=slots or cores(self._spark),
                 tasks=cores(self._spark),
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
+                join_planning=None if join_epoch is None else JoinPlanning(join_epoch),
                 functions=self._aggregates.code,
             )
             self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._after_batch)
@@ -310,8 +319,8 @@ class Session:
                 return self.drop_table(name)
             case Show(what):
                 return self._show(what)
-            case Explain(name):
-                return self.explain(name)
+            case Explain(name, form):
+                return self.explain(name, form)
         raise AssertionError(statement)
 
     def _create_stream_from(self, statement: CreateStream) -> Stream:
@@ -424,6 +433,7 @@ class Session:
         """Ends the pipeline and frees the state directory. What was not finished goes on at the next connect."""
         self._pipeline.stop()  # not under the mutex: the batch that is ending needs it
         self._runner.repartitioner.wait(10)
+        self._runner.join_planner.wait(10)
         with self._mutex:
             if self._changes is None:
                 return
@@ -445,8 +455,10 @@ class Session:
 
     # -- looking -------------------------------------------------------------------------------------------
 
-    def explain(self, name: str | None = None) -> str:
-        """What runs and why, for all queries or for one."""
+    def explain(self, name: str | None = None, form: str = "text") -> str:
+        """What runs and why, for all queries or for one. `form`: "text", or "mermaid" or "graphviz" for a picture."""
+        if form not in ("text", *FORMS):
+            raise errors.unknown_form(form, ("text", *FORMS))
         with self._mutex:
             entries = [self._entry(h) for h in self._handles.values()]
             plan = make_plan(
@@ -459,10 +471,14 @@ class Session:
                 **self._runner.partitioning(),
             )
             names = {e.id: e.query for e in entries}
-            manifest, report = self._runner.manifest, self._runner.partitioning_report()
-            if name is None:
-                return explain_plan(plan, names, manifest, report)
-            return explain_query(plan, names, self._entry(self.query(name)).id, manifest, report)
+            manifest = self._runner.manifest
+            id_ = None if name is None else self._entry(self.query(name)).id
+            if form in FORMS:
+                return FORMS[form](draw(plan, names, manifest, id_))
+            reports = self._runner.partitioning_report(), self._runner.ordering_report()
+            if id_ is None:
+                return explain_plan(plan, names, manifest, *reports)
+            return explain_query(plan, names, id_, manifest, *reports)
 
     def progress(self) -> dict[str, Any]:
         """Counters: what has come in, what has gone out, how long batches take."""
@@ -494,6 +510,7 @@ class Session:
             },
             "sent_bytes": last.sent_bytes if last else 0,
             "partitioning": asdict(self._runner.partitioning_report()),
+            "join_orders": asdict(self._runner.ordering_report()),
             "queries": {name: h.status for name, h in self._handles.items()},
             "streams": streams,
         }
@@ -633,8 +650,8 @@ class QueryHandle:
         if not self.dropped:
             self._session.drop_query(self.name)
 
-    def explain(self) -> str:
-        return self._session.explain(self.name)
+    def explain(self, form: str = "text") -> str:
+        return self._session.explain(self.name, form)
 
     def __repr__(self) -> str:
         return f"<query {self.name}: {self.status['state']}>"

@@ -19,6 +19,7 @@ from thalweg.engine.stores import SlotJoins, sampled, store_rows
 from thalweg.engine.tasks import Work
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan, route_keys, slot_stages
 from thalweg.model.query import Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
@@ -28,6 +29,7 @@ from thalweg.operate.windows import BEGINNING
 from thalweg.optimize import joining
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.state.manifest import Manifest, StoreBucket
+from thalweg.testing.unsettled import random_ordering
 
 COLUMNS = ("k", "x", "y")
 SCHEMA = Schema((*(Field(c, "int" if c == "k" else "bigint") for c in COLUMNS), Field("ts", "timestamp")))
@@ -131,10 +133,19 @@ class World:
     counted: dict[str, dict[str, list[pa.Table]]] = field(default_factory=dict)
     """query -> stream -> the rows that are not late for it."""
     intermediates_used: int = 0
+    unsettled: bool = False
+    """Whether every batch has other orders and intermediates, at random."""
+    orders_seen: dict[tuple[str, str], set[Any]] = field(default_factory=dict)
 
     def run(self, rng: random.Random, batch: int, rows: dict[str, pa.Table]) -> None:
-        load = join_load(self.manifest.extra.get("joins", {}))
+        ordering = Ordering.from_json(self.manifest.extra.get("ordering", {}))
+        load = join_load(self.manifest.extra.get("joins", {}), ordering)
         registered = [Registered(id_, q) for id_, q in self.queries.items()]
+        if self.unsettled:
+            ordered = make_plan(registered, STREAMS, slots=SLOTS, joins=load).joins.ordered
+            if rng.random() < 0.5:  # else once more as before: intermediates have time to fill
+                ordering = ordering.changed_by(random_ordering(rng, ordered), batch)
+            load = join_load(self.manifest.extra.get("joins", {}), ordering)
         plan = make_plan(registered, STREAMS, slots=SLOTS, joins=load)
         # Key groups anywhere, others in every batch: a switch of the partitioning loses and doubles nothing.
         moved = {key: [rng.randrange(SLOTS) for _ in range(plan.groups)] for key in sorted(route_keys(plan))}
@@ -155,7 +166,10 @@ class World:
         work = Work(str(self.directory), clock, tasks=2, stores=stores, stages=slot_stages(plan))
         new, samples = self._ingest(rng, plan, work, rows)
         made, probes, replaced = self._slots(plan, work, new)
-        self._commit(plan, clock, [*new, *made], replaced, probes, samples)
+        self._commit(plan, clock, [*new, *made], replaced, probes, samples, ordering)
+        for id_, join in plan.joins.ordered.items():
+            for start, order in join.orders.items():
+                self.orders_seen.setdefault((id_, start), set()).add(order)
         self.intermediates_used += sum(
             n.relation.startswith("+") for g in plan.joins.groups.values() for t in g.trees for n in t.nodes()
         )
@@ -224,15 +238,19 @@ class World:
         replaced: set[str],
         probes: dict[str, list[int]],
         samples: dict[str, Any],
+        ordering: Ordering,
     ) -> None:
         moment = Moment(clock.batch, dict(self.newest), {})
         stores, held_from = next_stores(self.manifest, plan, clock, made, replaced, moment)
-        load = next_join_load(self.manifest.extra.get("joins", {}), plan, clock.batch, probes, samples, stores)
+        load = next_join_load(
+            self.manifest.extra.get("joins", {}), plan, clock.batch, probes, samples, stores, epoch=2
+        )
         extra = {"closed": dict(clock.closing_us), "held_from": held_from, "joins": load}
+        extra["ordering"] = ordering.after(plan.joins.ordered).to_json()
         self.manifest = Manifest(clock.batch, 256, "test", stores=stores, extra=extra)
 
 
-def play(tmp_path: Path, seed: int) -> World:
+def play(tmp_path: Path, seed: int, *, unsettled: bool = False, batches: int = 6) -> World:
     rng = random.Random(seed)
     names = [*STREAMS, "a#2"]
     edges = []
@@ -241,8 +259,8 @@ def play(tmp_path: Path, seed: int) -> World:
         if b != "a#2" or a == "a":
             edges.append((a, b, rng.choice(COLUMNS[1:]), rng.choice(COLUMNS[1:])))
     queries = {f"q{i}@{i}": random_query(rng, i, edges) for i in range(rng.randint(1, 6))}
-    world = World(tmp_path, queries)
-    for batch in range(6):
+    world = World(tmp_path, queries, unsettled=unsettled)
+    for batch in range(batches):
         if batch == 3 and len(world.queries) > 1:
             dropped = rng.choice(list(world.queries))
             world.queries = {id_: q for id_, q in world.queries.items() if id_ != dropped}
@@ -271,3 +289,19 @@ def test_intermediates_are_kept_and_used(tmp_path: Path, monkeypatch: pytest.Mon
     """The comparison above means something: with a generous rule, rows are found in intermediates."""
     monkeypatch.setattr(joining, "KEEP_BELOW", 100.0)
     assert sum(play(tmp_path / str(seed), seed).intermediates_used for seed in range(6)) > 0
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_other_orders_and_intermediates_in_every_batch(tmp_path: Path, seed: int) -> None:
+    """An order says which probes are made, not what is stored: it may change at any batch boundary."""
+    world = play(tmp_path, seed, unsettled=True, batches=9)
+    for id_, query in world.queries.items():
+        rows = {stream: pa.concat_tables(tables) for stream, tables in world.counted[id_].items()}
+        assert world.results.get(id_, Counter()) == expected(query, rows), query.join
+
+
+def test_orders_and_intermediates_do_change(tmp_path: Path) -> None:
+    """The comparison above means something: queries had several orders, and rows were found in intermediates."""
+    worlds = [play(tmp_path / str(seed), seed, unsettled=True, batches=9) for seed in (100, 103, 105)]
+    assert max(len(orders) for world in worlds for orders in world.orders_seen.values()) > 2
+    assert sum(world.intermediates_used for world in worlds) > 0

@@ -2,8 +2,8 @@
 
     python program.py STATE_DIR OUT_DIR SEED
 
-The partitioning changes at every batch boundary. Run again after a kill it defines the same streams and queries,
-goes on, and in the end writes every query's results as a file in OUT_DIR.
+The partitioning and the orders of joins change at every batch boundary. Run again after a kill it defines the same
+streams and queries, goes on, and in the end writes every query's results as a file in OUT_DIR.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ JOINS = {
     "joined": f"SELECT e.k, e.ts AS left_ts, o.ts AS right_ts, o.gemPackID FROM events e JOIN others o {PAIR}",
     "joined_windows": f"SELECT e.k, count(*) AS n, max(o.ts) AS last, window.end AS until FROM events e "
     f"JOIN others o {PAIR} GROUP BY e.k, window(e.ts, '5 seconds')",
+    "chain": "SELECT a.k, a.ts AS first_ts, o.ts AS middle_ts, b.ts AS last_ts FROM events a "
+    "JOIN others o ON a.k = o.k WITHIN 1 SECOND JOIN events b ON o.gemPackID = b.gemPackID WITHIN 1 SECOND",
     "unpaired": f"SELECT e.k, e.ts AS left_ts, o.ts AS right_ts FROM events e LEFT JOIN others o {PAIR}",
 }
 RAW = {

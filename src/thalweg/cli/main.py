@@ -73,12 +73,16 @@ def run(
 
 
 @app.command()
-def explain(file: StatementsFile, state: StateDirectory = None) -> None:
+def explain(
+    file: StatementsFile,
+    state: StateDirectory = None,
+    form: Annotated[str, typer.Option(help="text, or a picture: mermaid, graphviz.")] = "text",
+) -> None:
     """Say what the queries of a file would share and how they would run, without running them."""
     text = _read(file)
     with _session(state) as session:
         session.sql(text)
-        out.print(session.explain(), markup=False, highlight=False, soft_wrap=True)
+        out.print(session.explain(form=form), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command(name="demo")

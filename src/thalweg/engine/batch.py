@@ -34,6 +34,7 @@ from thalweg.engine.changelog import (
 )
 from thalweg.engine.dealing import aggregation_reports, chosen, next_dealing, next_policies
 from thalweg.engine.joinload import join_load, next_join_load, next_stores, running_stores, stores_to_json
+from thalweg.engine.joinplanning import JoinPlanner, JoinPlanning, next_ordering
 from thalweg.engine.outcome import Outcome
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
 from thalweg.engine.splitting import next_split
@@ -41,6 +42,7 @@ from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
 from thalweg.errors import missing_batch, wrong_hash
+from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Member, Plan, slot_stages
 from thalweg.model.query import Query
@@ -107,6 +109,7 @@ class BatchRunner:
         slots: int,
         tasks: int,
         repartitioning: Repartitioning | None = None,
+        join_planning: JoinPlanning | None = None,
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
     ) -> None:
         self.spark = spark
@@ -124,6 +127,7 @@ class BatchRunner:
         self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
         self.plan: Plan | None = None
         self.repartitioner = Repartitioner(repartitioning, tasks)
+        self.join_planner = JoinPlanner(join_planning)
         self.policies: dict[str, Policy] = {}
         """route key -> what its partitioners have learned."""
         self.aggregations: dict[str, AggregationReport] = {}
@@ -188,6 +192,7 @@ class BatchRunner:
         rows = sum(outcome.rows.values())
         report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, outcome.sent_bytes)
         self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
+        self.join_planner.take_in(plan, after)
         self._learn(plan, after, outcome)
         with self.finished:
             self.manifest, self.entries, self.plan = after, entries, plan
@@ -216,6 +221,7 @@ class BatchRunner:
                 "shipped": self.manifest.extra.get("shipped", []),
                 "slots": self.slots,
                 "joins": self.manifest.extra.get("joins", {}),
+                "ordering": self.join_planner.take(self.manifest).to_json(),
                 "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
                 **self.partitioning(self.repartitioner.take()),
             }
@@ -252,9 +258,13 @@ class BatchRunner:
     def partitioning_report(self) -> PartitioningReport:
         return replace(self.repartitioner.report(self.manifest), aggregations=self.aggregations)
 
+    def ordering_report(self) -> OrderingReport:
+        return self.join_planner.report(self.manifest)
+
     def join_load(self) -> JoinLoad:
         """What was measured of the joins so far."""
-        return join_load(self.manifest.extra.get("joins", {}))
+        extra = self.manifest.extra
+        return join_load(extra.get("joins", {}), Ordering.from_json(extra.get("ordering", {})))
 
     def _make_plan(
         self, entries: Mapping[str, Entry], intent: Mapping[str, Any], schemas: Mapping[str, Schema]
@@ -267,7 +277,7 @@ class BatchRunner:
             groups=self.manifest.groups,
             loads=_loads(intent),
             tables=schemas,
-            joins=join_load(intent.get("joins", {})),
+            joins=join_load(intent.get("joins", {}), Ordering.from_json(intent.get("ordering", {}))),
             assignment=intent.get("assignment", {}),
             follows=intent.get("follows", {}),
             partitioners=intent.get("partitioners", {}),
@@ -426,8 +436,15 @@ class BatchRunner:
             "split": next_split(self.manifest.extra.get("split", {}), plan, outcome.movement),
             "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, outcome),
             "joins": next_join_load(
-                self.manifest.extra.get("joins", {}), plan, clock.batch, outcome.probes, outcome.samples, stores
+                self.manifest.extra.get("joins", {}),
+                plan,
+                clock.batch,
+                outcome.probes,
+                outcome.samples,
+                stores,
+                self.join_planner.epoch,
             ),
+            "ordering": next_ordering(intent, plan),
             "held_from": held_from,
             "stores": stores_to_json(plan),
             "assignment": {route_key: list(slots) for route_key, slots in plan.assignment.items()},

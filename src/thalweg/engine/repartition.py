@@ -241,7 +241,7 @@ class Repartitioner:
         probed: Mapping[RouteKey, Floats],
     ) -> None:
         assert self.settings is not None
-        _yield_to_batches()
+        yield_to_batches()
         try:
             self._fitted = {name: sharing.fitting() for name, sharing in ready.items()}
             situation = Situation(
@@ -308,7 +308,7 @@ def _held_rows(plan: Plan, manifest: Manifest) -> dict[str, Floats]:
     return held
 
 
-def _yield_to_batches() -> None:
+def yield_to_batches() -> None:
     """On Linux a thread has a priority of its own: batches go first."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from thalweg.model.expr import Expr
 from thalweg.model.join import Atom, TableJoin
+from thalweg.model.ordering import Ordered
 
 GROUP_SIZE = 64
 
@@ -235,3 +236,5 @@ class JoinPlan:
     limits: Mapping[str, int] = field(default_factory=dict)
     """query -> the most rows that one key may yield in one batch."""
     notes: tuple[str, ...] = ()
+    ordered: Mapping[str, Ordered] = field(default_factory=dict)
+    """query -> its order, of inner joins."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.plan import Grouping, Plan, StreamPlan, slot_stages
 from thalweg.model.query import Query
@@ -14,7 +15,11 @@ from thalweg.state.manifest import Manifest
 
 
 def explain_plan(
-    plan: Plan, queries: Mapping[str, Query], manifest: Manifest, partitioning: PartitioningReport
+    plan: Plan,
+    queries: Mapping[str, Query],
+    manifest: Manifest,
+    partitioning: PartitioningReport,
+    ordering: OrderingReport,
 ) -> str:
     """All queries: what is read once, who shares what, what is rolled up from what, what is kept."""
     if not queries:
@@ -23,13 +28,18 @@ def explain_plan(
     for name, stream in plan.streams.items():
         if name not in plan.joins.joined or stream.groupings or plan.joins.joined[name].alone:
             lines += ["", *_explain_stream(plan, name, stream, queries, manifest, partitioning)]
-    lines += explain_joins(plan, queries, manifest)
+    lines += explain_joins(plan, queries, manifest, ordering)
     lines += explain_partitioning(partitioning)
     return "\n".join(lines)
 
 
 def explain_query(
-    plan: Plan, queries: Mapping[str, Query], id_: str, manifest: Manifest, partitioning: PartitioningReport
+    plan: Plan,
+    queries: Mapping[str, Query],
+    id_: str,
+    manifest: Manifest,
+    partitioning: PartitioningReport,
+    ordering: OrderingReport,
 ) -> str:
     """One query: its text, the passes it takes part in and with whom."""
     query = queries[id_]
@@ -40,7 +50,7 @@ def explain_query(
     for name in query.streams:
         lines.append(f"  reads {name} with {count(_queries_of(name, queries), 'query', 'queries')}")
     if query.join is not None:
-        lines += [f"  {line}" for line in explain_join(plan, id_, queries, manifest)]
+        lines += [f"  {line}" for line in explain_join(plan, id_, queries, manifest, ordering)]
     if query.window is None:
         what = "every row that passes its WHERE is emitted in the batch that brings it"
         lines.append(

@@ -4,31 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from thalweg.model.ordering import OrderingReport
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Group, Node, Store
 from thalweg.model.query import Query
 from thalweg.observe.words import count, describe_span, listed, name_of
 from thalweg.state.manifest import Manifest
 
+SHOWN = 12
+"""Changes of orders that are listed."""
 
-def explain_joins(plan: Plan, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
-    """All stores and all groups."""
+
+def explain_joins(
+    plan: Plan, queries: Mapping[str, Query], manifest: Manifest, ordering: OrderingReport
+) -> list[str]:
+    """All stores and all groups, and what was decided of their orders."""
     lines: list[str] = []
     for store in plan.joins.stores.values():
         lines += ["", *_explain_store(plan, store, queries, manifest)]
     for group in plan.joins.groups.values():
-        lines += ["", *_explain_group(plan, group, queries, manifest)]
+        lines += ["", *_explain_group(plan, group, queries, manifest), *_explain_cost(group, ordering)]
     for note in plan.joins.notes:
         lines.append(f"  {note}")
+    if any(plan.joins.ordered):
+        lines += ["", *explain_ordering(ordering)]
     return lines
 
 
-def explain_join(plan: Plan, id_: str, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
+def explain_ordering(ordering: OrderingReport) -> list[str]:
+    """What was decided of the orders of joins, and why."""
+    if not ordering.asked:
+        return [f"join orders follow what was measured so far; epoch {ordering.epoch + 1} is running"]
+    lines = [f"join orders were planned {ordering.asked}; epoch {ordering.epoch + 1} is running"]
+    lines.append(f"  {ordering.answer}")
+    if ordering.switched is not None:
+        lines.append(f"  last changed in batch {ordering.switched}: {ordering.reason}")
+        lines += [f"    {change}" for change in ordering.changes[:SHOWN]]
+        if len(ordering.changes) > SHOWN:
+            lines.append(f"    and {len(ordering.changes) - SHOWN} more")
+    return lines
+
+
+def _explain_cost(group: Group, ordering: OrderingReport) -> list[str]:
+    """Tuples sent, as measured and as expected, against each query planned by itself."""
+    sent = ordering.sent.get(group.id)
+    judged = next((cost for cost in ordering.groups if set(cost.queries) == set(group.queries)), None)
+    lines = [f"  sends {sent:,.0f} tuples a batch"] if sent else []
+    if judged is not None and judged.apart > 0:
+        text = f"  expected: {judged.now:,.0f} tuples a batch"
+        if len(judged.queries) > 1:
+            saved = 1 - judged.now / judged.apart
+            text += f"; each query planned by itself: {judged.apart:,.0f} ({saved:.0%} saved)"
+        lines.append(text)
+    return lines
+
+
+def explain_join(
+    plan: Plan, id_: str, queries: Mapping[str, Query], manifest: Manifest, ordering: OrderingReport
+) -> list[str]:
     """What one query takes part in."""
     lines: list[str] = []
     for group in plan.joins.groups.values():
         if id_ in group.queries:
             lines += _explain_group(plan, group, queries, manifest, only=1 << group.bit(id_))
+            lines += _explain_cost(group, ordering)
     streams = queries[id_].streams
     for name, store in plan.joins.stores.items():
         if name in streams:
@@ -69,7 +108,7 @@ def _explain_intermediate(plan: Plan, store: Store, queries: Mapping[str, Query]
     ready = manifest.extra.get("joins", {}).get("ready", {}).get(m.id, ())
     users = [queries[id_].name for id_ in m.queries if id_ in queries]
     waiting = [queries[id_].name for id_ in m.queries if id_ in queries and id_ not in ready]
-    lines = [f"store of {_title(plan, m.id)}, joined: {listed(sorted(users))}"]
+    lines = [f"store of {title_of(plan, m.id)}, joined: {listed(sorted(users))}"]
     lines.append(f"  found by {'; by '.join(sorted(', '.join(index.keys) for index in store.indexes))}")
     if waiting:
         lines.append(f"  being filled: not yet looked at for {listed(sorted(waiting))}")
@@ -84,7 +123,7 @@ def _holds(store: Store, manifest: Manifest) -> list[str]:
     return [f"  holds {rows:,} rows in {count(held, 'bucket')}, {size / 2**20:.1f} MiB with all indexes"]
 
 
-def _title(plan: Plan, relation: str) -> str:
+def title_of(plan: Plan, relation: str) -> str:
     """A relation by its name, an intermediate by what is joined in it."""
     m = plan.joins.intermediates.get(relation)
     return relation if m is None else "(" + " ⋈ ".join(m.relations) + ")"
@@ -119,14 +158,8 @@ def _explain_node(
     if only is not None and not node.queries & only:
         return []
     relation = node.key[0][0]
-    own = plan.streams[_stream(group, relation)]
-    index = plan.joins.stores[node.stream].index(node.index)
-    equal = [
-        f"{relation}.{name_of(column, own)} = {_found(plan, node, key)}"
-        for (_, column), key in zip(node.key, index.keys, strict=True)
-    ]
-    equal += [f"{r}.{c} = {_found(plan, node, k)}" for r, c, k in node.equal]
-    text = f"─▶ {_title(plan, node.relation)} where {' and '.join(equal)}, {_within(node)}"
+    equal = equal_columns(plan, group, node)
+    text = f"─▶ {title_of(plan, node.relation)} where {' and '.join(equal)}, {_within(node)}"
     if node.moves:
         text += ", in the slot of that key"
     ratio = manifest.extra.get("joins", {}).get("average", {}).get(f"{relation}|{node.relation}|{node.edge}")
@@ -134,7 +167,7 @@ def _explain_node(
         text += f" (finds {ratio:.3g} a row)"
     lines = [text]
     for kept, _ in node.keeps:
-        lines.append(f"   ▪ kept as {_title(plan, kept)}")
+        lines.append(f"   ▪ kept as {title_of(plan, kept)}")
     for joined, mask in node.complete:
         ended = [queries[q].name for b, q in enumerate(group.queries) if mask >> b & 1 and q in queries]
         fed = any(g.stream == joined for g in plan.groupings.values())
@@ -142,6 +175,18 @@ def _explain_node(
     for child in node.children:
         lines += [f"   {line}" for line in _explain_node(plan, group, child, queries, manifest, only)]
     return lines
+
+
+def equal_columns(plan: Plan, group: Group, node: Node) -> list[str]:
+    """What must be equal between what is known and what a node finds."""
+    relation = node.key[0][0]
+    own = plan.streams[_stream(group, relation)]
+    index = plan.joins.stores[node.stream].index(node.index)
+    equal = [
+        f"{relation}.{name_of(column, own)} = {_found(plan, node, key)}"
+        for (_, column), key in zip(node.key, index.keys, strict=True)
+    ]
+    return equal + [f"{r}.{c} = {_found(plan, node, k)}" for r, c, k in node.equal]
 
 
 def _found(plan: Plan, node: Node, key: str) -> str:

@@ -89,7 +89,10 @@ class Probing:
     kept: dict[str, list[tuple[str, Tuples]]] = field(default_factory=dict)
     """intermediate -> (group, tuples) to be kept."""
     counts: dict[str, list[int]] = field(default_factory=dict)
-    """known relation | found relation | edge -> tuples that probed, pairs found."""
+    """group | known relation | found relation | edge | relations known -> tuples that probed, pairs found.
+
+    The last is 0 where more than the edge had to be equal, and for rows that the watermark decides: what these find
+    says nothing of the edge."""
 
     # -- stages
 
@@ -225,15 +228,18 @@ class Probing:
             refs[node.relation] = pairs.right.astype(np.int64) + base
             parts.append(self._admitted(node, Tuples(refs, pairs.sets)))
         found = Tuples.concat(parts) if parts else self._nothing(node, tuples)
-        self._count(node, len(tuples), len(found))
+        self._count(group, node, len(tuples), len(found))
         return self._within_limits(group, node, found)
 
     def _nothing(self, node: Node, tuples: Tuples) -> Tuples:
         empty = np.empty(0, dtype=np.int64)
         return Tuples({**dict.fromkeys(tuples.refs, empty), node.relation: empty}, np.empty(0, dtype=np.uint64))
 
-    def _count(self, node: Node, probing: int, found: int) -> None:
-        counts = self.counts.setdefault(f"{node.key[0][0]}|{node.relation}|{node.edge}", [0, 0])
+    def _count(self, group: Group, node: Node, probing: int, found: int) -> None:
+        goes_on = node.complete or node.keeps or node.children
+        known = len(node.bounds) if goes_on and not node.equal else 0
+        name = f"{group.id}|{node.key[0][0]}|{node.relation}|{node.edge}|{known}"
+        counts = self.counts.setdefault(name, [0, 0])
         counts[0] += probing
         counts[1] += found
 

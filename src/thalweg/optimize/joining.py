@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Join, Relation, joined_column, joined_stream
+from thalweg.model.ordering import Edge, Ordered, Orders
 from thalweg.model.plan import named
 from thalweg.model.probe import (
     Decision,
@@ -28,9 +29,11 @@ from thalweg.model.probe import (
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.optimize.groups import Demand, Sample, Sides, form_groups
+from thalweg.optimize.ordering import attached, partners, rows_of, statistics_of
 from thalweg.optimize.orders import Shape, Sizes, choose_orders
 from thalweg.optimize.partials import conjunction
-from thalweg.optimize.trees import Bound, Edge, TreeBuilder, index_id, stages
+from thalweg.optimize.trees import Bound, TreeBuilder, index_id, stages
+from thalweg.stats.joining import Estimate
 
 JOIN_LIMIT = 20_000_000
 """Rows that one key may yield in one batch, unless the query says otherwise."""
@@ -63,6 +66,10 @@ class JoinLoad:
     """intermediate -> the queries for which it holds all that it should."""
     held: Mapping[str, float] = field(default_factory=dict)
     """stream -> how many batches' rows its store holds."""
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    """What is believed of the joins, gathered over epochs."""
+    orders: Mapping[str, Orders] = field(default_factory=dict)
+    """query -> the orders that were decided for it."""
 
 
 # -- a query as the rest of the planner sees it
@@ -132,6 +139,7 @@ class _Planner:
         self.types: dict[Edge, tuple[str, ...]] = {}
         self.intermediates: dict[str, Intermediate] = {}
         self.far = {id_: join.farthest() for id_, join in self.joins.items()}
+        self.ordered: dict[str, Ordered] = {}
 
     def plan(self) -> JoinPlan:
         probing = [id_ for id_, join in self.joins.items() if len(join.relations) > 1]
@@ -161,6 +169,7 @@ class _Planner:
             stages=max((int(node.moves) + stages(node) for node in roots), default=int(bool(groups))),
             limits={id_: int(dict(q.options).get("join_limit", JOIN_LIMIT)) for id_, q in self.queries.items()},
             notes=tuple(notes),
+            ordered={id_: self.ordered[id_] for id_ in sorted(self.ordered)},
         )
 
     # -- what a query asks of its relations
@@ -270,13 +279,20 @@ class _Planner:
         joins = [self.joins[id_] for id_ in ids]
         names = sorted({(r.name, r.stream) for join in joins for r in join.relations})
         walked = [id_ for id_ in ids if self.joins[id_].kind in ("inner", "outer")]
-        shapes = [
-            Shape(id_, tuple(r.name for r in self.joins[id_].relations), frozenset(self.edges[id_])) for id_ in walked
-        ]
-        kept = self._keep(walked)
-        builder = TreeBuilder(ids, self.bound(ids), choose_orders(shapes, self.load.sizes), kept, self.load.ready)
-        trees = builder.trees()
         roles = {name: self._role(name, stream, ids) for name, stream in names}
+        decided = self._decided(walked, roles)
+        shapes = [
+            Shape(id_, tuple(r.name for r in self.joins[id_].relations), frozenset(self.edges[id_]))
+            for id_ in walked
+            if id_ not in decided
+        ]
+        orders = choose_orders(shapes, self.load.sizes)
+        for id_, join in decided.items():
+            orders |= {(id_, start): join.flat(start, order) for start, order in join.orders.items()}
+        kept = self._keep([id_ for id_ in walked if id_ not in decided], decided)
+        builder = TreeBuilder(ids, self.bound(ids), orders, kept, self.load.ready, _uses(decided, kept))
+        trees = builder.trees()
+        self._note_orders(walked, decided, builder, kept)
         for m in kept:
             roles[m.id] = Role(m.id, m.id, ())
             self.intermediates[m.id] = m
@@ -284,21 +300,64 @@ class _Planner:
         streams = tuple(tuple(sorted(join.streams)) for join in joins)
         return Group(named("group", tuple(ids)), tuple(ids), streams, roles, trees)
 
+    def _join_of(self, id_: str, orders: Orders, decided: bool) -> Ordered:
+        relations = tuple(sorted(r.name for r in self.joins[id_].relations))
+        return Ordered(relations, tuple(sorted(self.edges[id_])), orders, decided)
+
+    def _decided(self, ids: Sequence[str], roles: Mapping[str, Role]) -> dict[str, Ordered]:
+        """The queries of a group whose orders were decided, and new ones attached to them."""
+        found = {}
+        new = {}
+        for id_ in ids:
+            if self.joins[id_].kind == "inner":
+                join = self._join_of(id_, self.load.orders.get(id_, {}), True)
+                if set(join.orders) == set(join.relations) and all(join.admits(*o) for o in join.orders.items()):
+                    found[id_] = join
+                else:
+                    new[id_] = replace(join, orders={})
+        if not found or not new:
+            return found
+        rows = rows_of(roles.values(), self.load.estimates, self.load.samples)
+        known = partners(self.load.estimates)
+        stats = None if rows is None else statistics_of([*found.values(), *new.values()], rows, known)
+        if stats is None:
+            return found
+        chosen = attached(found, new, stats)
+        return found | {id_: replace(join, orders=chosen[id_]) for id_, join in new.items()}
+
+    def _note_orders(
+        self, ids: Sequence[str], decided: Mapping[str, Ordered], builder: TreeBuilder, kept: Sequence[Intermediate]
+    ) -> None:
+        """What was decided is noted as it was, the orders of others as they are walked in this batch."""
+        pairs = {m.id: tuple(sorted(m.relations)) for m in kept}
+        for id_ in ids:
+            if self.joins[id_].kind == "inner":
+                walked = {
+                    r.name: tuple(pairs.get(token, (token,)) for token in builder.paths[id_, r.name][1:])
+                    for r in self.joins[id_].relations
+                }
+                self.ordered[id_] = decided.get(id_) or self._join_of(id_, walked, False)
+
     def bound(self, ids: Sequence[str]) -> dict[str, Bound]:
         return {id_: Bound(self.joins[id_], self.queries[id_].stream, self.edges[id_], self.far[id_]) for id_ in ids}
 
-    def _keep(self, ids: Sequence[str]) -> list[Intermediate]:
-        """The two-way sub-joins that yield little: of each query with three relations or more, the smallest."""
-        wanted: dict[Edge, list[str]] = {}
+    def _keep(self, ids: Sequence[str], decided: Mapping[str, Ordered]) -> list[Intermediate]:
+        """The two-way sub-joins that were decided for; of other queries those that yield little: of each with three
+        relations or more, the smallest."""
+        wanted: dict[tuple[Edge, ...], list[str]] = {}
+        for id_, join in decided.items():
+            for pair in sorted({found for order in join.orders.values() for found in order if len(found) > 1}):
+                wanted.setdefault(join.among(pair), []).append(id_)
         for id_ in ids:
             if len(self.joins[id_].relations) < 3 or self.joins[id_].kind != "inner":
                 continue
             growth = {edge: self._growth(edge) for edge in self.edges[id_]}
             small = [edge for edge, found in growth.items() if found is not None and found <= KEEP_BELOW]
             if small:
-                wanted.setdefault(min(small, key=lambda e: (growth[e], e)), []).append(id_)
+                smallest = min(small, key=lambda e: (growth[e], e))
+                wanted.setdefault(self._join_of(id_, {}, False).among(smallest[:2]), []).append(id_)
         kept = []
-        for edge, queries in sorted(wanted.items()):
+        for (edge, *_), queries in sorted(wanted.items()):
             anchor = self._outward(edge, queries)
             id_ = "+" + named("m", edge, queries[0])
             kept.append(Intermediate(id_, (edge[0], edge[1]), anchor, tuple(queries)))
@@ -421,6 +480,15 @@ class _Planner:
             return ()
         predicate = self._predicate(id_, relations[0])
         return ((id_, None if predicate is None else self.predicates[relations[0].stream][predicate]),)
+
+
+def _uses(decided: Mapping[str, Ordered], kept: Sequence[Intermediate]) -> dict[tuple[str, str], list[str]]:
+    """(query, start) -> the intermediates in its order."""
+    return {
+        (id_, start): [m.id for m in kept if tuple(sorted(m.relations)) in order and id_ in m.queries]
+        for id_, join in decided.items()
+        for start, order in join.orders.items()
+    }
 
 
 def _join(query: Query) -> Join:

@@ -6,15 +6,14 @@ them. A joined intermediate that the group keeps stands in a path for its relati
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from thalweg.model.join import Join, joined_column
+from thalweg.model.ordering import Edge
 from thalweg.model.plan import named
 from thalweg.model.probe import Check, Intermediate, Node, Tree
 
-Edge = tuple[str, str, str]
-"""(relation, relation, key): a two-way sub-join. The key names what is equal on both sides."""
 Keys = tuple[tuple[str, ...], tuple[str, ...]]
 """The key columns on either side of an edge."""
 Equal = tuple[tuple[str, str, str], ...]
@@ -55,8 +54,11 @@ class TreeBuilder:
         orders: Orders,
         kept: Sequence[Intermediate],
         ready: Mapping[str, Sequence[str]],
+        uses: Mapping[tuple[str, str], Collection[str]] | None = None,
     ) -> None:
+        """`uses`: (query, start) -> the intermediates that were decided for its order; where missing, all serve."""
         self.ids = ids
+        self.uses = uses or {}
         self.queries = queries
         self.kept = {m.id: m for m in kept}
         names = {(r.name, r.stream) for id_ in ids for r in queries[id_].join.relations}
@@ -87,7 +89,8 @@ class TreeBuilder:
         for m in self.kept.values():
             places = [self.places[r] for r in m.relations]
             beyond = self.places[start] < min(places) or self.places[start] > max(places)
-            if id_ in ready.get(m.id, ()) and id_ in m.queries and start not in m.relations and beyond:
+            meant = m.id in self.uses.get((id_, start), (m.id,))
+            if id_ in ready.get(m.id, ()) and id_ in m.queries and start not in m.relations and beyond and meant:
                 at = min(path.index(r) for r in m.relations)
                 path = (*path[:at], m.id, *(r for r in path[at:] if r not in m.relations))
         return path

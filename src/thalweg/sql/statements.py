@@ -61,6 +61,8 @@ class Show:
 @dataclass(frozen=True)
 class Explain:
     name: str | None
+    form: str = "text"
+    """text | mermaid | graphviz."""
 
 
 Statement = CreateStream | CreateTable | CreateQuery | DropQuery | DropTable | Show | Explain
@@ -108,7 +110,8 @@ class _Statements(Cursor):
                 return Show(self.next().word)
             raise self.expected("QUERIES, STREAMS or TABLES")
         if self.take_words("explain"):
-            return Explain(None if self.token.kind == "end" else self.name("the name of a query").value)
+            form = self.next().word if self.is_word("mermaid", "graphviz") else "text"
+            return Explain(None if self.token.kind == "end" else self.name("the name of a query").value, form)
         raise self._unknown()
 
     def _unknown(self) -> SqlError:

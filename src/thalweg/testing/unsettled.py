@@ -1,14 +1,17 @@
 """A pipeline that is planned anew at every batch boundary, at random: results may not depend on it.
 
 Where key groups are, who follows whom, what is made at the source and what in the slots, which partitioner deals out
-the rows in between, and which key groups of joins are probed by all slots.
+the rows in between, which key groups of joins are probed by all slots, and in which order rows that are joined look
+for partners.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
+from thalweg.model.ordering import Order, Ordered, Ordering, can_find
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan, route_keys, shipped_keys
 
@@ -29,6 +32,7 @@ def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
         if loads:
             manifest.extra["loads"] = {id_: rng.choice([0.1, 1.0]) for id_ in sorted(plan.groupings)}
         manifest.extra["split"] = {key: sorted(rng.sample(range(plan.groups), 5)) for key in sorted(route_keys(plan))}
+        session._runner.join_planner.propose(random_ordering(rng, plan.joins.ordered))
         manifest.extra["dealing"] = {key: random_dealing(rng) for key in sorted(route_keys(plan))}
 
     repartitioner.observe = observe_and_propose
@@ -47,6 +51,28 @@ def random_partitioning(rng: random.Random, plan: Plan) -> Partitioning:
         leader = rng.choice([*keys, None])
         follows |= {key: leader for key in keys if leader and key != leader and rng.random() < 0.7}
     return Partitioning(assignment, follows, plan.slots)
+
+
+def random_ordering(rng: random.Random, ordered: Mapping[str, Ordered]) -> Ordering:
+    """Rows look for partners in any order, some in intermediates; some queries are left to what was measured."""
+    orders = {
+        query: {start: random_order(rng, join, start) for start in join.relations}
+        for query, join in sorted(ordered.items())
+        if rng.random() < 0.8
+    }
+    return Ordering(orders, tuple(orders), reason="at random")
+
+
+def random_order(rng: random.Random, join: Ordered, start: str) -> Order:
+    pairs = [(a, b) for a in join.relations for b in join.relations if a < b and join.among((a, b))]
+    pairs = [pair for pair in pairs if can_find(start, pair)] if rng.random() < 0.7 else []
+    known: list[str] = [start]
+    order: list[tuple[str, ...]] = []
+    while len(known) < len(join.relations):
+        found = [f for f in (*((r,) for r in join.relations), *pairs, *pairs) if not {*f} & {*known}]
+        order.append(rng.choice([f for f in found if join.reaches(known, f)]))
+        known += order[-1]
+    return tuple(order)
 
 
 def random_dealing(rng: random.Random) -> dict[str, Any]:

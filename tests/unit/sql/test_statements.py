@@ -75,6 +75,11 @@ def test_several_statements() -> None:
     assert parse(text) == [Show("queries"), Show("streams"), Explain(None), Explain("a q"), DropQuery("q")]
 
 
+def test_explain_draws() -> None:
+    text = "EXPLAIN MERMAID; explain graphviz q; EXPLAIN `mermaid`"
+    assert parse(text) == [Explain(None, "mermaid"), Explain("q", "graphviz"), Explain("mermaid")]
+
+
 def test_no_statement() -> None:
     assert parse(" ; -- nothing\n ;") == []
 

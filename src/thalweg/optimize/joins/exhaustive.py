@@ -12,7 +12,7 @@ from itertools import chain, combinations, product
 from math import fsum, prod
 
 from thalweg import errors
-from thalweg.optimize.joins.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
+from thalweg.optimize.joins.model import JoinQuery, Plan, Predicate, Statistics, Step, Store, largest_store
 from thalweg.optimize.joins.validate import relation_of
 
 MOST = 500_000
@@ -58,7 +58,7 @@ Order = tuple[int, ...]
 """Steps by number: equal steps have equal numbers."""
 
 
-def enumerate_plans(queries: tuple[JoinQuery, ...], stats: Statistics, materialize: bool) -> Plan:
+def enumerate_plans(queries: tuple[JoinQuery, ...], stats: Statistics, materialize: bool | int) -> Plan:
     """The cheapest plan. The queries and statistics have been checked."""
     best = _Enumeration(queries, stats, materialize).best()
     orders = {
@@ -70,7 +70,7 @@ def enumerate_plans(queries: tuple[JoinQuery, ...], stats: Statistics, materiali
     )  # fmt: skip
 
 
-def cost_separately(queries: tuple[JoinQuery, ...], stats: Statistics, materialize: bool) -> float:
+def cost_separately(queries: tuple[JoinQuery, ...], stats: Statistics, materialize: bool | int) -> float:
     alone = {join: _Enumeration((query,), stats, materialize).best().cost for query, join in _joins(queries)}
     return fsum(alone[join] for _, join in _joins(queries))
 
@@ -89,7 +89,7 @@ class _Choice:
 
 
 class _Enumeration:
-    def __init__(self, queries: Sequence[JoinQuery], stats: Statistics, materialize: bool) -> None:
+    def __init__(self, queries: Sequence[JoinQuery], stats: Statistics, materialize: bool | int) -> None:
         self.stats = stats
         self.asked = list(dict.fromkeys(join for _, join in _joins(queries)))
         self.count = len(queries)
@@ -99,7 +99,8 @@ class _Enumeration:
         every = list(dict.fromkeys(chain.from_iterable(parts.values())))
         proper = {part for join in self.asked for part in parts[join] if part != join}
         self.base = [part for part in every if len(part.relations) == 1]
-        self.stores = [part for part in every if len(part.relations) > 1 and part in proper] if materialize else []
+        largest = largest_store(materialize)
+        self.stores = [part for part in every if 1 < len(part.relations) <= largest and part in proper]
         if len(self.stores) > MOST.bit_length():
             raise errors.too_many_join_plans(self.count, MOST)
         self.parts = {join: set(found) for join, found in parts.items()}

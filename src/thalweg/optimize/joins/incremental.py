@@ -155,7 +155,7 @@ def _bound_without(plan: Plan, gone: JoinQuery, left: tuple[JoinQuery, ...]) -> 
 
 
 def needs_full_run(
-    plan: Plan,
+    plan: Plan | None,
     changed: int | Collection[str] | None = None,
     queries: int | Collection[object] | None = None,
     measured_cost_ratio: float = 1.0,
@@ -163,10 +163,13 @@ def needs_full_run(
     """Whether it is time to plan all queries anew.
 
     `changed`: queries created and dropped since that was done (None: as the plan has counted them); `queries`: all
-    that run now; `measured_cost_ratio`: rows that are really sent, divided by the plan's cost.
+    that run now; `measured_cost_ratio`: rows that are really sent, divided by the plan's cost. Where the first two
+    are given, the plan itself may be None.
     """
-    count = plan.changed if changed is None else changed if isinstance(changed, int) else len(changed)
-    total = len(plan.queries) if queries is None else queries if isinstance(queries, int) else len(queries)
+    known: Collection[object] = () if plan is None else plan.queries
+    made = 0 if plan is None else plan.changed
+    count = made if changed is None else changed if isinstance(changed, int) else len(changed)
+    total = len(known) if queries is None else queries if isinstance(queries, int) else len(queries)
     check_number("measured_cost_ratio", measured_cost_ratio, 0.0)
     if count > CHANGED * total:
         return FullRun(True, f"{count} of {total} queries have changed, more than {CHANGED:.0%}")

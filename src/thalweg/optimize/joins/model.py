@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,11 @@ Predicate = tuple[str, str]
 """Two attributes that must be equal, each as "relation.attribute"."""
 Orders = Mapping[str, tuple["Step", ...]]
 """Start relation -> the stores that its rows probe, in order."""
+
+
+def largest_store(materialize: bool | int) -> float:
+    """The most relations that a store may have: any number, one, or as many as are given."""
+    return math.inf if materialize is True else max(1, materialize)
 
 
 @dataclass(frozen=True)
@@ -92,8 +98,8 @@ class Plan:
     """What found the answer."""
     queries: tuple[JoinQuery, ...]
     statistics: Statistics
-    materialize: bool
-    separately: Callable[[tuple[JoinQuery, ...], Statistics, bool], float]
+    materialize: bool | int
+    separately: Callable[[tuple[JoinQuery, ...], Statistics, bool | int], float]
     """Plans each query by itself and adds up the costs."""
     changed: int = 0
     """Queries attached and detached since all of them were planned together."""

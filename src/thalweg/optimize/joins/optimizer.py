@@ -24,13 +24,14 @@ def optimize(
     *,
     budget_seconds: float = 1.0,
     method: str = "auto",
-    materialize: bool = True,
+    materialize: bool | int = True,
 ) -> Plan:
     """The plan that sends fewest rows over all queries, as far as the budget allows.
 
     method: "auto" and "ilp" solve the integer program if it is not too large, "dp" does without, "exhaustive" tries
-    all plans of a small input whatever the time. materialize=False: no intermediate stores. There is always an
-    answer, for 500 queries of five relations after some 0.3 s at least; `bound` says how good it is known to be.
+    all plans of a small input whatever the time. materialize=False: no intermediate stores; a number: none of more
+    relations. There is always an answer, for 500 queries of five relations after some 0.3 s at least; `bound` says
+    how good it is known to be.
     """
     check_method(method)
     check_number("budget_seconds", budget_seconds, 0.0)

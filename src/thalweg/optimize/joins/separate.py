@@ -18,7 +18,7 @@ Shape = Any
 """Nested tuples of numbers and strings. Queries of equal shape differ in names only."""
 
 
-def cost_separately(queries: tuple[JoinQuery, ...], stats: Statistics, materialize: bool) -> float:
+def cost_separately(queries: tuple[JoinQuery, ...], stats: Statistics, materialize: bool | int) -> float:
     """The sum of the costs of each query planned by itself. Queries that differ in names only are planned once."""
     shapes = [shape_of(query, stats) for query in queries]
     costs: dict[Shape, float] = {}

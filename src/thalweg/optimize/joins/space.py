@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from thalweg.optimize.joins.model import JoinQuery, Predicate, Statistics
+from thalweg.optimize.joins.model import JoinQuery, Predicate, Statistics, largest_store
 from thalweg.optimize.joins.validate import relation_of
 
 Move = tuple[int, int]
@@ -46,7 +46,11 @@ class Space:
     """All queries and statistics as numbers. Queries that join the same relations by the same predicates are one."""
 
     def __init__(
-        self, queries: Sequence[JoinQuery], statistics: Statistics, materialize: bool, attributes: Iterable[str] = ()
+        self,
+        queries: Sequence[JoinQuery],
+        statistics: Statistics,
+        materialize: bool | int,
+        attributes: Iterable[str] = (),
     ) -> None:
         """`attributes`: more of them than the queries have, by which stores are partitioned for others."""
         self.queries = queries
@@ -137,7 +141,8 @@ class Space:
         if len(masks) > MOST_PARTS:
             return self._narrow(number, local)
         numbers = {mask: self._number(*parts) for mask, parts in masks.items()}
-        stores = list(masks) if self.materialize else [1 << i for i in range(len(relations))]
+        largest = largest_store(self.materialize)
+        stores = [mask for mask in masks if mask.bit_count() <= largest]
         moves: Moves = {}
         for mask in sorted(masks, key=int.bit_count, reverse=True)[1:]:
             reach = local.reach(mask)

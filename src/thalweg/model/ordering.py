@@ -1,0 +1,150 @@
+"""In which order rows of joined streams look for partners: as it was decided, and as EXPLAIN tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Edge = tuple[str, str, str]
+"""(relation, relation, key): a two-way sub-join. The key names what is equal on both sides."""
+Found = tuple[str, ...]
+"""What one step finds: a relation, or the two relations of a joined intermediate."""
+Order = tuple[Found, ...]
+Orders = Mapping[str, Order]
+"""Start relation -> the steps of its rows."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """An inner join and the order that it has in a plan."""
+
+    relations: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    orders: Orders
+    decided: bool
+    """Whether the order comes from a decision, or from what was measured so far."""
+
+    def among(self, relations: Iterable[str]) -> tuple[Edge, ...]:
+        """The edges between two of these relations."""
+        known = set(relations)
+        return tuple(edge for edge in self.edges if edge[0] in known and edge[1] in known)
+
+    def reaches(self, known: Iterable[str], found: Found) -> bool:
+        """Whether some edge leads from what is known to what is found."""
+        near = set(known)
+        return any((a in near and b in found) or (b in near and a in found) for a, b, _ in self.edges)
+
+    def admits(self, start: str, order: Order) -> bool:
+        """Whether the order leads from the start along edges to every other relation, once each."""
+        known = [start]
+        for found in order:
+            whole = len(found) == 1 or (can_find(start, found) and len(self.among(found)) > 0)
+            if not whole or not self.reaches(known, found):
+                return False
+            known += found
+        return sorted(known) == sorted(self.relations)
+
+    def flat(self, start: str, order: Order) -> tuple[str, ...]:
+        """The order with every intermediate taken apart: the side that is reached first, then the other."""
+        known = [start]
+        for found in order:
+            known += sorted(found, key=lambda r: not self.reaches(known, (r,)))
+        return tuple(known[1:])
+
+
+def can_find(start: str, pair: Found) -> bool:
+    """Whether rows of `start` may look into an intermediate.
+
+    By the rule for a batch, rows of relations before the start are found even if they are new, of those after it only
+    old ones: the same must hold for all of the intermediate.
+    """
+    return start not in pair and (start < min(pair) or start > max(pair))
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """The orders that are in force, and where they come from."""
+
+    orders: Mapping[str, Orders] = field(default_factory=dict)
+    """By query."""
+    planned: tuple[str, ...] = ()
+    """The queries that were planned together the last time."""
+    switched: int | None = None
+    """The batch that was the first to run with the last decision."""
+    switches: int = 0
+    reason: str = ""
+    """Of the last decision."""
+    changes: tuple[str, ...] = ()
+    """What it changed."""
+
+    def changed_by(self, other: Ordering, batch: int) -> Ordering:
+        """With the orders of a newer decision; queries that it does not know keep theirs.
+
+        One that changes nothing only says that the orders are good as they are.
+        """
+        orders = {**self.orders, **other.orders}
+        if not other.changes:
+            return replace(self, orders=orders, planned=other.planned)
+        return Ordering(orders, other.planned, batch, self.switches + 1, other.reason, other.changes)
+
+    def after(self, ordered: Mapping[str, Ordered]) -> Ordering:
+        """As the plan of a batch leaves it: without queries that have gone, with those that were attached."""
+        orders = {query: of.orders for query, of in ordered.items() if of.decided}
+        return replace(self, orders=orders)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "orders": {
+                query: {start: [list(found) for found in order] for start, order in orders.items()}
+                for query, orders in self.orders.items()
+            },
+            "planned": list(self.planned),
+            "switched": self.switched,
+            "switches": self.switches,
+            "reason": self.reason,
+            "changes": list(self.changes),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Ordering:
+        return cls(
+            {query: orders_from_json(orders) for query, orders in value.get("orders", {}).items()},
+            tuple(value.get("planned", ())),
+            value.get("switched"),
+            value.get("switches", 0),
+            value.get("reason", ""),
+            tuple(value.get("changes", ())),
+        )
+
+
+def orders_from_json(value: Mapping[str, Any]) -> dict[str, Order]:
+    return {start: tuple(tuple(found) for found in order) for start, order in value.items()}
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """What a query group costs, in tuples sent per batch."""
+
+    queries: tuple[str, ...]
+    now: float
+    """As the statistics in force let expect."""
+    apart: float
+    """With each query planned by itself."""
+
+
+@dataclass(frozen=True)
+class OrderingReport:
+    """For EXPLAIN and progress."""
+
+    epoch: int = 0
+    asked: str = ""
+    """When and why the planner was asked the last time."""
+    answer: str = ""
+    switches: int = 0
+    switched: int | None = None
+    reason: str = ""
+    changes: tuple[str, ...] = ()
+    groups: tuple[GroupCost, ...] = ()
+    sent: Mapping[str, float] = field(default_factory=dict)
+    """Query group -> tuples sent per batch, as measured."""

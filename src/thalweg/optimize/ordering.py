@@ -1,0 +1,259 @@
+"""Join orders for running queries: what was measured, put as a question to `optimize.joins`, and its answer weighed.
+
+The engine keeps rows where they are and an index for every key: no step is a broadcast (chi = 1), and any order may
+be taken up at any batch. What it can keep besides are joins of two relations, found by rows that come before or after
+both of them in the order of relations. So an answer is brought into that form, and priced in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders, can_find
+from thalweg.model.probe import Role
+from thalweg.optimize.groups import Sample
+from thalweg.optimize.joins import JoinQuery, Plan, Statistics, Step, Store, attach, optimize
+from thalweg.optimize.joins.model import Predicate
+from thalweg.optimize.joins.separate import cost_separately
+from thalweg.stats.joining import Estimate
+
+WORTH = 0.05
+"""What a decision must save of the cost of what is in force, to be adopted."""
+LARGEST = 2
+"""Relations of an intermediate that the engine can keep."""
+
+
+# -- what was measured
+
+
+def rows_key(stream: str) -> str:
+    return f"rows|{stream}"
+
+
+def pairs_key(known: str, found: str, key: str) -> str:
+    return f"pairs|{known}|{found}|{key}"
+
+
+def partners(estimates: Mapping[str, Estimate]) -> dict[Edge, float]:
+    """(known, found, key) -> partners per row that looks for them."""
+    measured = {}
+    for key, estimate in estimates.items():
+        if key.startswith("pairs|"):
+            _, known, found, edge = key.split("|")
+            measured[known, found, edge] = estimate.value
+    return measured
+
+
+def rows_of(
+    roles: Iterable[Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
+) -> dict[str, float] | None:
+    """Relation -> rows per batch that some query of the group wants; None where a stream has not been measured."""
+    rows = {}
+    for role in roles:
+        estimate = estimates.get(rows_key(role.stream))
+        if estimate is None:
+            return None
+        wanted = {want.predicate.id if want.predicate is not None else None for want in role.wants}
+        rows[role.relation] = estimate.value * _share(wanted, samples.get(role.stream))
+    return rows
+
+
+def _share(wanted: set[str | None], sample: Sample | None) -> float:
+    """Of the rows that satisfy one of the predicates, as sampled. None stands for a query without one."""
+    if None in wanted or sample is None or not sample.rows or not wanted <= {*sample.predicates}:
+        return 1.0
+    mask = sum(1 << sample.predicates.index(p) for p in wanted if p is not None)
+    return sum(1 for row in sample.rows if row & mask) / len(sample.rows)
+
+
+def statistics_of(
+    ordered: Iterable[Ordered], rows: Mapping[str, float], found: Mapping[Edge, float]
+) -> Statistics | None:
+    """Rows per batch and selectivities, as the optimiser takes them; None where a relation has not been measured.
+
+    Of a pair of rows the later one finds the earlier one, so a row finds half of what is joined in a window (CLASH
+    Eq. 1's 1/j). Both directions together are the pairs made per batch: that is what a selectivity makes of the rows.
+    """
+    rates: dict[str, float] = {}
+    selectivity: dict[Predicate, float] = {}
+    for join in ordered:
+        for relation in join.relations:
+            if relation not in rows:
+                return None
+            rates[relation] = max(rows[relation], 1e-3)
+        for a, b, key in join.edges:
+            there, back = found.get((a, b, key)), found.get((b, a, key))
+            forth = there if there is not None else None if back is None else back * rates[b] / rates[a]
+            other = back if back is not None else None if there is None else there * rates[a] / rates[b]
+            towards, backwards = (1.0 if m is None else m for m in (forth, other))
+            selectivity[predicate_of((a, b, key))] = towards / rates[b] + backwards / rates[a]
+    return Statistics(rates, selectivity)
+
+
+# -- the optimiser's words
+
+
+def predicate_of(edge: Edge) -> Predicate:
+    one, other = f"{edge[0]}.{edge[2]}", f"{edge[1]}.{edge[2]}"
+    return (one, other) if one <= other else (other, one)
+
+
+def as_query(name: str, join: Ordered) -> JoinQuery:
+    return JoinQuery(name, join.relations, tuple(sorted(predicate_of(edge) for edge in join.edges)))
+
+
+def as_plan(group: Mapping[str, Ordered], stats: Statistics) -> Plan:
+    """The orders that a group has, as a plan of the optimiser's."""
+    steps: dict[tuple[str, str], tuple[Step, ...]] = {}
+    stores: dict[tuple[Found, tuple[Predicate, ...]], Store] = {}
+    for name, join in group.items():
+        for start, order in join.orders.items():
+            steps[name, start] = _steps((start,), order, join)
+            for found in order:
+                store = _store(found, join)
+                known = stores.setdefault((store.relations, store.predicates), store)
+                if name not in known.users:
+                    stores[store.relations, store.predicates] = replace(known, users=(*known.users, name))
+        for relation in join.relations:
+            stores.setdefault(((relation,), ()), Store((relation,), (), None, (name,), 0.0))
+    queries = tuple(as_query(name, join) for name, join in group.items())
+    total = cost(group, stats)
+    return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, cost_separately)
+
+
+def _steps(start: Found, order: Order, join: Ordered) -> tuple[Step, ...]:
+    known, steps = set(start), []
+    for found in order:
+        within = join.among(found)
+        between = [e for e in join.among({*known, *found}) if e not in within and e not in join.among(known)]
+        steps.append(Step(found, None, _predicates(between), _predicates(within), 0.0, 1.0))
+        known |= {*found}
+    return tuple(steps)
+
+
+def _store(found: Found, join: Ordered) -> Store:
+    """How it is kept filled: rows of either relation find the other's."""
+    relations = tuple(sorted(found))
+    orders = {r: _steps((r,), tuple((o,) for o in relations if o != r), join) for r in relations}
+    return Store(relations, _predicates(join.among(found)), None, (), 0.0, orders if len(found) > 1 else {})
+
+
+def _predicates(edges: Iterable[Edge]) -> tuple[Predicate, ...]:
+    return tuple(sorted(predicate_of(edge) for edge in edges))
+
+
+def orders_of(plan: Plan, name: str, join: Ordered) -> Orders:
+    """A query's orders in the plan, as the engine can run them."""
+    return {start: feasible(start, plan.probe_orders[name, start], join) for start in join.relations}
+
+
+def feasible(start: str, steps: Sequence[Step], join: Ordered) -> Order:
+    order: list[Found] = []
+    known = [start]
+    for step in steps:
+        found = tuple(sorted(step.relations))
+        if len(found) == 1 or (len(found) == LARGEST and can_find(start, found)):
+            order.append(found)
+            known += found
+        else:
+            for relation in join.flat(start, (*order, found))[len(known) - 1 :]:
+                order.append((relation,))
+                known.append(relation)
+    return tuple(order)
+
+
+# -- what it costs
+
+
+def cost(group: Mapping[str, Ordered], stats: Statistics) -> float:
+    """Tuples sent per batch: CLASH Eq. 1 with chi = 1, a step that several queries take once, and every row that is
+    sent into an intermediate."""
+    sent: dict[tuple[object, ...], float] = {}
+    for join in group.values():
+        for start, order in join.orders.items():
+            _add_path(sent, join, start, order, stats)
+            for pair in (found for found in order if len(found) > 1):
+                within = join.among(pair)
+                sent[("kept", pair, within)] = stats.storing * _rows(join, pair, stats)
+                for relation in pair:
+                    (other,) = (r for r in pair if r != relation)
+                    _add_path(sent, join, relation, ((other,),), stats)
+    return math.fsum(sent.values())
+
+
+def _add_path(
+    sent: dict[tuple[object, ...], float], join: Ordered, start: str, order: Order, stats: Statistics
+) -> None:
+    known: Found = (start,)
+    path: tuple[object, ...] = (start,)
+    for found in order:
+        rows = _rows(join, known, stats) / len(known)
+        known = (*known, *found)
+        path = (*path, found, join.among(known))
+        sent[path] = rows
+
+
+def _rows(join: Ordered, relations: Found, stats: Statistics) -> float:
+    rows = math.prod(stats.rates[relation] for relation in relations)
+    return rows * math.prod(stats.selectivity[predicate_of(edge)] for edge in join.among(relations))
+
+
+# -- decisions
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Of the orders of one query group."""
+
+    orders: Mapping[str, Orders] | None
+    """None: those in force are good enough."""
+    now: float
+    better: float
+    """What the best orders found cost."""
+    method: str
+
+
+def judge(group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float) -> Judgement:
+    """Whether other orders are worth a switch. They are worth it if they save `WORTH` of what is in force."""
+    now = cost(group, stats)
+    found: list[tuple[float, Mapping[str, Orders], Plan]] = []
+    for most in (False, LARGEST):
+        plan = optimize(
+            [as_query(name, join) for name, join in group.items()],
+            stats,
+            budget_seconds=budget_seconds / 2,
+            materialize=most,
+        )
+        answer = {name: orders_of(plan, name, join) for name, join in group.items()}
+        found.append((cost(reordered(group, answer), stats), answer, plan))
+    better, orders, plan = min(found, key=lambda one: one[0])
+    worth = better < (1.0 - WORTH) * now
+    return Judgement(orders if worth else None, now, better, plan.method)
+
+
+def cost_apart(group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float) -> float:
+    """What the queries cost with each planned by itself. Of those that join the same, one is planned."""
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for name, join in group.items():
+        alike.setdefault((join.relations, join.edges), []).append(name)
+    total = 0.0
+    for names in alike.values():
+        alone = {names[0]: group[names[0]]}
+        judged = judge(alone, stats, budget_seconds=budget_seconds / len(alike))
+        total += len(names) * min(judged.now, judged.better)
+    return total
+
+
+def reordered(group: Mapping[str, Ordered], orders: Mapping[str, Orders]) -> dict[str, Ordered]:
+    return {name: replace(join, orders=orders[name]) for name, join in group.items()}
+
+
+def attached(group: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: Statistics) -> dict[str, Orders]:
+    """Orders for new queries beside those of a group, which stay as they are (AJoin's eager sharing)."""
+    running = dict(group)
+    for name, join in new.items():
+        plan = attach(as_plan(running, stats), as_query(name, join))
+        running[name] = replace(join, orders=orders_of(plan, name, join), decided=True)
+    return {name: running[name].orders for name in new}
