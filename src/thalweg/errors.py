@@ -686,6 +686,12 @@ def unknown_form(given: object, known: tuple[str, ...]) -> UsageError:
     return UsageError(f"there is no form {given!r} of EXPLAIN", hint=f"use one of {', '.join(known)}")
 
 
+def bad_slots(given: object) -> UsageError:
+    return UsageError(
+        f"slots={given!r} is not a number of slots", hint='give a whole number above 0, "auto", or None: one per core'
+    )
+
+
 def bad_join_epoch(given: object) -> UsageError:
     return UsageError(
         f"join_epoch={given!r} is not a number of batches",

@@ -57,7 +57,7 @@ def connect(
     state_dir: str | Path,
     spark: Any = None,
     *,
-    slots: int | None = None,
+    slots: int | str | None = None,
     repartition: str | timedelta | None = "4 minutes",
     join_epoch: int | None = EPOCH,
     **settings: Any,
@@ -65,12 +65,16 @@ def connect(
     """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
 
     `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration.
-    `slots`: places where state lives and work is done; one per core unless given.
+    `slots`: places where state lives and work is done; one per core unless given. "auto": as many as there is work
+    for, up to one per core.
     `repartition`: how often the assignment of keys to slots is optimised (also when the data drift); None: never.
     `join_epoch`: batches after which the orders of joins are looked at again; None: they are not planned.
     """
     if join_epoch is not None and (not isinstance(join_epoch, int) or join_epoch < 1):
         raise errors.bad_join_epoch(join_epoch)
+    whole = isinstance(slots, int) and not isinstance(slots, bool)
+    if not (slots is None or slots == AUTO or (whole and int(slots) > 0)):
+        raise errors.bad_slots(slots)
     every = None if repartition is None else _microseconds(repartition)
     return Session(Path(state_dir), spark, slots, every, join_epoch, settings)
 
@@ -82,7 +86,7 @@ class Session:
         self,
         state_dir: Path,
         spark: Any,
-        slots: int | None,
+        slots: int | str | None,
         repartition_us: int | None,
         join_epoch: int | None,
         settings: Mapping[str, Any],
@@ -108,7 +112,7 @@ class Session:
                 lambda: self._streams,
                 lambda: self._tables,
                 self._delivery.deliver,
-                slots=slots or cores(self._spark),
+                slots=None if slots == AUTO else int(slots or cores(self._spark)),
                 tasks=cores(self._spark),
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
                 join_planning=None if join_epoch is None else JoinPlanning(join_epoch),
@@ -509,6 +513,7 @@ class Session:
                 "bytes": sum(b.section.length for b in manifest.buckets) + sum(b.nbytes for b in manifest.stores),
             },
             "sent_bytes": last.sent_bytes if last else 0,
+            "slots": self._runner.slots,
             "partitioning": asdict(self._runner.partitioning_report()),
             "join_orders": asdict(self._runner.ordering_report()),
             "queries": {name: h.status for name, h in self._handles.items()},

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thalweg
+from thalweg.engine import scaling
 from thalweg.testing.compare import difference, rows_equal
 from thalweg.testing.join_oracle import expected as expected_of_joins
 from thalweg.testing.oracle import Feed, expected
@@ -189,3 +190,31 @@ def test_the_optimiser_switches_by_itself(spark: SparkSession, state_dir: Path) 
         whole = Feed(feed.stream, feed.time, feed.delay_us, tuple(t for b in feed.batches for t in (b, empty)))
         for handle, select in zip(handles, selects, strict=True):
             rows_equal(handle.results(), expected(spark, whole, select))
+
+
+def test_slots_come_and_go_with_the_work(
+    spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if there were nothing to do, then as if there were too much: results are those of one slot."""
+    feed = purchases(11, batches=20, rows=60)
+    with thalweg.connect(state_dir, spark=spark, slots="auto", repartition=None) as session:
+        most = session.progress()["slots"]
+        source = open_stream(session, feed)
+        handles = [session.create_query(f"q{i}", select) for i, select in enumerate(RAW)]
+        seen = []
+        for limits, batches in (((9.0, 9.0), feed.batches[:10]), ((0.0, 0.0), feed.batches[10:])):
+            monkeypatch.setattr(scaling, "BUSY", limits[0])
+            monkeypatch.setattr(scaling, "IDLE", limits[1])
+            for table in batches:
+                source.append(table)
+            session.run_available()
+            seen.append(session.progress()["slots"])
+        assert seen == [max(1, most // 2), most]
+        for handle, select in zip(handles, RAW, strict=True):
+            rows_equal(handle.results(), expected(spark, feed, select))
+
+
+@pytest.mark.parametrize("slots", [0, -1, 1.5, True, "many"])
+def test_numbers_of_slots_that_are_none(spark: SparkSession, state_dir: Path, slots: object) -> None:
+    with pytest.raises(thalweg.ThalwegError, match="is not a number of slots"):
+        thalweg.connect(state_dir, spark=spark, slots=slots)  # type: ignore[arg-type]

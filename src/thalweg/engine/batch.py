@@ -37,6 +37,7 @@ from thalweg.engine.joinload import join_load, next_join_load, next_stores, runn
 from thalweg.engine.joinplanning import JoinPlanner, JoinPlanning, next_ordering
 from thalweg.engine.outcome import Outcome
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
+from thalweg.engine.scaling import Scaler
 from thalweg.engine.splitting import next_split
 from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
@@ -106,7 +107,7 @@ class BatchRunner:
         tables: Callable[[], Tables],
         deliver: Deliver,
         *,
-        slots: int,
+        slots: int | None,
         tasks: int,
         repartitioning: Repartitioning | None = None,
         join_planning: JoinPlanning | None = None,
@@ -118,12 +119,14 @@ class BatchRunner:
         self.streams = streams
         self.tables = tables
         self.deliver = deliver
-        self.slots = slots
+        """`slots`: None for as many as there is work for, up to one per task."""
         self.tasks = tasks
         self.functions = functions
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
+        self.scaler = Scaler(tasks) if slots is None else None
+        self.slots = slots or min(tasks, self.manifest.extra.get("slots", tasks))
         self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
         self.plan: Plan | None = None
         self.repartitioner = Repartitioner(repartitioning, tasks)
@@ -194,6 +197,8 @@ class BatchRunner:
         self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
         self.join_planner.take_in(plan, after)
         self._learn(plan, after, outcome)
+        if self.scaler is not None and rows:
+            self.slots = self.scaler.after(plan.slots, outcome.busy_seconds)
         with self.finished:
             self.manifest, self.entries, self.plan = after, entries, plan
             self.reports = [*self.reports[-99:], report]

@@ -43,6 +43,8 @@ class Outcome:
     """grouping -> what each task has put into the state itself."""
     merged: dict[str, dict[int, int]] = field(default_factory=dict)
     """grouping -> slot -> partials that came to it."""
+    busy_seconds: float = 0.0
+    """Of all slots together."""
     sent_bytes: int = 0
     """What INGEST gave to the shuffle."""
 
@@ -87,6 +89,7 @@ class Outcome:
             self.merged.setdefault(grouping, {})[report["slot"]] = partials
         self.movement.add_slot(report)
         self._slowest("probe", report["probe_seconds"])
+        self.busy_seconds += report["seconds"]
         self._slowest("slot", report["seconds"])
         self._slowest("state", report["write_seconds"])
 
