@@ -66,7 +66,7 @@ def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Ques
         joins = {id_: replace(join, orders=orders.get(id_, join.orders)) for id_, join in joins.items()}
         roles = [role for role in group.roles.values() if role.relation not in plan.joins.intermediates]
         rows = rows_of(roles, load.estimates, load.samples)
-        stats = None if rows is None else statistics_of(joins.values(), rows, known)
+        stats = statistics_of(joins.values(), rows, known)
         if joins and stats is not None:
             found.append((joins, stats))
         unmeasured += bool(joins) and stats is None
@@ -83,8 +83,9 @@ class JoinPlanner:
         self.groups: tuple[GroupCost, ...] = ()
         self._epoch = -1
         """The number of ended epochs that was seen last."""
-        self._usual: float | None = None
-        """What was measured in an epoch, divided by what was expected: the model's own error, which is no drift."""
+        self._usual: tuple[Mapping[str, Orders], float] | None = None
+        """The orders that run, and what was sent in their first epoch, divided by what was expected: the model's own
+        error with these orders, which is no drift."""
         self._proposed: list[tuple[int, Ordering]] = []
         """From which epoch on, and what; the oldest first."""
         self._thread: threading.Thread | None = None
@@ -113,10 +114,10 @@ class JoinPlanner:
             return
         running = Ordering.from_json(manifest.extra.get("ordering", {}))
         load = join_load(measured, running)
-        ratio = _ratio(question(plan, load), measured.get("sent", {}))
+        drift = self._drift(running, _ratio(question(plan, load), measured.get("sent", {})))
         coming = self._coming(running, manifest.batch + 1)
         asked = question(plan, load, coming)
-        why = self._due(asked, coming, statistics, ratio)
+        why = self._due(asked, coming, statistics, drift)
         if why:
             self.asked = f"after batch {manifest.batch}, because {why}"
             self._usual = None
@@ -166,15 +167,20 @@ class JoinPlanner:
 
     # -- when
 
-    def _due(self, asked: Question, ordering: Ordering, statistics: JoinStatistics, ratio: float) -> str:
+    def _drift(self, running: Ordering, ratio: float) -> float:
+        """How many times more is sent than the same orders used to send, beyond what the statistics explain."""
+        if self._usual is None or self._usual[0] != running.orders:
+            self._usual = running.orders, ratio
+        return ratio / self._usual[1]
+
+    def _due(self, asked: Question, ordering: Ordering, statistics: JoinStatistics, drift: float) -> str:
         """Why the optimiser should be asked now; empty where it should not."""
         queries = asked.queries
         if not queries:
             self.answer = "nothing has been measured yet" if asked.unmeasured else ""
             return ""
-        self._usual = ratio if self._usual is None else self._usual
         changed = set(queries) ^ set(ordering.planned)
-        full = needs_full_run(None, changed, queries, ratio / self._usual)
+        full = needs_full_run(None, changed, queries, drift)
         if full:
             return full.reason
         told = [key for key in statistics.replaced if key.startswith("pairs|")]

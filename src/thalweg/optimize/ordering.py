@@ -21,6 +21,8 @@ from thalweg.stats.joining import Estimate
 
 WORTH = 0.05
 """What a decision must save of the cost of what is in force, to be adopted."""
+ALONE_SECONDS = 0.05
+"""In which a query of five relations is planned by itself, mostly to the optimum."""
 LARGEST = 2
 """Relations of an intermediate that the engine can keep."""
 
@@ -48,15 +50,14 @@ def partners(estimates: Mapping[str, Estimate]) -> dict[Edge, float]:
 
 def rows_of(
     roles: Iterable[Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
-) -> dict[str, float] | None:
-    """Relation -> rows per batch that some query of the group wants; None where a stream has not been measured."""
+) -> dict[str, float]:
+    """Relation -> rows per batch that some query of the group wants, of streams that have been measured."""
     rows = {}
     for role in roles:
         estimate = estimates.get(rows_key(role.stream))
-        if estimate is None:
-            return None
-        wanted = {want.predicate.id if want.predicate is not None else None for want in role.wants}
-        rows[role.relation] = estimate.value * _share(wanted, samples.get(role.stream))
+        if estimate is not None:
+            wanted = {want.predicate.id if want.predicate is not None else None for want in role.wants}
+            rows[role.relation] = estimate.value * _share(wanted, samples.get(role.stream))
     return rows
 
 
@@ -241,7 +242,7 @@ def cost_apart(group: Mapping[str, Ordered], stats: Statistics, *, budget_second
     total = 0.0
     for names in alike.values():
         alone = {names[0]: group[names[0]]}
-        judged = judge(alone, stats, budget_seconds=budget_seconds / len(alike))
+        judged = judge(alone, stats, budget_seconds=max(ALONE_SECONDS, budget_seconds / len(alike)))
         total += len(names) * min(judged.now, judged.better)
     return total
 
@@ -252,8 +253,7 @@ def reordered(group: Mapping[str, Ordered], orders: Mapping[str, Orders]) -> dic
 
 def attached(group: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: Statistics) -> dict[str, Orders]:
     """Orders for new queries beside those of a group, which stay as they are (AJoin's eager sharing)."""
-    running = dict(group)
+    plan = as_plan(group, stats)
     for name, join in new.items():
-        plan = attach(as_plan(running, stats), as_query(name, join))
-        running[name] = replace(join, orders=orders_of(plan, name, join), decided=True)
-    return {name: running[name].orders for name in new}
+        plan = attach(plan, as_query(name, join))
+    return {name: orders_of(plan, name, join) for name, join in new.items()}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import thalweg
 from thalweg.engine import joinplanning
 from thalweg.engine.joinload import join_load, next_join_load
 from thalweg.engine.joinplanning import JoinPlanner, JoinPlanning, next_ordering
@@ -24,7 +26,7 @@ from thalweg.state.manifest import Manifest
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
-STREAMS = {name: Stream(name, SCHEMA, "ts", 0, SourceSpec("memory", {})) for name in "abcd"}
+STREAMS = {name: Stream(name, SCHEMA, "ts", 0, SourceSpec("memory", {})) for name in "abcde"}
 EPOCH = 2
 CALM = {"ab": 0.2, "bc": 4.0, "cd": 1.0}
 """Partners of a row by edge, either way."""
@@ -56,6 +58,8 @@ class Life:
         self.queries = {f"{name}@1": query(name, streams) for name, streams in queries.items()}
         self.manifest = Manifest(-1, 256, "test")
         self.plans: list[Plan] = []
+        self.together = 1
+        """How many times more tuples there are than the rows' partners let expect."""
 
     def batch(self, finds: dict[str, float], rows: int = 1000) -> None:
         intent = json.loads(json.dumps({"ordering": self.planner.take(self.manifest).to_json()}))
@@ -65,7 +69,9 @@ class Life:
         plan = make_plan(registered, STREAMS, slots=2, joins=load)
         number = self.manifest.batch + 1
         samples = {s: {"predicates": [], "rows": [], "rate": rows, "distinct": {}} for s in "abcd"}
-        after = next_join_load(joins, plan, number, counted(plan, finds, rows), samples, (), self.planner.epoch)
+        after = next_join_load(
+            joins, plan, number, counted(plan, finds, rows, self.together), samples, (), self.planner.epoch
+        )
         extra = {"joins": after, "ordering": next_ordering(intent, plan)}
         self.manifest = Manifest(number, 256, "test", extra=json.loads(json.dumps(extra)))
         self.plans.append(plan)
@@ -85,7 +91,7 @@ class Life:
         return Ordering.from_json(self.manifest.extra["ordering"])
 
 
-def counted(plan: Plan, finds: dict[str, float], rows: int) -> dict[str, list[int]]:
+def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> dict[str, list[int]]:
     """What the probes of a plan would have seen, by CLASH's model: of k rows that are joined, each is the latest of
     every k-th tuple. Intermediates count as complete from the batch after they were begun."""
 
@@ -104,7 +110,8 @@ def counted(plan: Plan, finds: dict[str, float], rows: int) -> dict[str, list[in
                 found = (*known, *(m.relations if m is not None else (node.relation,)))
                 name = f"{group.id}|{node.key[0][0]}|{node.relation}|{node.edge}|{len(known)}"
                 of = counts.setdefault(name, [0, 0])
-                of[0], of[1] = of[0] + round(made(known)), of[1] + round(made(found))
+                times = together if len(known) > 1 else 1
+                of[0], of[1] = of[0] + times * round(made(known)), of[1] + times * round(made(found))
                 waiting += [(child, found) for child in node.children]
     return counts
 
@@ -138,18 +145,13 @@ def test_it_is_not_asked_while_nothing_changes() -> None:
 
 
 def test_it_is_asked_when_what_is_sent_drifts() -> None:
-    """Ten times the rows at the same selectivities: no estimate of partners is refuted, but much more is sent."""
+    """Tuples of two rows and more become ten times as many, by keys that go together: no edge by itself shows it."""
     life = Life(planner(), q="abcd")
-    life.run(4 * EPOCH, CALM)
-    counts = life.manifest.extra["joins"]
-    for _ in range(EPOCH):
-        life.batch(CALM)
-        counts = life.manifest.extra["joins"]
-        counts["sent"] = {group: 10 * sent for group, sent in counts["sent"].items()}
-        life.planner._epoch -= 1
-        life.planner.take_in(life.plans[-1], life.manifest)
-        life.planner.wait()
-    assert "the measured cost is" in life.planner.asked
+    life.run(5 * EPOCH, CALM)
+    assert "because 1 of 1 queries have changed" in life.planner.asked
+    life.together = 10
+    life.run(EPOCH, CALM)
+    assert f"after batch {6 * EPOCH - 1}, because the measured cost is" in life.planner.asked
 
 
 def test_noise_changes_no_order() -> None:
@@ -251,3 +253,31 @@ def test_the_report_says_what_sharing_saves() -> None:
     (group,) = life.planner.report(life.manifest).groups
     assert group.queries == ("q@1", "p@1")
     assert group.apart == pytest.approx(2 * group.now, rel=0.06)
+
+
+def test_a_query_over_a_stream_that_was_not_measured_keeps_no_other_from_being_attached() -> None:
+    life = Life(planner(), q="abcd")
+    life.run(3 * EPOCH, CALM)
+    life.queries["late@1"] = query("late", "abc")
+    life.queries["strange@1"] = query("strange", "cde")
+    life.batch({**CALM, "de": 1.0})
+    ordered = life.plans[-1].joins.ordered
+    assert ordered["late@1"].decided
+    assert not ordered["strange@1"].decided
+
+
+@pytest.mark.parametrize("given", [0, -1, 2.5, "8"])
+def test_an_epoch_is_a_number_of_batches(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(thalweg.ThalwegError, match="is not a number of batches"):
+        thalweg.connect(tmp_path, join_epoch=given)
+
+
+def test_many_new_queries_are_attached_some_at_a_time() -> None:
+    life = Life(planner(), q="abcd")
+    life.run(3 * EPOCH, CALM)
+    life.queries |= {f"new{i}@1": query(f"new{i}", "abc") for i in range(10)}
+    decided = []
+    for _ in range(3):
+        life.batch(CALM)
+        decided.append(sum(join.decided for join in life.plans[-1].joins.ordered.values()))
+    assert decided == [9, 11, 11]

@@ -183,7 +183,7 @@ def test_rows_are_those_that_some_query_wants() -> None:
     assert rows_of([Role("e", "events", wants)], estimates, {"events": sample}) == {"e": 600.0}
     every = Role("e", "events", (*wants, Want(4, None, ())))
     assert rows_of([every], estimates, {"events": sample}) == {"e": 1000.0}
-    assert rows_of([Role("o", "others", wants)], estimates, {}) is None
+    assert rows_of([Role("o", "others", wants)], estimates, {}) == {}
 
 
 def test_partners_are_read_from_their_estimates() -> None:
