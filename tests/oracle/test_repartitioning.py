@@ -195,21 +195,25 @@ def test_the_optimiser_switches_by_itself(spark: SparkSession, state_dir: Path) 
 def test_slots_come_and_go_with_the_work(
     spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if there were nothing to do, then as if there were too much: results are those of one slot."""
+    """Half as many after one epoch, all of them again after the next."""
+    asked: list[int] = []
+
+    def turn(now: int, busy_seconds: float, most: int) -> int:
+        assert busy_seconds > 0
+        asked.append(now)
+        return most if now < most else max(1, most // 2)
+
+    monkeypatch.setattr(scaling, "next_slots", turn)
     feed = purchases(11, batches=20, rows=60)
     with thalweg.connect(state_dir, spark=spark, slots="auto", repartition=None) as session:
         most = session.progress()["slots"]
         source = open_stream(session, feed)
         handles = [session.create_query(f"q{i}", select) for i, select in enumerate(RAW)]
-        seen = []
-        for limits, batches in (((9.0, 9.0), feed.batches[:10]), ((0.0, 0.0), feed.batches[10:])):
-            monkeypatch.setattr(scaling, "BUSY", limits[0])
-            monkeypatch.setattr(scaling, "IDLE", limits[1])
-            for table in batches:
-                source.append(table)
-            session.run_available()
-            seen.append(session.progress()["slots"])
-        assert seen == [max(1, most // 2), most]
+        for table in feed.batches:
+            source.append(table)
+        session.run_available()
+        assert asked == [most, max(1, most // 2)]
+        assert session.progress()["slots"] == most
         for handle, select in zip(handles, RAW, strict=True):
             rows_equal(handle.results(), expected(spark, feed, select))
 
