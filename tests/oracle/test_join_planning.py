@@ -86,14 +86,14 @@ def test_a_flip_of_selectivities_turns_the_order_within_two_epochs(
 
         watch(session, see)
         session.run_available()
-        told, picture = session.explain(), session.sql("EXPLAIN MERMAID chain")
+        explained, picture = session.explain(), session.sql("EXPLAIN MERMAID chain")
         for name, text in (("chain", CHAIN), ("part", PART)):
             assert queries[name].results().num_rows > 100
             assert not difference(queries[name].results(), expected(spark, feeds, text)), name
     assert set(first_of_s[2 * EPOCH : FLIP]) == {"r"}, first_of_s
     assert set(first_of_s[FLIP + 2 * EPOCH : BATCHES]) == {"t"}, first_of_s
-    assert "each query planned by itself" in told
-    assert "join orders were planned after batch" in told
+    assert "each query planned by itself" in explained
+    assert "join orders were planned after batch" in explained
     assert picture.startswith("flowchart LR")
     turned = orderings[FLIP + 2 * EPOCH]
     assert turned.switched == FLIP + 2 * EPOCH

@@ -79,8 +79,8 @@ def _found_inside(plan: Plan, first: Counts, inside: Sequence[tuple[str, str, st
         (member, other), own = ends[0], inner[0][2]
         looked, there = first.get(pairs_key(member, other, own), (0.0, 0.0))
         _, back = first.get(pairs_key(other, member, own), (0.0, 0.0))
-        if there + back:
-            each = (there + back) / looked if looked else 1.0
+        if looked and there + back:
+            each = (there + back) / looked
             _add(found_inside, pairs_key(known, member, key), probing, found * (k + 2) / (2 * k) / each)
     return found_inside
 

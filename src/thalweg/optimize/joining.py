@@ -370,7 +370,9 @@ class _Planner:
                 smallest = min(small, key=lambda e: (growth[e], e))
                 wanted.setdefault(self._join_of(id_, {}, False).among(smallest[:2]), []).append(id_)
         kept = []
-        for (edge, *_), queries in sorted(wanted.items()):
+        for (edge, *_), users in sorted(wanted.items()):
+            # Its name is that of its oldest query, so that it is the same store when another one is decided for.
+            queries = [id_ for id_ in self.queries if id_ in users]
             anchor = self._outward(edge, queries)
             id_ = "+" + named("m", edge, queries[0])
             kept.append(Intermediate(id_, (edge[0], edge[1]), anchor, tuple(queries)))

@@ -51,7 +51,7 @@ def optima(kind: str, parallelism: int, materialize: bool) -> list[tuple[Workloa
     return [(one, reference.cheapest(one.reference, materialize=materialize).cost) for one in found]
 
 
-def planned(workload: Workload, method: str, materialize: bool = True) -> Plan:
+def planned(workload: Workload, method: str, materialize: bool | int = True) -> Plan:
     return optimize(
         workload.join_queries,
         workload.statistics,
@@ -121,3 +121,21 @@ def test_the_workloads_are_worth_testing_on() -> None:
         saved += best.cost < 0.99 * reference.separately(workload.reference, materialize=True)
     assert kept >= 3
     assert saved >= 3
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("kind", ["larger queries", "cycles"])
+def test_stores_of_two_relations_at_most(kind: str, parallelism: int) -> None:
+    """All methods keep to the limit and agree; it costs something between no stores and all of them."""
+    compared = 0
+    for workload in workloads(kind, parallelism):
+        if workload.candidates > MOST_ENUMERATED[parallelism]:
+            continue
+        plan = planned(workload, "ilp", materialize=2)
+        audit(plan, workload)
+        assert all(len(store.relations) <= 2 for store in plan.stores)
+        assert plan.cost == pytest.approx(planned(workload, "exhaustive", materialize=2).cost)
+        assert planned(workload, "ilp").cost <= plan.cost * (1 + 1e-9)
+        assert plan.cost <= planned(workload, "ilp", materialize=False).cost * (1 + 1e-9)
+        compared += 1
+    assert compared
