@@ -24,9 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.table import Table
-
-from benchmarks.measure import machine, out
+from benchmarks.measure import add_columns, coloured, machine, new_table, out
 from thalweg.optimize.joins import JoinQuery, Plan, Statistics, attach, detach, optimize
 
 RATE = 1000
@@ -233,15 +231,15 @@ def example(_: Sizes) -> dict[str, Any]:
     ]
     selectivity = {("R.a", "S.a"): 0.01, ("S.b", "T.b"): 0.015, ("T.c", "U.c"): 0.01}
     statistics = Statistics(rates=dict.fromkeys("RSTU", 100), selectivity=selectivity, parallelism=1)
-    table = _table("003, V.2: 950 apart, 800 together", "method")
-    _add_columns(table, "apart", "together", "bound", "ms")
+    table = new_table("003, V.2: 950 apart, 800 together", "method")
+    add_columns(table, "apart", "together", "bound", "ms")
     found = {}
     for method in (*METHODS, "exhaustive"):
         plan, taken = planned(queries, statistics, budget=1.0, method=method, materialize=False)
         good = round(plan.cost, 6) == 800 and round(plan.separate_cost, 6) == 950
         cells = (
             f"{plan.separate_cost:g}",
-            _coloured(f"{plan.cost:g}", good),
+            coloured(f"{plan.cost:g}", good),
             f"{plan.bound:g}",
             f"{taken.seconds * 1e3:.1f}",
         )
@@ -283,8 +281,8 @@ def methods(sizes: Sizes) -> list[dict[str, Any]]:
 
 def attached_one_by_one(sizes: Sizes) -> list[dict[str, Any]]:
     """The last queries come one by one and the first go again, against full runs over those that are there."""
-    table = _table("attached to the plan in force, then detached; cost against a full run's", "workload")
-    _add_columns(table, "chi", "attached", "ms each", "cost", "detached", "ms each", "cost")
+    table = new_table("attached to the plan in force, then detached; cost against a full run's", "workload")
+    add_columns(table, "chi", "attached", "ms each", "cost", "detached", "ms each", "cost")
     found = []
     for workload, come in (
         (Workload(20, 3, 10), 19),
@@ -331,8 +329,8 @@ def _attached(workload: Workload, come: int, seed: int) -> dict[str, float]:
 
 
 def _show(title: str, lines: Iterable[Mapping[str, Any]]) -> None:
-    table = _table(title, "workload")
-    _add_columns(table, "chi", "stores", "by", "ms", "worst", "cpu", "cost", "saving", "gap", "worst", "kept")
+    table = new_table(title, "workload")
+    add_columns(table, "chi", "stores", "by", "ms", "worst", "cpu", "cost", "saving", "gap", "worst", "kept")
     for line in lines:
         asked: dict[str, float] = line.get("asked", {})
         table.add_row(
@@ -340,12 +338,12 @@ def _show(title: str, lines: Iterable[Mapping[str, Any]]) -> None:
             str(line["parallelism"]),
             "kept" if line["materialize"] else "base",
             line["asked of"],
-            _coloured(f"{line['seconds'] * 1e3:.0f}", _within(line["seconds"], asked.get("seconds"))),
+            coloured(f"{line['seconds'] * 1e3:.0f}", _within(line["seconds"], asked.get("seconds"))),
             f"{line['worst seconds'] * 1e3:.0f}",
             f"{line['cpu seconds'] * 1e3:.0f}",
             f"{line['cost'] / 1e3:.0f}k",
-            _coloured(f"{line['saving']:.1%}", _within(-line["saving"], -asked.get("saving", 0.0))),
-            _coloured(f"{line['gap']:.2%}", _within(line["gap"], asked.get("gap"))),
+            coloured(f"{line['saving']:.1%}", _within(-line["saving"], -asked.get("saving", 0.0))),
+            coloured(f"{line['gap']:.2%}", _within(line["gap"], asked.get("gap"))),
             f"{line['worst gap']:.2%}",
             f"{line['kept']:g}",
         )
@@ -354,18 +352,3 @@ def _show(title: str, lines: Iterable[Mapping[str, Any]]) -> None:
 
 def _within(value: float, most: float | None) -> bool | None:
     return value <= most if most else None
-
-
-def _table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    return table
-
-
-def _add_columns(table: Table, *names: str) -> None:
-    for name in names:
-        table.add_column(name, justify="right")
-
-
-def _coloured(text: str, good: bool | None) -> str:
-    return text if good is None else f"[{'green' if good else 'red'}]{text}[/]"

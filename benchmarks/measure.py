@@ -162,3 +162,19 @@ def show(title: str, comparisons: Iterable[Mapping[str, Any]]) -> None:
 
 def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
+def new_table(title: str, first: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    return table
+
+
+def add_columns(table: Table, *names: str) -> None:
+    for name in names:
+        table.add_column(name, justify="right")
+
+
+def coloured(text: str, reached: bool | None) -> str:
+    """Green where what was asked is reached; None: nothing is asked."""
+    return text if reached is None else f"[{'green' if reached else 'red'}]{text}[/]"

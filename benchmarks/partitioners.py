@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 
 from benchmarks import partition_streams as streams
-from benchmarks.measure import machine, out
+from benchmarks.measure import add_columns, coloured, machine, new_table, out
 from benchmarks.measure import measure as measure_side
 from benchmarks.partition_streams import Distribution, Keys
 from thalweg.partition import Partitioner, create
@@ -163,8 +162,8 @@ SETTLED = 2
 def engine(sizes: Sizes) -> list[dict[str, Any]]:
     """A windowed median through the engine, sides in turn, each in a process of its own."""
     found = []
-    table = _table(f"windowed median, 4 slots, batches of {sizes.engine_rows:,} rows", "stream")
-    _add_columns(table, "by hash", "chosen", "times as fast", "asked", "by Dalton", "busiest slot", "Dalton's")
+    table = new_table(f"windowed median, 4 slots, batches of {sizes.engine_rows:,} rows", "stream")
+    add_columns(table, "by hash", "chosen", "times as fast", "asked", "by Dalton", "busiest slot", "Dalton's")
     for work, (meaning, asked) in ENGINE.items():
         options = ["--rows", str(sizes.engine_rows), "--batches", "8"]
         runs: dict[str, list[dict[str, Any]]] = {"hash": [], "auto": [], "dalton": []}
@@ -188,7 +187,7 @@ def engine(sizes: Sizes) -> list[dict[str, Any]]:
         rates = {side: f"{rate / 1e6:.2f}M rows/s" for side, rate in line["rows_per_second"].items()}
         chosen = f"{line['chosen']} {rates['auto']}"
         busiest = [f"{max(line['loads'][side]) / even - 1:+.0%}" for side in ("hash", "dalton")]
-        ratio = _coloured(f"{line['ratio']:.2f}", line["ratio"] >= asked)
+        ratio = coloured(f"{line['ratio']:.2f}", line["ratio"] >= asked)
         table.add_row(meaning, rates["hash"], chosen, ratio, f"{asked:g}", rates["dalton"], *busiest)
     out.print(table)
     return found
@@ -213,14 +212,14 @@ def speed(sizes: Sizes) -> list[dict[str, Any]]:
         asked = {name: FASTER_ON.get((contender.label, name), contender.asked) for name in rates}
         asked["T4SA-like"] = 0.0  # nothing is asked of so many keys
         found.append({"partitioner": contender.label, "million_rows_per_second": rates, "asked": asked})
-    table = _table(f"assign, million rows/s, {SPEED_WORKERS} workers, one core", "partitioner")
+    table = new_table(f"assign, million rows/s, {SPEED_WORKERS} workers, one core", "partitioner")
     for name, _ in drawn:
-        _add_columns(table, name, "asked")
+        add_columns(table, name, "asked")
     for line in found:
         cells: list[str] = [line["partitioner"]]
         for name, rate in line["million_rows_per_second"].items():
             least = line["asked"][name]
-            cells += [_coloured(f"{rate:.1f}", rate >= least if least else None), f"{least:g}" if least else ""]
+            cells += [coloured(f"{rate:.1f}", rate >= least if least else None), f"{least:g}" if least else ""]
         table.add_row(*cells)
     out.print(table)
     return found
@@ -252,14 +251,12 @@ def memory(sizes: Sizes) -> list[dict[str, Any]]:
             asked = SKETCHES_MB * workers / 32 if sketched else of_paper
             line: dict[str, Any] = {"partitioner": contender.label, "workers": workers, "state_mb": stated}
             found.append({**line, "held_mb": held, "paper_mb": of_paper, "asked_mb": asked})
-    table = _table(f"memory, MB, for {MEMORY_KEYS / 1e6:.1f}M keys", "partitioner")
-    _add_columns(table, "workers", "state_bytes", "allocated", "paper 002", "asked")
+    table = new_table(f"memory, MB, for {MEMORY_KEYS / 1e6:.1f}M keys", "partitioner")
+    add_columns(table, "workers", "state_bytes", "allocated", "paper 002", "asked")
     for line in found:
         good = max(line["state_mb"], line["held_mb"]) <= line["asked_mb"]
         sizes_mb = (f"{line[key]:.3g}" for key in ("held_mb", "paper_mb", "asked_mb"))
-        table.add_row(
-            line["partitioner"], str(line["workers"]), _coloured(f"{line['state_mb']:.3g}", good), *sizes_mb
-        )
+        table.add_row(line["partitioner"], str(line["workers"]), coloured(f"{line['state_mb']:.3g}", good), *sizes_mb)
     out.print(table)
     return found
 
@@ -352,8 +349,8 @@ def stream_figures(keys: Keys, window: int, workers: Sequence[int], name: str) -
 
 def _show_figures(name: str, found: list[dict[str, Any]], workers: Sequence[int]) -> None:
     title = f"{name}: imbalance, partial results per key, [bold]modelled time[/]"
-    table = _table(title, "partitioner")
-    _add_columns(table, *(f"{n} workers" for n in workers))
+    table = new_table(title, "partitioner")
+    add_columns(table, *(f"{n} workers" for n in workers))
     best = {n: min(line["time"] for line in found if line["workers"] == n) for n in workers}
     for contender in CONTENDERS:
         cells = []
@@ -390,8 +387,8 @@ def shift(sizes: Sizes) -> list[dict[str, Any]]:
 def _show_verdict(title: str, found: list[dict[str, Any]], workers: Sequence[int], asked: dict[str, float]) -> None:
     """Dalton against both, stream by stream; `asked` where it is not `CLOSE`."""
     times = {(line["stream"], line["workers"], line["partitioner"]): line["time"] for line in found}
-    table = _table(title, "stream")
-    _add_columns(table, *(f"{n} workers" for n in workers), "asked")
+    table = new_table(title, "stream")
+    add_columns(table, *(f"{n} workers" for n in workers), "asked")
     for name in dict.fromkeys(line["stream"] for line in found):
         cells = []
         most = asked.get(name, CLOSE)
@@ -399,7 +396,7 @@ def _show_verdict(title: str, found: list[dict[str, Any]], workers: Sequence[int
             better = min((HASH, TWO_CHOICES), key=lambda c: times[name, n, c.label])
             ratio = times[name, n, DALTON.label] / times[name, n, better.label]
             good = ratio < most if name in asked else ratio <= most
-            cells.append(f"{_coloured(f'{ratio:.2f}x', good)} {better.label.split()[0]}")
+            cells.append(f"{coloured(f'{ratio:.2f}x', good)} {better.label.split()[0]}")
         table.add_row(name, *cells, f"{'<' if name in asked else '≤'} {most:.2f}x")
     out.print(table)
 
@@ -434,14 +431,14 @@ def cooperative(sizes: Sizes) -> list[dict[str, Any]]:
             mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
             found.append({"sources": kind, "partitioners": members, **mean})
     title = f"cooperative Dalton, {SPEED_WORKERS} workers: modelled time, and against independent copies (asked: < 1)"
-    table = _table(title, "sources of keys")
+    table = new_table(title, "sources of keys")
     ways = [f"{way}{part}" for part in ("", ", settled") for way in ("alone", "together", "late")]
-    _add_columns(table, "Daltons", *ways)
+    add_columns(table, "Daltons", *ways)
     for line in found:
         cells = []
         for way in ways:
             alone = line[way.replace("together", "alone").replace("late", "alone")]
-            ratio = "" if way.startswith("alone") else _coloured(f" {line[way] / alone:.3f}x", line[way] < alone)
+            ratio = "" if way.startswith("alone") else coloured(f" {line[way] / alone:.3f}x", line[way] < alone)
             cells.append(f"{line[way]:.3f}{ratio}")
         table.add_row(line["sources"], str(line["partitioners"]), *cells)
     out.print(table)
@@ -485,18 +482,3 @@ def _assign_side_by_side(steps: list[list[Keys]], way: str) -> list[npt.NDArray[
                 one.adopt(policy)
             under_way = []
     return found
-
-
-def _table(title: str, first: str) -> Table:
-    table = Table(title=title)
-    table.add_column(first)
-    return table
-
-
-def _add_columns(table: Table, *names: str) -> None:
-    for name in names:
-        table.add_column(name, justify="right")
-
-
-def _coloured(text: str, reached: bool | None) -> str:
-    return text if reached is None else f"[{'green' if reached else 'red'}]{text}[/]"

@@ -152,8 +152,8 @@ class World:
         # Key groups anywhere, others in every batch: a switch of the partitioning loses and doubles nothing.
         moved = {key: [rng.randrange(SLOTS) for _ in range(plan.groups)] for key in sorted(route_keys(plan))}
         # And some of them probed by all slots in turn.
-        split = {key: rng.sample(range(plan.groups), 100) for key in sorted(moved) if rng.random() < 0.6}
-        plan = make_plan(registered, STREAMS, slots=SLOTS, joins=load, assignment=moved, split=split)
+        spread = {key: rng.sample(range(plan.groups), 100) for key in sorted(moved) if rng.random() < 0.6}
+        plan = make_plan(registered, STREAMS, slots=SLOTS, joins=load, assignment=moved, spread=spread)
         closed = self.manifest.extra.get("closed", {})
         names = [*STREAMS, *plan.joins.joined]
         clock = Clock(

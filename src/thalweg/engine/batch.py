@@ -38,7 +38,7 @@ from thalweg.engine.joinplanning import JoinPlanner, JoinPlanning, next_ordering
 from thalweg.engine.outcome import Outcome
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
 from thalweg.engine.scaling import Scaler
-from thalweg.engine.splitting import next_split
+from thalweg.engine.spreading import next_spread
 from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
@@ -113,13 +113,13 @@ class BatchRunner:
         join_planning: JoinPlanning | None = None,
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
     ) -> None:
+        """`slots`: None for as many as there is work for, up to one per task."""
         self.spark = spark
         self.state_dir = state_dir
         self.changes = changes
         self.streams = streams
         self.tables = tables
         self.deliver = deliver
-        """`slots`: None for as many as there is work for, up to one per task."""
         self.tasks = tasks
         self.functions = functions
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
@@ -257,7 +257,7 @@ class BatchRunner:
             "assignment": known.assignment_lists(),
             "follows": dict(known.follows),
             "partitioners": partitioners,
-            "split": extra.get("split", {}),
+            "spread": extra.get("spread", {}),
         }
 
     def partitioning_report(self) -> PartitioningReport:
@@ -286,7 +286,7 @@ class BatchRunner:
             assignment=intent.get("assignment", {}),
             follows=intent.get("follows", {}),
             partitioners=intent.get("partitioners", {}),
-            split=intent.get("split", {}),
+            spread=intent.get("spread", {}),
         )
         return replace(plan, functions=self.functions(entry.query for entry in running))
 
@@ -438,7 +438,7 @@ class BatchRunner:
             "closed": {**self._closed_streams(), **clock.closing_us},
             "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
             "shipped": sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped),
-            "split": next_split(self.manifest.extra.get("split", {}), plan, outcome.movement),
+            "spread": next_spread(self.manifest.extra.get("spread", {}), plan, outcome.movement),
             "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, outcome),
             "joins": next_join_load(
                 self.manifest.extra.get("joins", {}),

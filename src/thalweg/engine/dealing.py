@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.engine.movement import KeyCounts
+from thalweg.engine.movement import ENOUGH, KeyCounts
 from thalweg.engine.outcome import Outcome
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
 from thalweg.model.plan import Plan, shipped_keys
@@ -27,8 +27,6 @@ from thalweg.partition.cost import (
 
 SMOOTHING = 0.5
 """The weight of the newest batch in what is measured."""
-ENOUGH = 1024
-"""Rows of a route key in a batch below which nothing is concluded from them."""
 
 
 def next_dealing(known: Mapping[str, Any], plan: Plan, outcome: Outcome) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from thalweg.partition.cooperative import Learned
 from thalweg.stats.sharing import Sample
 
 Floats = npt.NDArray[np.float64]
+ENOUGH = 1024
+"""Rows of a route key in a batch below which nothing is concluded from them."""
 
 
 @dataclass

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-EPOCH = 8
-"""Batches that are looked at together."""
+from thalweg.engine.joinload import EPOCH
+
 BUSY = 0.25
 """Seconds that a slot works in a batch from which on there are more of them: then a task more is worth its start."""
 IDLE = 0.03

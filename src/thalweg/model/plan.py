@@ -204,7 +204,7 @@ class Plan:
     its windows are finished in its own slots, which read what others wrote."""
     pinned: dict[str, str] = field(default_factory=dict)
     """route key -> what a query asks for to deal it out."""
-    split: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    spread: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """route key -> key groups whose rows look for partners in all slots, each row in one of them: they are too many
     for one slot."""
     joins: JoinPlan = field(default_factory=JoinPlan)

@@ -89,14 +89,14 @@ def _explain_store(plan: Plan, store: Store, queries: Mapping[str, Query], manif
     lines.append(f"  keeps {kept}, once, until the watermark is {describe_span(reach)} past it")
     keys = [", ".join(name_of(key, stream) for key in index.keys) for index in store.indexes]
     lines.append(f"  found by {'; by '.join(f'({key})' if ',' in key else key for key in sorted(keys))}")
-    return lines + _split(plan, store) + _holds(store, manifest)
+    return lines + _spread(plan, store) + _holds(store, manifest)
 
 
-def _split(plan: Plan, store: Store) -> list[str]:
+def _spread(plan: Plan, store: Store) -> list[str]:
     """Keys that are too much for one slot."""
     lines = []
     for index in store.indexes:
-        hot = plan.split.get(route_key(store.stream, index.keys), ())
+        hot = plan.spread.get(route_key(store.stream, index.keys), ())
         if hot:
             by = ", ".join(name_of(key, plan.streams[store.stream]) for key in index.keys)
             lines.append(f"  new rows of {count(hot, 'hot key group')} by {by} are probed by all slots in turn")

@@ -165,27 +165,27 @@ class Probing:
             table, words = table.filter(pa.array(valid)), words[valid]
         index = self.views[node.stream].store.index(node.index)
         groups, routing = word_groups(words, self.plan.groups), self._routing(node.stream, index)
-        split = self._split(node.stream, index)
-        if split:
+        spread = self._spread(node.stream, index)
+        if spread:
             # Numbers above those of the key groups are slots: tuples of a hot key go to all in turn.
             turns = np.arange(len(groups)) % self.plan.slots + self.plan.groups
-            groups = np.where(np.isin(groups, split), turns, groups).astype(np.uint16)
+            groups = np.where(np.isin(groups, spread), turns, groups).astype(np.uint16)
             routing = with_slots(routing)
         for slot, piece in deal(table, groups, routing):
             self.sent.setdefault(slot, []).append((address, piece))
 
-    def _split(self, stream: str, index: Index) -> tuple[int, ...]:
-        return self.plan.split.get(route_key(stream, index.keys), ())
+    def _spread(self, stream: str, index: Index) -> tuple[int, ...]:
+        return self.plan.spread.get(route_key(stream, index.keys), ())
 
     def _mine(self, stream: str, index: Index, of: KeyIndex) -> Array:
         """The slot's rows of a bucket. Of key groups that are too much for one slot, every slot has its turn: stores
         are there for all of them, and joins distribute over union."""
-        split = self._split(stream, index)
-        if not split:
+        spread = self._spread(stream, index)
+        if not spread:
             return starting(of, self._ranges(stream, index), self.plan.groups)
-        owned = [g for first, last in self._ranges(stream, index) for g in range(first, last) if g not in split]
+        owned = [g for first, last in self._ranges(stream, index) for g in range(first, last) if g not in spread]
         mine = starting(of, [(g, g + 1) for g in owned], self.plan.groups)
-        shared = starting(of, [(g, g + 1) for g in split], self.plan.groups)
+        shared = starting(of, [(g, g + 1) for g in spread], self.plan.groups)
         return np.concatenate([mine, shared[shared % self.plan.slots == self.slot]])
 
     def _routing(self, stream: str, index: Index) -> RoutingTable:

@@ -75,7 +75,7 @@ def make_plan(
     assignment: Mapping[str, Sequence[int]] | None = None,
     follows: Mapping[str, str] | None = None,
     partitioners: Mapping[str, str] | None = None,
-    split: Mapping[str, Sequence[int]] | None = None,
+    spread: Mapping[str, Sequence[int]] | None = None,
 ) -> Plan:
     """One plan for all queries. The same arguments always give the same plan."""
     queries = {entry.id: entry.query for entry in registered}
@@ -92,8 +92,8 @@ def make_plan(
     groupings = {id_: replace(g, loose=id_ in shipped and _counts_values(g)) for id_, g in groupings.items()}
     members = tuple(builder.members)
     plan = Plan("", slots, groups, stream_plans, groupings, members, joins=join_plan, notes=notes)
-    used = {key: tuple(groups) for key, groups in sorted((split or {}).items()) if key in route_keys(plan)}
-    plan = replace(plan, assignment=_usable(assignment or {}, plan), split=used if slots > 1 else {})
+    used = {key: tuple(groups) for key, groups in sorted((spread or {}).items()) if key in route_keys(plan)}
+    plan = replace(plan, assignment=_usable(assignment or {}, plan), spread=used if slots > 1 else {})
     chosen = _partitioners(partitioners or {}, builder.pins, plan)
     plan = replace(plan, partitioners=chosen, pinned=dict(sorted(builder.pins.items())))
     plan = replace(plan, follows=_followers(follows or {}, plan))

@@ -31,9 +31,10 @@ def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
         # What the next batch decides by, as if it had been measured. It is in that batch's intent from then on.
         if loads:
             manifest.extra["loads"] = {id_: rng.choice([0.1, 1.0]) for id_ in sorted(plan.groupings)}
-        manifest.extra["split"] = {key: sorted(rng.sample(range(plan.groups), 5)) for key in sorted(route_keys(plan))}
+        keys = sorted(route_keys(plan))
+        manifest.extra["spread"] = {key: sorted(rng.sample(range(plan.groups), 5)) for key in keys}
         session._runner.join_planner.propose(random_ordering(rng, plan.joins.ordered))
-        manifest.extra["dealing"] = {key: random_dealing(rng) for key in sorted(route_keys(plan))}
+        manifest.extra["dealing"] = {key: random_dealing(rng) for key in keys}
 
     repartitioner.observe = observe_and_propose
 

@@ -10,21 +10,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from thalweg.engine.movement import Movement
+from thalweg.engine.movement import ENOUGH, Movement
 from thalweg.model.plan import Plan
 
-ENOUGH = 1024
-"""Rows of a route key in a batch below which nothing is concluded from them."""
 HOT = 0.5
-"""A key group is split from this part of a slot's share on: two of them on one slot are a slot too much."""
+"""A key group is spread from this part of a slot's share on: two of them on one slot are a slot too much."""
 STILL_HOT = 0.35
 """Below, it is whole again."""
 
 
-def next_split(known: Mapping[str, Sequence[int]], plan: Plan, movement: Movement) -> dict[str, list[int]]:
-    """route key -> the key groups that are split in the next batch."""
+def next_spread(known: Mapping[str, Sequence[int]], plan: Plan, movement: Movement) -> dict[str, list[int]]:
+    """route key -> the key groups that are spread over all slots in the next batch."""
     names = {name for _, name in movement.probing}
-    after = {name: list(groups) for name, groups in known.items() if name not in names and name in plan.split}
+    after = {name: list(groups) for name, groups in known.items() if name not in names and name in plan.spread}
     for (_, name), rows in movement.probing.items():
         if rows.sum() < ENOUGH:
             after[name] = list(known.get(name, ()))
