@@ -124,7 +124,7 @@ def sizes_of(quick: bool) -> Sizes:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="thalweg bench partitioners", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rows, workers and distributions: a minute, and five more for the engine")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, workers and distributions; some minutes")
     parser.add_argument("--json", type=Path, help="where to write what was measured")
     parser.add_argument("--only", nargs="*", choices=SECTIONS, help="some of the sections")
     options = parser.parse_args(arguments)
