@@ -1,0 +1,1 @@
+"""Workloads: seeded streams and the queries over them, by name."""
