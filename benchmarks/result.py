@@ -1,0 +1,218 @@
+"""What an experiment found, as JSON: the report reads nothing else.
+
+A line sets ours beside theirs: `ratio` is ours / theirs, of medians, whichever is better. `better` says in which
+direction: `higher` is reached where the ratio is at least what is asked, `lower` where it is at most that. Without
+theirs, what is asked is asked of the median of ours.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+TREE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Machine:
+    cores: int
+    memory_gib: float
+    cpu: str
+    python: str
+    spark: str
+    duckdb: str
+    thalweg: str
+    """As `git describe` says it."""
+
+    def __str__(self) -> str:
+        return f"{self.cores} cores ({self.cpu}), {self.memory_gib:.0f} GiB, Python {self.python}, Spark {self.spark}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One system on one workload, over all repetitions."""
+
+    system: str
+    work: str
+    median: float
+    low: float
+    high: float
+    values: tuple[float, ...]
+    measures: Mapping[str, Any] = field(default_factory=dict)
+    """The median of every other figure."""
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    meaning: str
+    unit: str
+    better: str
+    """`higher` or `lower`."""
+    ours: Measured
+    theirs: Measured | None = None
+    asked: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+
+    @property
+    def reached(self) -> bool | None:
+        """None: nothing is asked."""
+        found = self.ours.median if self.ratio is None else self.ratio
+        if self.asked is None:
+            return None
+        return found >= self.asked if self.better == "higher" else found <= self.asked
+
+
+@dataclass(frozen=True)
+class Series:
+    """Curves over one x."""
+
+    name: str
+    title: str
+    x: str
+    y: str
+    curves: Mapping[str, Sequence[tuple[float, float]]]
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a paper found and what is found here, a line each."""
+
+    paper: str
+    theirs: str
+    ours: str
+
+
+@dataclass(frozen=True)
+class Result:
+    experiment: str
+    title: str
+    machine: Machine
+    answers: str = ""
+    quick: bool = False
+    date: str = field(default_factory=lambda: date.today().isoformat())
+    took_seconds: float = 0.0
+    repetitions: int = 1
+    lines: tuple[Line, ...] = ()
+    series: tuple[Series, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    equal: Mapping[str, int] = field(default_factory=dict)
+    """Workload -> result rows that were compared and equal before anything was timed."""
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Result:
+        parts = {
+            "machine": Machine(**found["machine"]),
+            "lines": tuple(_line(line) for line in found["lines"]),
+            "series": tuple(Series(**series) for series in found["series"]),
+            "findings": tuple(Finding(**finding) for finding in found["findings"]),
+        }
+        return cls(**{**found, **parts, "skipped": tuple(found["skipped"]), "notes": tuple(found["notes"])})
+
+    @classmethod
+    def read(cls, path: Path) -> Result:
+        return cls.from_json(json.loads(path.read_text()))
+
+
+def _line(found: Mapping[str, Any]) -> Line:
+    return Line(**{**found, "ours": _measured(found["ours"]), "theirs": _measured(found["theirs"])})
+
+
+def _measured(found: Mapping[str, Any] | None) -> Any:
+    return found and Measured(**{**found, "values": tuple(found["values"])})
+
+
+def measured(system: str, work: str, runs: Sequence[Mapping[str, Any]], figure: str = "rows_per_second") -> Measured:
+    """From what the repetitions gave; `figure` is what the line is about."""
+    values = tuple(float(run[figure]) for run in runs)
+    return Measured(system, work, median(values), min(values), max(values), values, medians(runs))
+
+
+def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of every number, also inside maps; of anything else the last."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for run in runs for name in run):
+        values = [run[name] for run in runs if run.get(name) is not None]
+        if values and all(isinstance(value, Mapping) for value in values):
+            found[name] = medians(values)
+        elif values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            found[name] = median(values)
+        elif values:
+            found[name] = values[-1]
+    return found
+
+
+def line(
+    name: str,
+    meaning: str,
+    ours: Measured,
+    theirs: Measured | None = None,
+    asked: float | None = None,
+    *,
+    unit: str = "rows/s",
+    better: str = "higher",
+) -> Line:
+    """With the ratio of medians; its spread is that of the repetitions, each against its neighbour."""
+    if theirs is None or not theirs.median:
+        return Line(name, meaning, unit, better, ours, theirs, asked)
+    ratios = [a / b for a, b in zip(ours.values, theirs.values, strict=False)]
+    ratio = ours.median / theirs.median
+    low, high = min([ratio, *ratios]), max([ratio, *ratios])
+    return Line(name, meaning, unit, better, ours, theirs, asked, ratio, low, high)
+
+
+def machine() -> Machine:
+    return Machine(
+        cores=os.cpu_count() or 0,
+        memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        cpu=_cpu(),
+        python=platform.python_version(),
+        spark=_version("pyspark"),
+        duckdb=_version("duckdb"),
+        thalweg=_described(),
+    )
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _described() -> str:
+    command = ["git", "-C", str(TREE), "describe", "--always", "--dirty", "--tags"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return _version("thalweg")
