@@ -8,6 +8,7 @@ A generated likeness of what 003 describes, slower by event time: 5,000 rows/s o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -41,11 +42,11 @@ AFTER = {"a": 100.0, "b": 1 / 10_000, "c": 100.0}
 """Attribute -> partners that a row finds within the window."""
 
 
-def named(name: str) -> Workload:
-    kind, _, option = name.removeprefix("clash/").partition("@")
-    if kind == "adaptive":
-        return adaptive(None if option == "never" else int(option or FLIP_FILE))
-    raise KeyError(name)
+def named(name: str) -> Workload | None:
+    found = re.fullmatch(r"clash/adaptive(?:@(never|\d+))?", name)
+    if found is None:
+        return None
+    return adaptive(None if found[1] == "never" else int(found[1] or FLIP_FILE))
 
 
 def adaptive(flip: int | None = FLIP_FILE) -> Workload:
