@@ -282,7 +282,7 @@ def ajoin(n: int, output: int = MAX_OUTPUT) -> Joins:
     """The first n queries. Fewer than 20 run on the data of 20."""
     size = atr_max(max(n, 20), output)
     data = Data(f"join-six-{size}", ("r", "s"), SIX, size, AJOIN_RATE)
-    return Joins(data, tuple(t.query(size) for t in templates(n)), "AJoin Fig. 9, 10")
+    return Joins(data, tuple(t.query(size) for t in templates(n)), "AJoin Fig. 15")
 
 
 # -- joins of more streams ---------------------------------------------------------------------------------
@@ -296,4 +296,4 @@ def nway(n: int) -> Joins:
     streams = ("r", "s", "t", "u", "v")[:n]
     data = Data(f"join-{n}way", streams, SIX, 2 * NWAY_RATE, NWAY_RATE)
     steps = tuple(Step(a, b, ("a1", "a0"), 1) for a, b in pairwise(streams))
-    return Joins(data, (JoinQuery(steps),), "AJoin Fig. 12")
+    return Joins(data, (JoinQuery(steps),), "AJoin Fig. 20")

@@ -1,0 +1,186 @@
+"""Thalweg: files, a streaming DataFrame, or with sharing off (`thalweg-apart`).
+
+Off: every query reads streams of its own over the same files, in one session, so that nothing is shared but the loop
+of batches.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.systems import Given, eventlog, linked
+from benchmarks.systems.spark import streaming_frame
+from benchmarks.systems.usage import CpuWatch, process_started
+from benchmarks.workloads.model import Query, Stream
+
+MEMORY = "2g"
+
+
+def missing() -> str | None:
+    return None
+
+
+def run(system: str, given: Given) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name, linked(given) as files, CpuWatch() as cpu:
+        directory = Path(name)
+        shuffles = directory / "events" if given.settings.get("shuffle") else None
+        session = _connect(given, directory / "state", shuffles)
+        if system == "thalweg-apart":
+            queries = _create_streams_apart(session, given, files)
+        else:
+            _create_streams(session, given, files, system == "thalweg-frame")
+            queries = list(given.work.queries)
+        for static in given.work.statics:
+            session.create_table(static.name, str(files / f"{static.name}.parquet"))
+        began = time.perf_counter()
+        _create_queries(session, queries, given.out)
+        created = time.perf_counter() - began
+        state = StateWatch(session)
+        if system == "thalweg-frame":
+            _run_until_done(session, given.rows)
+        else:
+            session.run_available()
+        state.stop()
+        found = _figures(session, cpu, len(queries) if system == "thalweg-apart" else 1)
+        found |= {"create_seconds": created, **state.measured()}
+        session.stop()
+        if shuffles is not None:
+            # Records are cells, each of many rows: only bytes can be compared.
+            found["shuffled_bytes_per_row"] = eventlog.written(shuffles)["bytes"] / given.rows
+    return found
+
+
+def _connect(given: Given, state: Path, shuffles: Path | None) -> Any:
+    import thalweg
+
+    settings: dict[str, Any] = {"spark.driver.memory": given.settings.get("memory", MEMORY)}
+    if shuffles is not None:
+        settings |= eventlog.settings(shuffles)
+    return thalweg.connect(state, master="local[2]", **settings)
+
+
+def _create_streams(session: Any, given: Given, files: Path, frame: bool) -> None:
+    for stream in given.work.streams:
+        source = streaming_frame(session._spark, given, stream, files) if frame else _files(given, stream, files)
+        session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
+
+
+def _files(given: Given, stream: Stream, files: Path) -> Any:
+    import thalweg
+
+    return thalweg.files(f"{files}/{stream.name}/*.parquet", max_files_per_batch=given.files_per_batch)
+
+
+def _delay(stream: Stream) -> str:
+    return f"{round(stream.delay_seconds * 1000)} milliseconds"
+
+
+def _create_streams_apart(session: Any, given: Given, files: Path) -> list[Query]:
+    """Streams for every query; the queries that read them."""
+    for number in range(len(given.work.queries)):
+        for stream in given.work.streams:
+            source = _files(given, stream, files)
+            session.create_stream(f"{stream.name}_{number}", source, time=stream.time, watermark=_delay(stream))
+    names = [stream.name for stream in given.work.streams]
+    return [replace(q, text=apart(q.text, names, number)) for number, q in enumerate(given.work.queries)]
+
+
+def apart(text: str, streams: Sequence[str], number: int) -> str:
+    """A query over streams that carry its number."""
+    return re.sub(rf"\b({'|'.join(streams)})\b", rf"\1_{number}", text)
+
+
+def _create_queries(session: Any, queries: Sequence[Query], out: Path | None) -> None:
+    import thalweg
+
+    for i, query in enumerate(queries):
+        sink = thalweg.to_files(out / f"q{i}") if out else _ignore
+        session.create_query(f"q{i}", query.text, sink)
+
+
+def _ignore(table: Any, batch: int) -> None:
+    """Results arrive, and that is all."""
+
+
+def _run_until_done(session: Any, rows: int) -> None:
+    """What lands while the pipeline runs is read as it comes; a last batch closes what the watermark closes."""
+    session.start("0 seconds")
+    while session.progress()["rows"] < rows or session._runner.has_more_to_close():
+        time.sleep(0.05)
+
+
+def _figures(session: Any, cpu: CpuWatch, copies: int) -> dict[str, Any]:
+    """`copies`: of every stream; each row counts once."""
+    failed = {n: s["error"] for n, s in session.progress()["queries"].items() if s["state"] != "running"}
+    if failed:
+        raise RuntimeError(f"queries failed: {failed}")
+    reports = session._runner.reports
+    full = [r for r in reports if r.rows]
+    first, last = full[0], full[-1]
+    found: dict[str, Any] = {
+        "batches": len(full),
+        "start_seconds": first.ended - first.seconds - process_started(),
+        "first_batch_seconds": first.seconds,
+        "output_rows": sum(r.emitted for r in reports),
+        "phases": mean_phases(full[1:] or full),
+    }
+    if len(full) > 1:
+        rows, seconds = sum(r.rows for r in full[1:]) / copies, last.ended - first.ended
+        found |= {
+            "rows_per_second": rows / seconds,
+            "seconds": seconds,
+            "rows": rows,
+            "cpu_seconds_per_million": cpu.seconds_between(first.ended, last.ended) / rows * 1e6,
+        }
+    return found
+
+
+def mean_phases(reports: Sequence[Any]) -> dict[str, float]:
+    names = {name for r in reports for name in r.phases}
+    return {name: sum(r.phases.get(name, 0.0) for r in reports) / len(reports) for name in sorted(names)}
+
+
+class StateWatch:
+    """After every batch, the state held, the rows that a stream has shown and how far ahead of the watermark in force
+    (that of the batches before) the newest of them is."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._samples: list[tuple[int, int, float]] = []
+        self._done = False
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._done = True
+        self._thread.join()
+
+    def measured(self) -> dict[str, Any]:
+        return {"state_bytes": max((s[0] for s in self._samples), default=0), "state_samples": self._samples}
+
+    def _watch(self) -> None:
+        runner = self._session._runner
+        seen = runner.manifest.batch
+        while not self._done:
+            with runner.finished:
+                runner.finished.wait(timeout=0.2)
+                manifest = runner.manifest
+            if manifest.batch > seen:
+                seen = manifest.batch
+                self._samples.append(_sample(manifest))
+
+
+def _sample(manifest: Any) -> tuple[int, int, float]:
+    # As it lies in files: the buckets of stores with their indexes, and of aggregates.
+    held = sum(b.section.length for b in manifest.buckets) + sum(b.nbytes for b in manifest.stores)
+    rows = max(progress.rows for progress in manifest.streams.values())
+    newest = max(progress.max_time_us or 0 for progress in manifest.streams.values())
+    watermark = min(manifest.extra["closed"][stream] for stream in manifest.streams)
+    return held, rows, max(0, newest - watermark) / 1e6
