@@ -39,7 +39,7 @@ SIDE = 250
 TAXIS = 13_000
 PLACES = 40
 """Busy ones, Zipf 1.0 by how busy they are."""
-SPREAD = 8.0
+SPREAD = 5.0
 """Cells, of trips around a place."""
 ANYWHERE = 0.1
 """The share of trips that begin (and of those that end) anywhere."""

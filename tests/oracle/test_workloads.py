@@ -21,6 +21,9 @@ pytestmark = pytest.mark.slow
 
 SMALL = {
     "clash/adaptive@2": (4, 2),
+    "clash/8": (4, 10),
+    "ajoin-8@25": (2, 5),
+    "ajoin-4@75x3": (2, 2),
     "game/8": (6, 10),
     "gcm": (4, 20),
     "debs": (3, 50),
