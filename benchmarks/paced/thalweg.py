@@ -35,7 +35,10 @@ class Batch:
 class Thalweg:
     """Queries come and go while it runs; what their sinks get is noted with the moment."""
 
-    def __init__(self, work: Workload, root: Path, state: Path) -> None:
+    def __init__(
+        self, work: Workload, root: Path, state: Path, files_per_batch: int | None = None, **settings: Any
+    ) -> None:
+        """`settings`: of `thalweg.connect`."""
         import thalweg
 
         self.work = work
@@ -43,10 +46,10 @@ class Thalweg:
         self.first_results: dict[str, float] = {}
         """query -> when its sink got something first."""
         self.rows_out = 0
-        settings: dict[str, Any] = {"spark.driver.memory": MEMORY}
+        settings = {"spark.driver.memory": MEMORY, **settings}
         self.session = thalweg.connect(state, master="local[2]", **settings)
         for stream in work.streams:
-            source = thalweg.files(f"{root}/{stream.name}/*.parquet")
+            source = thalweg.files(f"{root}/{stream.name}/*.parquet", max_files_per_batch=files_per_batch)
             delay = f"{round(stream.delay_seconds * 1000)} milliseconds"
             self.session.create_stream(stream.name, source, time=stream.time, watermark=delay, schema=stream.schema)
         for static in work.statics:
