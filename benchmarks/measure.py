@@ -2,8 +2,8 @@
 
 An experiment says which sides it needs (`Side`), what it sets beside what (`Comparison`) and what must be equal
 before anything is timed (`Check`); a `Bench` runs it all. Repetitions are interleaved: every side once, then all of
-them again, so that a slow minute of the machine meets them all. A side that fails or is not installed is told and left
-out.
+them again, so that a slow minute of the machine meets them all. A side that fails or is not installed is told and
+left out.
 """
 
 from __future__ import annotations
@@ -155,17 +155,20 @@ class Bench:
         """What the runs measured whose results were compared."""
         self.equal: dict[str, int] = {}
         self.skipped: list[str] = []
-        self._left_out: set[Side] = set()
+        self._left_out: set[str] = set()
+        """Names of sides, whatever their size: what is not equal is not timed."""
         self._began = time.perf_counter()
         self._times = Times(DATA / "seconds.json")
         self._progress: Remaining | None = None
 
     def chosen(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
+        """Those that are asked for and have somebody to be compared with."""
         only = self.options.only
         unknown = set(only or ()) - {c.name for c in comparisons}
         if unknown:
             raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}")
-        return [c for c in comparisons if not only or c.name in only]
+        asked = [c for c in comparisons if not only or c.name in only]
+        return [c for c in asked if c.theirs is None or self._available(c.sides[1:])]
 
     def run(self, checks: Sequence[Check], sides: Sequence[Side]) -> None:
         """Compares results, then measures every side as often as is asked, in turn.
@@ -189,7 +192,7 @@ class Bench:
 
     def run_once(self, one: Side, destination: Path | None = None) -> dict[str, Any] | None:
         """None: it failed, now or before."""
-        if one in self._left_out:
+        if one.name in self._left_out:
             return None
         if self._progress:
             self._progress.begins(one.run)
@@ -207,14 +210,15 @@ class Bench:
 
     def leave_out(self, one: Side, reason: str) -> None:
         """From now on; the reason is told in full, its last line is kept."""
-        self._left_out.add(one)
-        self.runs.pop(one, None)
+        self._left_out.add(one.name)
         lines = [line for line in reason.splitlines() if line.strip()] or ["no reason was given"]
         out.print(f"[red]{one.name} is left out:[/] {escape(reason.strip())}", soft_wrap=True)
         self.skipped.append(f"{one.name}: {lines[-1].strip()}")
 
     def measured(self, one: Side, figure: str = "rows_per_second") -> Measured | None:
         runs = [run for run in self.runs.get(one, ()) if run.get(figure) is not None]
+        if one.name in self._left_out:
+            return None
         return result.measured(one.system, one.work, runs, figure) if runs else None
 
     def lines(self, comparisons: Iterable[Comparison]) -> tuple[Line, ...]:
@@ -244,8 +248,8 @@ class Bench:
         said = [*notes]
         if self.quick:
             said.append(
-                f"--quick: small sizes, {self.repetitions} repetition(s); where results are compared, the time is that "
-                "of the run that wrote them"
+                f"--quick: small sizes, {self.repetitions} repetition(s); where results are compared, the time is "
+                "that of the run that wrote them"
             )
         if self.settings:
             said.append(f"every side with {self.settings}")
@@ -299,9 +303,7 @@ class Bench:
     def _run_checked(self, one: Side, destination: Path) -> dict[str, Any] | None:
         """These runs also count what is shuffled: the log that says so would disturb a run that is timed."""
         found = self.run_once(one.with_settings(shuffle=1), destination)
-        if found is None:
-            self._left_out.add(one)
-        else:
+        if found is not None:
             self.checked[one] = found
         return found
 
