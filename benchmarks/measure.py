@@ -96,6 +96,15 @@ class Comparison:
     def sides(self) -> tuple[Side, ...]:
         return tuple(s for s in (self.ours, self.theirs, *self.also) if s is not None)
 
+    def resized(self, files: int, **settings: Any) -> Comparison:
+        """The same, every side over so many files."""
+
+        def smaller(one: Side) -> Side:
+            return replace(one, files=files).with_settings(**settings)
+
+        theirs = None if self.theirs is None else smaller(self.theirs)
+        return replace(self, ours=smaller(self.ours), theirs=theirs, also=tuple(map(smaller, self.also)))
+
 
 @dataclass(frozen=True)
 class Check:
@@ -153,6 +162,8 @@ class Bench:
         self.runs: dict[Side, list[dict[str, Any]]] = {}
         self.checked: dict[Side, dict[str, Any]] = {}
         """What the runs measured whose results were compared."""
+        self.compared: list[tuple[Check, Side]] = []
+        """Peers whose results were equal."""
         self.equal: dict[str, int] = {}
         self.skipped: list[str] = []
         self._left_out: set[str] = set()
@@ -161,17 +172,17 @@ class Bench:
         self._times = Times(DATA / "seconds.json")
         self._progress: Remaining | None = None
 
-    def chosen(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
-        """Those that are asked for and have somebody to be compared with."""
+    def chosen(self, comparisons: Sequence[Comparison], also: Iterable[str] = ()) -> list[Comparison]:
+        """Those that are asked for and have somebody to be compared with. `also`: what else may be asked for."""
         only = self.options.only
-        unknown = set(only or ()) - {c.name for c in comparisons}
+        unknown = set(only or ()) - {c.name for c in comparisons} - {*also}
         if unknown:
             raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}")
         asked = [c for c in comparisons if not only or c.name in only]
         return [c for c in asked if c.theirs is None or self._available(c.sides[1:])]
 
-    def run(self, checks: Sequence[Check], sides: Sequence[Side]) -> None:
-        """Compares results, then measures every side as often as is asked, in turn.
+    def run(self, checks: Sequence[Check], sides: Sequence[Side], once: Sequence[Side] = ()) -> None:
+        """Compares results, then measures every side as often as is asked, in turn; `once`: those known to be slow.
 
         With `--quick` a side whose results are compared is not run again: the time is that of that run.
         """
@@ -179,16 +190,16 @@ class Bench:
         sides = self._available(sides)
         compared = [s for c in checks if c.peers for s in (c.ours, *c.peers)]
         timed = [s for s in sides if not (self.quick and s in compared)]
-        with self._progressing([*compared, *timed * self.repetitions]):
+        rounds = [[s for s in timed if round_ == 0 or s not in once] for round_ in range(self.repetitions)]
+        with self._progressing([*compared, *(s for sides in rounds for s in sides)]):
             for check in checks:
                 self._check(check)
             if self.quick:
                 self.runs |= {s: [self.checked[s]] for s in sides if s in self.checked}
-            for _ in range(self.repetitions):
-                for one in timed:
-                    found = self.run_once(one)
-                    if found is not None:
-                        self.runs.setdefault(one, []).append(found)
+            for one in (s for sides in rounds for s in sides):
+                found = self.run_once(one)
+                if found is not None:
+                    self.runs.setdefault(one, []).append(found)
 
     def run_once(self, one: Side, destination: Path | None = None) -> dict[str, Any] | None:
         """None: it failed, now or before."""
@@ -297,8 +308,8 @@ class Bench:
             for peer in check.peers:
                 theirs = Path(name) / peer.system
                 found = self._run_checked(peer, theirs)
-                if ours is not None and found is not None:
-                    self._compare(check.ours, peer, mine, theirs)
+                if ours is not None and found is not None and self._compare(check.ours, peer, mine, theirs):
+                    self.compared.append((check, peer))
 
     def _run_checked(self, one: Side, destination: Path) -> dict[str, Any] | None:
         """These runs also count what is shuffled: the log that says so would disturb a run that is timed."""
@@ -307,15 +318,16 @@ class Bench:
             self.checked[one] = found
         return found
 
-    def _compare(self, ours: Side, peer: Side, mine: Path, theirs: Path) -> None:
+    def _compare(self, ours: Side, peer: Side, mine: Path, theirs: Path) -> bool:
         work = named(ours.work)
         try:
             rows = compare_results(work, directory_of(work), ours.files, mine, theirs)
         except DifferenceError as error:
             self.leave_out(peer, f"results differ from Thalweg's: {error}")
-            return
+            return False
         self.equal[ours.work] = rows
         out.print(f"  results of {peer.name} are equal: {rows:,} rows", highlight=False)
+        return True
 
     @contextmanager
     def _progressing(self, runs: Sequence[Side]) -> Iterator[None]:
@@ -331,6 +343,37 @@ class Bench:
         costs = f"peak {found['peak_mib']:,.0f} MiB, {found['total_seconds']:.0f} s in all"
         left = f", about {self._progress.left()} left" if self._progress and not out.is_terminal else ""
         out.print(f"  {one.system:14} {one.work:32} {rate:16} {costs}{left}", soft_wrap=True, highlight=False)
+
+
+def rates(lines: Iterable[Line]) -> dict[tuple[str, str], float]:
+    """(system, work) -> rows per second."""
+    found = (m for line in lines if line.unit == "rows/s" for m in (line.ours, line.theirs) if m)
+    return {(m.system, m.work): m.median for m in found}
+
+
+def curves(
+    wanted: Mapping[str, Mapping[float, tuple[str, str]]], found: Mapping[tuple[str, str], float]
+) -> dict[str, list[tuple[float, float]]]:
+    """Curve -> x -> (system, work), with what was found of them."""
+    drawn = {name: [(x, found[key]) for x, key in points.items() if key in found] for name, points in wanted.items()}
+    return {name: points for name, points in drawn.items() if points}
+
+
+def shuffle_lines(bench: Bench) -> list[Line]:
+    """Bytes that ours and each peer gave to the shuffle for every row read, in the runs that were compared."""
+    lines = []
+    for check, peer in bench.compared:
+        if "shuffled_bytes_per_row" not in bench.checked[peer]:
+            continue
+        ours, theirs = (
+            result.measured(one.system, one.work, [bench.checked[one]], "shuffled_bytes_per_row")
+            for one in (check.ours, peer)
+        )
+        meaning = f"bytes shuffled for every row read, {peer.work}, against {peer.system}"
+        lines.append(
+            result.line(f"shuffled-{peer.work}-{peer.system}", meaning, ours, theirs, unit="B/row", better="lower")
+        )
+    return lines
 
 
 # -- sides that are modules of their own -------------------------------------------------------------------
