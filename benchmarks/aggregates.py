@@ -1,85 +1,131 @@
 """Windowed aggregations: Thalweg against N independent Structured Streaming queries, on the same rows.
 
-    thalweg bench aggregates [--quick] [--json FILE] [--only NAME ...]
+    thalweg bench aggregates [--quick] [--json FILE] [--only NAME ...] [--repetitions N]
 
-Every measurement is a process of its own, the two sides of a comparison one after the other. Results are
-compared first, in full, over the first four million rows; then the time is taken without a sink that writes.
+Every measurement is a process of its own, all sides in turn, as often as there are repetitions. Results are compared
+first, in full, over the first rows; then the time is taken without a sink that writes. Plain Spark reads fewer rows
+of the same stream where it is slow: steady rates do not depend on how many come after.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from benchmarks.measure import DATA, Comparison, Side, check_equal, compare, machine, measure, out, show
-from benchmarks.workload import make_files
+from benchmarks import measure
+from benchmarks.measure import Bench, Check, Comparison, Side, side
+from benchmarks.result import Finding, Line, Series
+from benchmarks.result import line as make_line
+
+ANSWERS = "SASPAR Fig. 6"
+TITLE = "Windowed aggregations"
+EMPTY_TARGET = 0.5
+"""Seconds that a batch without rows may take."""
+EMPTY = side("thalweg", "facts/8", 0, empty=25)
+
+SIZES = {
+    "thalweg facts/8": 12,
+    "thalweg facts/20x5": 12,
+    "thalweg facts/wide20x1": 12,
+    "thalweg facts/wide20x5": 8,
+    "thalweg": 16,
+    "thalweg-frame": 16,
+    "spark facts/8": 8,
+    "spark": 12,
+}
+"""Millions of rows; a batch is four."""
+QUICK = {"files": 3, "files_per_batch": 1}
+CHECK = QUICK
+"""The fewest rows with which a window closes."""
+
+
+def _side(system: str, work: str) -> Side:
+    return side(system, work, SIZES.get(f"{system} {work}", SIZES[system]))
+
+
+def _against(name: str, ours: str, theirs: str, asked: float, meaning: str) -> Comparison:
+    """`ours` and `theirs`: system and workload."""
+    return Comparison(name, meaning, _side(*ours.split(" ", 1)), _side(*theirs.split(" ", 1)), asked)
+
 
 COMPARISONS = (
-    Comparison("1-query", ("thalweg", "1"), ("spark", "1"), 2, "1 query, against plain Spark"),
-    Comparison("4-queries", ("thalweg", "4"), ("spark", "4"), 6, "4 queries, against plain Spark"),
-    Comparison("8-queries", ("thalweg", "8"), ("spark", "8"), 12, "8 queries, against plain Spark"),
-    Comparison("8-frame", ("thalweg-frame", "8"), ("spark", "8"), 5, "8 queries, rows from a streaming DataFrame"),
-    Comparison("100-queries", ("thalweg", "20x5"), ("thalweg", "20x1"), 0.5, "100 queries, against 20"),
-    Comparison(
+    _against("1-query", "thalweg facts/1", "spark facts/1", 2, "1 query, against plain Spark"),
+    _against("4-queries", "thalweg facts/4", "spark facts/4", 6, "4 queries, against plain Spark"),
+    _against("8-queries", "thalweg facts/8", "spark facts/8", 12, "8 queries, against plain Spark"),
+    _against("8-frame", "thalweg-frame facts/8", "spark facts/8", 5, "8 queries, rows from a streaming DataFrame"),
+    _against("100-queries", "thalweg facts/20x5", "thalweg facts/20x1", 0.5, "100 queries, against 20"),
+    _against(
         "100-wide",
-        ("thalweg", "wide20x5"),
-        ("thalweg", "wide20x1"),
+        "thalweg facts/wide20x5",
+        "thalweg facts/wide20x1",
         0.5,
         "100 queries, against 20, six key sets of 250,000 groups",
     ),
-    Comparison(
+    _against(
         "sliding",
-        ("thalweg", "window:'60 seconds', '1 second'"),
-        ("thalweg", "window:'60 seconds'"),
+        "thalweg facts/window=60 seconds,1 second",
+        "thalweg facts/window=60 seconds",
         0.5,
         "60 s sliding by 1 s, against tumbling 60 s",
     ),
 )
+QUICK_COMPARISONS = tuple(c.resized(**QUICK) for c in COMPARISONS if c.name in ("8-queries", "100-queries"))
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="thalweg bench aggregates", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="8M rows instead of 20M")
-    parser.add_argument("--json", type=Path, help="where to write what was measured")
-    parser.add_argument("--only", nargs="*", help="some of: " + ", ".join(c.name for c in COMPARISONS))
+    parser = measure.parser("aggregates", __doc__, (*(c.name for c in COMPARISONS), "empty"))
     options = parser.parse_args(arguments)
-    count = 8 if options.quick else 20
-    out.print(f"making {count}M rows of Parquet (kept for the next time)")
-    files = make_files(DATA / f"facts-{count}", count)
-    small = make_files(DATA / "facts-4", 4)
-    chosen = [c for c in COMPARISONS if not options.only or c.name in options.only]
-    results: dict[str, Any] = {"machine": machine(), "rows": count * 1_000_000}
-    if not options.only or any(c.theirs[0] == "spark" for c in chosen):
-        results["equal"] = _check_equal(small)
-    measured: dict[Side, dict[str, Any]] = {}
-    for side in dict.fromkeys(side for comparison in chosen for side in comparison.sides):
-        measured[side] = _measure(*side, files)
-    results["comparisons"] = [compare(c, measured) for c in chosen]
-    if not options.only:
-        results["empty"] = _measure("empty", "", files)
-    show(f"aggregates, {count}M rows, {results['machine']}", results["comparisons"])
-    if "empty" in results:
-        median, worst = results["empty"]["median_seconds"], results["empty"]["worst_seconds"]
-        out.print(f"an empty batch: median {median:.3f} s, worst {worst:.3f} s (asked: under 0.5 s)")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+    bench = Bench("aggregates", TITLE, options, ANSWERS)
+    comparisons = bench.chosen(QUICK_COMPARISONS if options.quick else COMPARISONS, also=("empty",))
+    sides = [s for c in comparisons for s in c.sides]
+    if not options.quick and (not options.only or "empty" in options.only):
+        sides.append(EMPTY)
+    bench.run(_checks(sides), sides)
+    lines = [*bench.lines(comparisons), *measure.shuffle_lines(bench), *_empty(bench)]
+    bench.result(lines, _series(measure.rates(lines)), _findings(lines))
     return 0
 
 
-def _measure(side: str, work: str, files: Path, destination: Path | None = None) -> dict[str, Any]:
-    options = ["--files", str(files), *(["--out", str(destination)] if destination else [])]
-    return measure("benchmarks.sides", side, work, options)
+def _checks(sides: Sequence[Side]) -> list[Check]:
+    """All eight queries, which are those of fewer, too."""
+    if not any(s.system == "spark" for s in sides):
+        return []
+    return [Check(side("thalweg", "facts/8", **CHECK), (side("spark", "facts/8", **CHECK),))]
 
 
-def _check_equal(files: Path) -> dict[str, int]:
-    """The results of all eight queries on both sides, compared row by row."""
-    with tempfile.TemporaryDirectory() as directory:
-        ours, theirs = Path(directory) / "ours", Path(directory) / "theirs"
-        _measure("thalweg", "8", files, ours)
-        _measure("spark", "8", files, theirs)
-        counts = check_equal(ours, theirs, 8)
-    out.print(f"  results of all eight queries are equal: {sum(counts.values()):,} rows")
-    return counts
+def _empty(bench: Bench) -> list[Line]:
+    found = bench.measured(EMPTY, "empty_seconds")
+    if found is None:
+        return []
+    meaning = "an empty batch, 8 queries running"
+    return [make_line("empty-batch", meaning, found, asked=EMPTY_TARGET, unit="s", better="lower")]
+
+
+CURVES = {
+    "Thalweg": {n: ("thalweg", f"facts/{n}") for n in (1, 4, 8)},
+    "N queries of Structured Streaming": {n: ("spark", f"facts/{n}") for n in (1, 4, 8)},
+    "Thalweg, 20 key sets": {20 * n: ("thalweg", f"facts/20x{n}") for n in (1, 5)},
+    "Thalweg, 20 key sets, six of 250,000 groups": {20 * n: ("thalweg", f"facts/wide20x{n}") for n in (1, 5)},
+}
+
+
+def _series(rates: Mapping[tuple[str, str], float]) -> list[Series]:
+    title = "Windowed aggregations: rows of the stream per second"
+    curves = measure.curves(CURVES, rates)
+    return [Series("throughput", title, "queries", "rows/s", curves, log=True)] if curves else []
+
+
+def _findings(lines: Sequence[Line]) -> list[Finding]:
+    ratios = {line.name: line for line in lines if line.ratio is not None}
+    ours = [
+        f"{n} {'query' if n == 1 else 'queries'}: {ratios[name].ours.median / 1e6:.2f}M rows/s, "
+        f"{ratios[name].ratio:.1f}x plain Spark's"
+        for n, name in ((1, "1-query"), (4, "4-queries"), (8, "8-queries"))
+        if name in ratios
+    ]
+    if "100-queries" in ratios:
+        ours.append(f"100 queries run at {ratios['100-queries'].ratio:.2f} of the rate of 20")
+    theirs = (
+        "with one query sharing the partitioning changes nothing; with more, systems that copy the stream for every "
+        "query get slower from some number of queries on, those that share it do not"
+    )
+    return [Finding("SASPAR, Fig. 6", theirs, "; ".join(ours))] if ours else []

@@ -1,160 +1,197 @@
 """Windowed joins: Thalweg against plain Structured Streaming, on the same streams.
 
-    thalweg bench joins [--quick] [--json FILE] [--only NAME ...]
+    thalweg bench joins [--quick] [--json FILE] [--only NAME ...] [--repetitions N]
 
-Every measurement is a process of its own, the two sides of a comparison one after the other. Results are
-compared first, in full, over the first rows of the streams; then the time is taken without a sink that writes.
-Both sides read the same streams, plain Spark less of them where many queries or streams make it slow. With
-`--quick` the time is that of the runs whose results are compared.
+Every measurement is a process of its own, all sides in turn, as often as there are repetitions. Results are compared
+first, in full, over the first rows of the streams; then the time is taken without a sink that writes. Both sides read
+the same streams, plain Spark less of them where many queries or streams make it slow. Rows are those of all streams.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
-from rich.table import Table
+from benchmarks import measure
+from benchmarks.measure import Bench, Check, Comparison, Side, out, side
+from benchmarks.result import Finding, Line, Measured, Series
+from benchmarks.workloads.joins import MAX_OUTPUT, joins_named
 
-from benchmarks.join_workload import MAX_OUTPUT, make_files, named
-from benchmarks.measure import DATA, Comparison, Side, check_equal, compare, machine, measure, out, show
-
+ANSWERS = "AJoin Fig. 15, 16, 20"
+TITLE = "Windowed joins"
 STATE_TARGET = 1.5
 """State held at most, against the Arrow size of the rows inside the windows."""
 
+SIZES = {
+    "quick interval": (6, 2),
+    "quick ajoin": (2, 1),
+    "quick nway": (2, 1),
+    "equal interval": (6, 2),
+    "equal ajoin": (4, 2),
+    "equal nway": (3, 1),
+    "thalweg interval": (100, 10),
+    "spark interval": (20, 5),
+    "spark-rocksdb interval": (9, 3),
+    "thalweg ajoin": (30, 5),
+    "spark ajoin": (6, 2),
+    "thalweg nway": (40, 10),
+    "spark nway": (6, 2),
+}
+"""Files of 50,000 rows of each stream, in all and in a batch."""
 
-def _ours(name: str) -> Side:
-    return ("thalweg", name)
+
+def _side(system: str, work: str, size: str = "") -> Side:
+    """Each side at the size that suits it; steady rates do not depend on how many rows come after."""
+    files, files_per_batch = SIZES[f"{size or system} {_kind(work)}"]
+    return side(system, work, files, files_per_batch=files_per_batch)
 
 
-def _theirs(name: str) -> Side:
-    return ("spark", name)
+def _kind(work: str) -> str:
+    return work.split("-")[0].rstrip("0123456789")
+
+
+def _beside(name: str, meaning: str, asked: float | None, size: str = "", theirs: str = "spark") -> Comparison:
+    """The workload of that name, against another system or (`thalweg WORK`) ours on another workload."""
+    system, _, work = theirs.partition(" ")
+    return Comparison(name, meaning, _side("thalweg", name, size), _side(system, work or name, size), asked)
 
 
 COMPARISONS = (
     Comparison(
         "interval",
-        _ours("interval"),
-        _theirs("interval"),
-        15,
         "1 interval join, against the faster of plain Spark's two settings",
-        also=("spark-rocksdb", "interval"),
+        _side("thalweg", "interval"),
+        _side("spark", "interval"),
+        15,
+        also=(_side("spark-rocksdb", "interval"),),
     ),
-    Comparison("ajoin-1", _ours("ajoin-1"), _theirs("ajoin-1"), 0, "AJoin, 1 query, against plain Spark"),
-    Comparison("ajoin-20", _ours("ajoin-20"), _theirs("ajoin-20"), 50, "AJoin, 20 queries, against plain Spark"),
-    Comparison("ajoin1-20", _ours("ajoin1-20"), _theirs("ajoin1-20"), 50, "the same with 1 row out per row in"),
-    Comparison("ajoin-100", _ours("ajoin-100"), _ours("ajoin-20"), 1 / 3, "AJoin, 100 queries, against 20"),
-    Comparison("ajoin-500", _ours("ajoin-500"), _ours("ajoin-20"), 0, "AJoin, 500 queries, against 20"),
-    *(
-        Comparison(f"nway-{n}", _ours(f"nway-{n}"), _theirs(f"nway-{n}"), 15, f"join of {n} streams, against Spark's")
-        for n in (3, 4, 5)
-    ),
+    _beside("ajoin-1", "AJoin, 1 query, against plain Spark", None),
+    _beside("ajoin-20", "AJoin, 20 queries, against plain Spark", 50),
+    _beside("ajoin1-20", "the same with 1 row out per row in", 50),
+    _beside("ajoin-100", "AJoin, 100 queries, against 20", 1 / 3, theirs="thalweg ajoin-20"),
+    _beside("ajoin-500", "AJoin, 500 queries, against 20", None, theirs="thalweg ajoin-20"),
+    *(_beside(f"nway-{n}", f"join of {n} streams, against Spark's", 15) for n in (3, 4, 5)),
 )
 QUICK_COMPARISONS = (
-    Comparison("interval", _ours("interval"), _theirs("interval"), 15, "1 interval join, against plain Spark"),
-    Comparison("ajoin-3", _ours("ajoin-3"), _theirs("ajoin-3"), 0, "AJoin, 3 queries, against plain Spark"),
-    Comparison("nway-3", _ours("nway-3"), _theirs("nway-3"), 15, "join of 3 streams, against Spark's"),
+    _beside("interval", "1 interval join, against plain Spark", 15, "quick"),
+    _beside("ajoin-3", "AJoin, 3 queries, against plain Spark", None, "quick"),
+    _beside("nway-3", "join of 3 streams, against Spark's", 15, "quick"),
 )
-
-
-@dataclass(frozen=True)
-class Size:
-    """Rows of each stream, in all and in a batch."""
-
-    rows: int
-    batch: int
-
-
-SIZES = {
-    "quick interval": Size(300_000, 100_000),
-    "quick ajoin": Size(100_000, 50_000),
-    "quick nway": Size(100_000, 50_000),
-    "equal interval": Size(300_000, 100_000),
-    "equal ajoin": Size(200_000, 100_000),
-    "equal nway": Size(150_000, 50_000),
-    "thalweg interval": Size(6_000_000, 500_000),
-    "spark interval": Size(2_000_000, 250_000),
-    "spark-rocksdb interval": Size(500_000, 250_000),
-    "thalweg ajoin": Size(2_000_000, 250_000),
-    "spark ajoin": Size(300_000, 100_000),
-    "thalweg nway": Size(2_000_000, 500_000),
-    "spark nway": Size(300_000, 100_000),
-}
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="thalweg bench joins", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three small comparisons, in two minutes")
-    parser.add_argument("--json", type=Path, help="where to write what was measured")
-    parser.add_argument("--only", nargs="*", help="some of: " + ", ".join(c.name for c in COMPARISONS))
-    options = parser.parse_args(arguments)
-    offered = QUICK_COMPARISONS if options.quick else COMPARISONS
-    chosen = [c for c in offered if not options.only or c.name in options.only]
-    sides = list(dict.fromkeys(side for c in chosen for side in c.sides))
-    _say_sizes(work for _, work in sides)
-    results: dict[str, Any] = {"machine": machine(), "sizes": {k: vars(s) for k, s in SIZES.items()}, "equal": {}}
-    measured: dict[Side, dict[str, Any]] = {}
-    for work in dict.fromkeys(work for side, work in sides if side == "spark"):
-        size = _size(("quick" if options.quick else "equal", work))
-        results["equal"][work], both = _check_equal(work, size)
-        if options.quick:
-            measured |= both
-    measured |= {side: _measure(side, _size(side)) for side in sides if side not in measured}
-    results["comparisons"] = [compare(c, measured) for c in chosen]
-    show(f"joins, rows of all streams, {results['machine']}", results["comparisons"])
-    _show_state({work: result for (side, work), result in measured.items() if side == "thalweg"})
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+    options = measure.parser("joins", __doc__, (c.name for c in COMPARISONS)).parse_args(arguments)
+    bench = Bench("joins", TITLE, options, ANSWERS)
+    comparisons = bench.chosen(QUICK_COMPARISONS if options.quick else COMPARISONS)
+    sides = [s for c in comparisons for s in c.sides]
+    slow = [s for s in sides if s.system == "spark-rocksdb"]
+    notes = [*_sizes_said(s.work for s in sides), *(f"{s.name}: the slower of the two, measured once" for s in slow)]
+    bench.run(
+        _checks(sides, "quick" if options.quick else "equal"), sides, once=[s for s in sides if "rocks" in s.name]
+    )
+    states = _states(bench)
+    lines = [*bench.lines(comparisons), *states, *measure.shuffle_lines(bench)]
+    bench.result(lines, _series(lines, states), _findings(lines, states), notes, {"sizes": SIZES})
     return 0
 
 
-def _say_sizes(works: Iterable[str]) -> None:
+def _sizes_said(works: Any) -> list[str]:
+    notes = []
     for work in dict.fromkeys(w for w in works if w.startswith("ajoin")):
-        size = named(work).data.values
+        joins = joins_named(work)
         most = work.split("-")[0].removeprefix("ajoin") or MAX_OUTPUT
-        out.print(f"{work}: ATR_MAX {size:,}, for at most {most} rows out per row in")
+        if joins is not None:
+            notes.append(f"{work}: ATR_MAX {joins.data.values:,}, for at most {most} rows out per row in")
+    for note in notes:
+        out.print(f"  {note}", highlight=False)
+    return notes
 
 
-def _size(side: Side) -> Size:
-    """Each side at the size that suits it; steady rates do not depend on how many rows come after."""
-    return SIZES[f"{side[0]} {side[1].split('-')[0].rstrip('1')}"]
+def _checks(sides: Sequence[Side], size: str) -> list[Check]:
+    """Every workload that plain Spark runs, too."""
+    works = dict.fromkeys(s.work for s in sides if s.system == "spark")
+    return [Check(_side("thalweg", work, size), (_side("spark", work, size),)) for work in works]
 
 
-def _measure(side: Side, size: Size, destination: Path | None = None) -> dict[str, Any]:
-    files = make_files(named(side[1]).data, size.rows, DATA)
-    options = ["--files", str(files), "--rows-per-batch", str(size.batch)]
-    return measure("benchmarks.join_sides", *side, [*options, *(["--out", str(destination)] if destination else [])])
+def _states(bench: Bench) -> list[Line]:
+    """The state held where it was largest against the windows; the first batch only fills them."""
+    lines = []
+    for one, runs in bench.runs.items():
+        joins = joins_named(one.work)
+        if one.system != "thalweg" or joins is None:
+            continue
+        ratios = [
+            max(held / joins.window_bytes(rows, ahead) for held, rows, ahead in samples[1:] or samples)
+            for samples in (run["state_samples"] for run in runs)
+        ]
+        found = Measured(one.system, one.work, median(ratios), min(ratios), max(ratios), tuple(ratios))
+        meaning = f"state held against the rows inside the windows, {one.work}"
+        lines.append(Line(f"state-{one.work}", meaning, "x", "lower", found, None, STATE_TARGET))
+    return lines
 
 
-def _check_equal(work: str, size: Size) -> tuple[int, dict[Side, dict[str, Any]]]:
-    """The results of a workload on both sides, compared row by row: how many, and what was measured meanwhile."""
-    with tempfile.TemporaryDirectory() as directory:
-        ours, theirs = Path(directory) / "ours", Path(directory) / "theirs"
-        measured = {
-            _ours(work): _measure(_ours(work), size, ours),
-            _theirs(work): _measure(_theirs(work), size, theirs),
-        }
-        rows = sum(check_equal(ours, theirs, len(named(work).queries)).values())
-    out.print(f"  results of {work} are equal: {rows:,} rows")
-    return rows, measured
+CURVES = {
+    "Thalweg": {n: ("thalweg", f"ajoin-{n}") for n in (1, 20, 100, 500)},
+    "N queries of Structured Streaming": {n: ("spark", f"ajoin-{n}") for n in (1, 20)},
+}
+WAYS = {
+    "Thalweg": {n: ("thalweg", f"nway-{n}") for n in (3, 4, 5)},
+    "Structured Streaming": {n: ("spark", f"nway-{n}") for n in (3, 4, 5)},
+}
+STATES = {"state held": {n: ("thalweg", f"ajoin-{n}") for n in (1, 20, 100, 500)}}
 
 
-def _show_state(ours: dict[str, dict[str, Any]]) -> None:
-    table = Table(title="state held, at its largest, against the Arrow size of the rows inside the windows")
-    for name in ("workload", "held MiB", "windows MiB", "ratio", "asked", "rows out per row in"):
-        table.add_column(name, justify="left" if name == "workload" else "right")
-    for work, result in ours.items():
-        good = "green" if result["state_ratio"] <= STATE_TARGET else "red"
-        table.add_row(
-            work,
-            f"{result['state_bytes'] / 2**20:,.1f}",
-            f"{result['window_bytes'] / 2**20:,.1f}",
-            f"[{good}]{result['state_ratio']:.2f}x[/]",
-            f"{STATE_TARGET:g}x",
-            f"{result['output_per_row']:.2f}",
-        )
-    out.print(table)
+def _series(lines: Sequence[Line], states: Sequence[Line]) -> list[Series]:
+    rates = measure.rates(lines)
+    held = {(line.ours.system, line.ours.work): line.ours.median for line in states}
+    title = "AJoin's queries: rows of both streams per second"
+    ways = "One join of n streams: rows of all streams per second"
+    kept = "AJoin's queries: state held, against the rows inside the windows"
+    made = [
+        Series("throughput", title, "queries", "rows/s", measure.curves(CURVES, rates), log=True),
+        Series("streams", ways, "streams", "rows/s", measure.curves(WAYS, rates), log=True),
+        Series("state", kept, "queries", "x", measure.curves(STATES, held)),
+    ]
+    return [series for series in made if series.curves]
+
+
+def _findings(lines: Sequence[Line], states: Sequence[Line]) -> list[Finding]:
+    rates = measure.rates(lines)
+    held = {(line.ours.system, line.ours.work): line.ours.median for line in states}
+    made = [
+        Finding(
+            "AJoin, Fig. 15",
+            "throughput over all queries rises with every query that is added, from 0.1M rows/s in Flink to 2.04M",
+            _over_all(measure.curves(CURVES, rates)),
+        ),
+        Finding(
+            "AJoin, Fig. 16",
+            "tuples are shared, indexes grow with the number of queries",
+            _each(measure.curves(STATES, held), "{x:g} queries hold {y:.2f}x the rows inside the windows"),
+        ),
+        Finding(
+            "AJoin, Fig. 20",
+            "throughput falls with the number of streams, most from two to three",
+            _each(measure.curves(WAYS, rates), "{x:g} streams {y:,.0f} rows/s"),
+        ),
+    ]
+    return [finding for finding in made if finding.ours]
+
+
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+
+
+def _over_all(curves: Curves) -> str:
+    """Rows of the streams times queries."""
+    parts = [
+        f"{name}: " + ", ".join(f"{x:g} queries {x * y / 1e6:,.2f}M rows/s" for x, y in points)
+        for name, points in curves.items()
+    ]
+    return f"over all queries together, {'; '.join(parts)}" if parts else ""
+
+
+def _each(curves: Curves, form: str) -> str:
+    return "; ".join(
+        f"{name}: " + ", ".join(form.format(x=x, y=y) for x, y in points) for name, points in curves.items()
+    )

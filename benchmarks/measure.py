@@ -1,180 +1,403 @@
-"""Measuring sides, each in a process of its own, and setting what was asked beside what was measured."""
+"""Measuring sides, each in a process of its own, and setting what was asked beside what was measured.
+
+An experiment says which sides it needs (`Side`), what it sets beside what (`Comparison`) and what must be equal
+before anything is timed (`Check`); a `Bench` runs it all. Repetitions are interleaved: every side once, then all of
+them again, so that a slow minute of the machine meets them all. A side that fails or is not installed is told and
+left out.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import subprocess
-import sys
+import argparse
 import tempfile
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
-TREE = Path(__file__).resolve().parents[1]
+from benchmarks import result, systems
+from benchmarks.equality import DifferenceError, compare_directories, compare_results
+from benchmarks.process import TREE, SideFailedError, run_process
+from benchmarks.remaining import Remaining, Times
+from benchmarks.result import Finding, Line, Measured, Result, Series
+from benchmarks.tables import add_columns, coloured, new_table, out, show
+from benchmarks.workloads import make_files, named
+from benchmarks.workloads.model import Workload
+
+__all__ = [
+    "DATA",
+    "TREE",
+    "Bench",
+    "Check",
+    "Comparison",
+    "Side",
+    "add_columns",
+    "coloured",
+    "new_table",
+    "out",
+    "side",
+]
+
 DATA = TREE / "build" / "bench"
-out = Console()
 
-Side = tuple[str, str]
-"""(side, work)"""
+
+@dataclass(frozen=True)
+class Side:
+    """One system on the first files of one workload."""
+
+    system: str
+    work: str
+    files: int
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.system} {self.work}"
+
+    @property
+    def run(self) -> str:
+        """What says how long it takes."""
+        kept = [f"{key}={value}" for key, value in self.settings if key != "shuffle"]
+        return " ".join([self.system, self.work, str(self.files), *kept])
+
+    def with_settings(self, **settings: Any) -> Side:
+        return replace(self, settings=tuple(sorted({**dict(self.settings), **_texts(settings)}.items())))
+
+
+def side(system: str, work: str, files: int, **settings: Any) -> Side:
+    return Side(system, work, files).with_settings(**settings)
+
+
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in settings.items()}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides and the ratio that is asked for between them."""
+    """Ours beside theirs, and the ratio that is asked for between them."""
 
     name: str
-    ours: Side
-    theirs: Side
-    target: float
-    """0: it is enough that ours runs."""
     meaning: str
-    also: Side | None = None
-    """Another setting of theirs: the faster of the two counts."""
+    ours: Side
+    theirs: Side | None = None
+    asked: float | None = None
+    """None: it is enough that ours runs."""
+    also: tuple[Side, ...] = ()
+    """Other settings of theirs: the best of all counts."""
+    figure: str = "rows_per_second"
+    unit: str = "rows/s"
+    better: str = "higher"
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        return (self.ours, self.theirs) if self.also is None else (self.ours, self.theirs, self.also)
+        return tuple(s for s in (self.ours, self.theirs, *self.also) if s is not None)
+
+    def resized(self, files: int, **settings: Any) -> Comparison:
+        """The same, every side over so many files."""
+
+        def smaller(one: Side) -> Side:
+            return replace(one, files=files).with_settings(**settings)
+
+        theirs = None if self.theirs is None else smaller(self.theirs)
+        return replace(self, ours=smaller(self.ours), theirs=theirs, also=tuple(map(smaller, self.also)))
+
+
+@dataclass(frozen=True)
+class Check:
+    """Ours must have the results of every peer, over the same files."""
+
+    ours: Side
+    peers: tuple[Side, ...]
+
+
+# -- the command line of an experiment ---------------------------------------------------------------------
+
+
+def parser(experiment: str, doc: str | None, names: Iterable[str]) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=f"thalweg bench {experiment}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--quick", action="store_true", help="less of it, in two minutes")
+    made.add_argument("--json", type=Path, help="where to write what was measured")
+    made.add_argument("--only", nargs="*", help="some of: " + ", ".join(names))
+    made.add_argument("--repetitions", type=int, help="of every measurement; 3 unless given, 1 with --quick")
+    made.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="a setting of every side: memory=4g")
+    return made
+
+
+# -- running a side ----------------------------------------------------------------------------------------
+
+
+def directory_of(work: Workload) -> Path:
+    """Where its files are kept for the next time."""
+    return DATA / (work.data or work.name.replace("/", "-"))
+
+
+def run_side(side: Side, destination: Path | None = None) -> dict[str, Any]:
+    """What a side measured, with the peak memory of its process tree and its time in all."""
+    work = named(side.work)
+    directory = make_files(work, side.files, directory_of(work))
+    options = ["--directory", str(directory), "--files", str(side.files)]
+    options += ["--out", str(destination)] if destination else []
+    options += ["--set", *(f"{key}={value}" for key, value in side.settings)] if side.settings else []
+    return run_process("benchmarks.systems", [side.system, "--work", side.work, *options])
+
+
+# -- an experiment -----------------------------------------------------------------------------------------
+
+
+class Bench:
+    """One run of an experiment: what it has measured, what was left out, and how long it will still take."""
+
+    def __init__(self, experiment: str, title: str, options: argparse.Namespace, answers: str = "") -> None:
+        self.experiment, self.title, self.answers = experiment, title, answers
+        self.options = options
+        self.quick: bool = options.quick
+        self.repetitions: int = options.repetitions or (1 if options.quick else 3)
+        self.settings = dict(setting.split("=", 1) for setting in options.set)
+        self.runs: dict[Side, list[dict[str, Any]]] = {}
+        self.checked: dict[Side, dict[str, Any]] = {}
+        """What the runs measured whose results were compared."""
+        self.compared: list[tuple[Check, Side]] = []
+        """Peers whose results were equal."""
+        self.equal: dict[str, int] = {}
+        self.skipped: list[str] = []
+        self._left_out: set[str] = set()
+        """Names of sides, whatever their size: what is not equal is not timed."""
+        self._began = time.perf_counter()
+        self._times = Times(DATA / "seconds.json")
+        self._progress: Remaining | None = None
+
+    def chosen(self, comparisons: Sequence[Comparison], also: Iterable[str] = ()) -> list[Comparison]:
+        """Those that are asked for and have somebody to be compared with. `also`: what else may be asked for."""
+        only = self.options.only
+        unknown = set(only or ()) - {c.name for c in comparisons} - {*also}
+        if unknown:
+            raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}")
+        asked = [c for c in comparisons if not only or c.name in only]
+        return [c for c in asked if c.theirs is None or self._available(c.sides[1:])]
+
+    def run(self, checks: Sequence[Check], sides: Sequence[Side], once: Sequence[Side] = ()) -> None:
+        """Compares results, then measures every side as often as is asked, in turn; `once`: those known to be slow.
+
+        With `--quick` a side whose results are compared is not run again: the time is that of that run.
+        """
+        checks = [Check(c.ours, self._available(c.peers)) for c in checks]
+        sides = self._available(sides)
+        compared = [s for c in checks if c.peers for s in (c.ours, *c.peers)]
+        timed = [s for s in sides if not (self.quick and s in compared)]
+        rounds = [[s for s in timed if round_ == 0 or s not in once] for round_ in range(self.repetitions)]
+        with self._progressing([*compared, *(s for sides in rounds for s in sides)]):
+            for check in checks:
+                self._check(check)
+            if self.quick:
+                self.runs |= {s: [self.checked[s]] for s in sides if s in self.checked}
+            for one in (s for sides in rounds for s in sides):
+                found = self.run_once(one)
+                if found is not None:
+                    self.runs.setdefault(one, []).append(found)
+
+    def run_once(self, one: Side, destination: Path | None = None) -> dict[str, Any] | None:
+        """None: it failed, now or before."""
+        if one.name in self._left_out:
+            return None
+        if self._progress:
+            self._progress.begins(one.run)
+        try:
+            found = run_side(one.with_settings(**self.settings), destination)
+        except SideFailedError as error:
+            self.leave_out(one, str(error))
+            return None
+        finally:
+            if self._progress:
+                self._progress.ended()
+        self._times.learn(one.run, found["total_seconds"])
+        self._say(one, found)
+        return found
+
+    def leave_out(self, one: Side, reason: str) -> None:
+        """From now on; the reason is told in full, its last line is kept."""
+        self._left_out.add(one.name)
+        lines = [line for line in reason.splitlines() if line.strip()] or ["no reason was given"]
+        out.print(f"[red]{one.name} is left out:[/] {escape(reason.strip())}", soft_wrap=True)
+        self.skipped.append(f"{one.name}: {lines[-1].strip()}")
+
+    def measured(self, one: Side, figure: str = "rows_per_second") -> Measured | None:
+        runs = [run for run in self.runs.get(one, ()) if run.get(figure) is not None]
+        if one.name in self._left_out:
+            return None
+        return result.measured(one.system, one.work, runs, figure) if runs else None
+
+    def lines(self, comparisons: Iterable[Comparison]) -> tuple[Line, ...]:
+        """Of the comparisons of which both sides were measured."""
+        made = (self.line(comparison) for comparison in comparisons)
+        return tuple(line for line in made if line is not None)
+
+    def line(self, c: Comparison) -> Line | None:
+        ours = self.measured(c.ours, c.figure)
+        rivals = [self.measured(s, c.figure) for s in c.sides[1:]]
+        known = [m for m in rivals if m is not None]
+        if ours is None or (c.theirs is not None and not known):
+            return None
+        best = max if c.better == "higher" else min
+        theirs = best(known, key=lambda m: m.median) if known else None
+        return result.line(c.name, c.meaning, ours, theirs, c.asked, unit=c.unit, better=c.better)
+
+    def result(
+        self,
+        lines: Sequence[Line],
+        series: Sequence[Series] = (),
+        findings: Sequence[Finding] = (),
+        notes: Sequence[str] = (),
+        extra: Mapping[str, Any] | None = None,
+    ) -> Result:
+        """What was found; shown, and written where `--json` says."""
+        said = [*notes]
+        if self.quick:
+            said.append(
+                f"--quick: small sizes, {self.repetitions} repetition(s); where results are compared, the time is "
+                "that of the run that wrote them"
+            )
+        if self.settings:
+            said.append(f"every side with {self.settings}")
+        found = Result(
+            self.experiment,
+            self.title,
+            result.machine(),
+            self.answers,
+            self.quick,
+            took_seconds=round(time.perf_counter() - self._began, 1),
+            repetitions=self.repetitions,
+            lines=tuple(lines),
+            series=tuple(series),
+            findings=tuple(findings),
+            equal=self.equal,
+            skipped=tuple(self.skipped),
+            notes=tuple(said),
+            extra=extra or {},
+        )
+        show(found)
+        if self.options.json:
+            found.write(self.options.json)
+        return found
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _available(self, sides: Sequence[Side]) -> tuple[Side, ...]:
+        """Those whose system is here, each once; of the others it is said once that they are not."""
+        kept = []
+        for one in dict.fromkeys(sides):
+            reason = systems.missing(one.system)
+            if reason is None:
+                kept.append(one)
+            elif f"{one.system}: {reason}" not in self.skipped:
+                self.skipped.append(f"{one.system}: {reason}")
+                out.print(f"  {one.system} is left out: {reason}", soft_wrap=True)
+        return tuple(kept)
+
+    def _check(self, check: Check) -> None:
+        if not check.peers:
+            return
+        with tempfile.TemporaryDirectory() as name:
+            mine = Path(name) / "ours"
+            ours = self._run_checked(check.ours, mine)
+            for peer in check.peers:
+                theirs = Path(name) / peer.system
+                found = self._run_checked(peer, theirs)
+                if ours is not None and found is not None and self._compare(check.ours, peer, mine, theirs):
+                    self.compared.append((check, peer))
+
+    def _run_checked(self, one: Side, destination: Path) -> dict[str, Any] | None:
+        """These runs also count what is shuffled: the log that says so would disturb a run that is timed."""
+        found = self.run_once(one.with_settings(shuffle=1), destination)
+        if found is not None:
+            self.checked[one] = found
+        return found
+
+    def _compare(self, ours: Side, peer: Side, mine: Path, theirs: Path) -> bool:
+        work = named(ours.work)
+        try:
+            rows = compare_results(work, directory_of(work), ours.files, mine, theirs)
+        except DifferenceError as error:
+            self.leave_out(peer, f"results differ from Thalweg's: {error}")
+            return False
+        self.equal[ours.work] = rows
+        out.print(f"  results of {peer.name} are equal: {rows:,} rows", highlight=False)
+        return True
+
+    @contextmanager
+    def _progressing(self, runs: Sequence[Side]) -> Iterator[None]:
+        self._progress = Remaining(self.experiment, [one.run for one in runs], self._times)
+        try:
+            with self._progress:
+                yield
+        finally:
+            self._progress = None
+
+    def _say(self, one: Side, found: Mapping[str, Any]) -> None:
+        rate = f"{found['rows_per_second'] / 1e6:.3f}M rows/s" if "rows_per_second" in found else ""
+        costs = f"peak {found['peak_mib']:,.0f} MiB, {found['total_seconds']:.0f} s in all"
+        left = f", about {self._progress.left()} left" if self._progress and not out.is_terminal else ""
+        out.print(f"  {one.system:14} {one.work:32} {rate:16} {costs}{left}", soft_wrap=True, highlight=False)
+
+
+def rates(lines: Iterable[Line]) -> dict[tuple[str, str], float]:
+    """(system, work) -> rows per second."""
+    found = (m for line in lines if line.unit == "rows/s" for m in (line.ours, line.theirs) if m)
+    return {(m.system, m.work): m.median for m in found}
+
+
+def curves(
+    wanted: Mapping[str, Mapping[float, tuple[str, str]]], found: Mapping[tuple[str, str], float]
+) -> dict[str, list[tuple[float, float]]]:
+    """Curve -> x -> (system, work), with what was found of them."""
+    drawn = {name: [(x, found[key]) for x, key in points.items() if key in found] for name, points in wanted.items()}
+    return {name: points for name, points in drawn.items() if points}
+
+
+def shuffle_lines(bench: Bench) -> list[Line]:
+    """Bytes that ours and each peer gave to the shuffle for every row read, in the runs that were compared."""
+    lines = []
+    for check, peer in bench.compared:
+        if "shuffled_bytes_per_row" not in bench.checked[peer]:
+            continue
+        ours, theirs = (
+            result.measured(one.system, one.work, [bench.checked[one]], "shuffled_bytes_per_row")
+            for one in (check.ours, peer)
+        )
+        meaning = f"bytes shuffled for every row read, {peer.work}, against {peer.system}"
+        lines.append(
+            result.line(f"shuffled-{peer.work}-{peer.system}", meaning, ours, theirs, unit="B/row", better="lower")
+        )
+    return lines
+
+
+# -- sides that are modules of their own -------------------------------------------------------------------
 
 
 def measure(module: str, side: str, work: str, options: Iterable[str] = ()) -> dict[str, Any]:
-    """Runs one side in a process of its own; what it measured, and the peak memory of its process tree."""
-    command = [sys.executable, "-m", module, side, *options]
-    if work:
-        command += ["--work", work]
-    with out.status(f"{side} {work}"), tempfile.TemporaryFile("w+") as log:
-        began = time.perf_counter()
-        process = subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, stderr=log, text=True)
-        peak = _PeakMemory(process.pid)
-        text, _ = process.communicate()
-        memory = peak.stop()
-        if process.returncode:
-            log.seek(0)
-            raise SystemExit(f"{side} {work} failed:\n{log.read()[-4000:]}")
-    line = next(line for line in text.splitlines() if line.startswith("RESULT "))
-    result: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
-    result |= {"peak_mib": memory, "total_seconds": time.perf_counter() - began}
-    rate = f"{result['rows_per_second'] / 1e6:.3f}M rows/s" if "rows_per_second" in result else ""
-    costs = f"peak {memory:,.0f} MiB, {result['total_seconds']:.0f} s in all"
+    """Runs a module for one side of one piece of work."""
+    try:
+        found = run_process(module, [side, *options, *(["--work", work] if work else [])])
+    except SideFailedError as error:
+        raise SystemExit(f"{side} {work} failed:\n{error}") from None
+    rate = f"{found['rows_per_second'] / 1e6:.3f}M rows/s" if "rows_per_second" in found else ""
+    costs = f"peak {found['peak_mib']:,.0f} MiB, {found['total_seconds']:.0f} s in all"
     out.print(f"  {side:14} {work:32} {rate:16} {costs}", soft_wrap=True)
-    return result
-
-
-class _PeakMemory:
-    """Samples the proportional set size of a process and its descendants."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.peak = 0.0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> float:
-        self._done.set()
-        self._thread.join()
-        return self.peak
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.5):
-            self.peak = max(self.peak, sum(_pss(pid) for pid in _tree(self.pid)) / 1024)
-
-
-def _tree(root: int) -> Iterator[int]:
-    yield root
-    try:
-        for task in os.listdir(f"/proc/{root}/task"):
-            for child in Path(f"/proc/{root}/task/{task}/children").read_text().split():
-                yield from _tree(int(child))
-    except OSError:
-        return
-
-
-def _pss(pid: int) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
+    return found
 
 
 def check_equal(ours: Path, theirs: Path, queries: int) -> dict[str, int]:
-    """Results that both sides wrote to `q0`, `q1`, ... of a directory, compared row by row; rows of each."""
-    import duckdb
-
-    def count(rows: str) -> int:
-        return int(duckdb.sql(f"SELECT count(*) FROM {rows}").fetchall()[0][0])
-
-    counts = {}
-    for name in (f"q{i}" for i in range(queries)):
-        a, b = (f"read_parquet('{side / name}/*.parquet')" for side in (ours, theirs))
-        # Without results there may be no file, and nothing to read a schema from.
-        there = [any((side / name).glob("*.parquet")) for side in (ours, theirs)]
-        if all(there):
-            different = count(f"(FROM {a} EXCEPT ALL FROM {b})") + count(f"(FROM {b} EXCEPT ALL FROM {a})")
-        else:
-            different = sum(count(rows) for rows, is_there in zip((a, b), there, strict=True) if is_there)
-        if different:
-            raise SystemExit(f"query {name}: {different} rows differ")
-        counts[name] = count(a) if there[0] else 0
-    return counts
-
-
-def compare(comparison: Comparison, measured: Mapping[Side, dict[str, Any]]) -> dict[str, Any]:
-    ours = measured[comparison.ours]
-    theirs = max((measured[side] for side in comparison.sides[1:]), key=lambda result: result["rows_per_second"])
-    return {
-        "name": comparison.name,
-        "meaning": comparison.meaning,
-        "target": comparison.target,
-        "ratio": ours["rows_per_second"] / theirs["rows_per_second"],
-        "ours": ours,
-        "theirs": theirs,
-    }
-
-
-def show(title: str, comparisons: Iterable[Mapping[str, Any]]) -> None:
-    table = Table(title=title)
-    for name in ("comparison", "ours", "theirs", "ratio", "asked", "peak MiB ours", "theirs"):
-        table.add_column(name, justify="left" if name == "comparison" else "right")
-    for c in comparisons:
-        good = "green" if c["ratio"] >= c["target"] else "red"
-        table.add_row(
-            c["meaning"],
-            f"{c['ours']['rows_per_second'] / 1e6:.3f}M/s",
-            f"{c['theirs']['rows_per_second'] / 1e6:.3f}M/s",
-            f"[{good}]{c['ratio']:.2f}x[/]",
-            f"{c['target']:.3g}x" if c["target"] else "runs",
-            f"{c['ours']['peak_mib']:,.0f}",
-            f"{c['theirs']['peak_mib']:,.0f}",
-        )
-    out.print(table)
+    """Rows of the results that both sides wrote to `q0`, `q1`, ... of a directory."""
+    try:
+        return compare_directories(ours, theirs, queries)
+    except DifferenceError as error:
+        raise SystemExit(str(error)) from None
 
 
 def machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-
-
-def new_table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    return table
-
-
-def add_columns(table: Table, *names: str) -> None:
-    for name in names:
-        table.add_column(name, justify="right")
-
-
-def coloured(text: str, reached: bool | None) -> str:
-    """Green where what was asked is reached; None: nothing is asked."""
-    return text if reached is None else f"[{'green' if reached else 'red'}]{text}[/]"
+    return str(result.machine())

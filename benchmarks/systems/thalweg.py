@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.systems import Given, eventlog, linked
-from benchmarks.systems.spark import streaming_frame
+from benchmarks.systems.spark import columns_of, streaming_frame
 from benchmarks.systems.usage import CpuWatch, process_started
 from benchmarks.workloads.model import Query, Stream
 
@@ -30,6 +30,8 @@ def missing() -> str | None:
 
 
 def run(system: str, given: Given) -> dict[str, Any]:
+    if given.settings.get("empty"):
+        return _run_empty(given, int(given.settings["empty"]))
     with tempfile.TemporaryDirectory() as name, linked(given) as files, CpuWatch() as cpu:
         directory = Path(name)
         shuffles = directory / "events" if given.settings.get("shuffle") else None
@@ -124,6 +126,27 @@ def _run_until_done(session: Any, rows: int) -> None:
     session.start("0 seconds")
     while session.progress()["rows"] < rows or session._runner.has_more_to_close():
         time.sleep(0.05)
+
+
+def _run_empty(given: Given, batches: int) -> dict[str, float]:
+    """The time of a batch that brings nothing, with all queries running."""
+    import thalweg
+
+    with tempfile.TemporaryDirectory() as name:
+        session = _connect(given, Path(name) / "state", None)
+        for stream in given.work.streams:
+            source = thalweg.memory(columns_of(stream.schema))
+            session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
+        _create_queries(session, given.work.queries, None)
+        session.start("0 seconds")
+        runner = session._runner
+        for n in range(batches):
+            session._pipeline.tick()
+            with runner.finished:
+                runner.finished.wait_for(lambda n=n: len(runner.reports) > n, timeout=60)
+        seconds = sorted(r.seconds for r in runner.reports[5:])
+        session.stop()
+    return {"empty_seconds": seconds[len(seconds) // 2], "empty_worst_seconds": seconds[-1]}
 
 
 def _figures(session: Any, cpu: CpuWatch, copies: int) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""Thalweg against each peer at its best: Structured Streaming in two forms, Flink SQL, sharing off, a DuckDB batch.
+
+    thalweg bench peers [--quick] [--json FILE] [--only NAME ...] [--repetitions N]
+
+All over the same rows, results compared first, row by row. What is best was tried: plain Spark with as many shuffle
+partitions as cores and 12 GiB of heap; one Structured Streaming query whose foreachBatch caches the batch and
+aggregates it by slices of time, several queries at once, adaptive execution off, slices kept in memory; Flink with
+mini-batches, two-phase aggregation, object and source reuse, no checkpoints. Flink reads CSV: what it takes to parse
+that is measured apart and taken off. DuckDB has all rows at once and two threads: what the hardware allows, so the
+CPU time is what is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.measure import Bench, Check, Comparison, Side, side
+from benchmarks.result import Finding, Line, Measured, Series
+from benchmarks.result import line as make_line
+from benchmarks.result import measured as make_measured
+
+ANSWERS = "SASPAR Fig. 6 (against other systems)"
+TITLE = "Thalweg against its peers"
+
+FACTS = {
+    "thalweg": 12,
+    "thalweg-apart": 8,
+    "spark": 8,
+    "spark-foreach": 12,
+    "flink": 6,
+    "flink-scan": 6,
+    "duckdb": 12,
+}
+"""Millions of rows; a batch is four, for Flink what is left out as warming up."""
+INTERVAL = {"thalweg": (100, 10), "flink": (30, 10), "flink-scan": (30, 10)}
+"""Files of 50,000 rows of each stream, in all and in a batch."""
+QUICK_FACTS, QUICK_INTERVAL = (3, 1), (6, 2)
+SMALL_FLINK = 2
+"""Files that Flink warms up with."""
+
+
+def _side(system: str, work: str, quick: bool) -> Side:
+    if work == "interval":
+        files, each = QUICK_INTERVAL if quick else INTERVAL[system]
+        return side(system, work, files, files_per_batch=each)
+    if quick:
+        return side(system, work, QUICK_FACTS[0], files_per_batch=QUICK_FACTS[1])
+    return side(system, work, FACTS[system], files_per_batch=SMALL_FLINK if system.startswith("flink") else 4)
+
+
+def comparisons(quick: bool) -> tuple[Comparison, ...]:
+    def beside(name: str, work: str, peer: str, asked: float | None, meaning: str, **more: Any) -> Comparison:
+        return Comparison(name, meaning, _side("thalweg", work, quick), _side(peer, work, quick), asked, **more)
+
+    cpu = {"figure": "cpu_seconds_per_million", "unit": "CPU s/M rows", "better": "lower"}
+    narrow, wide = "facts/20x1", "facts/wide20x1"
+    offered = (
+        beside("spark-8", "facts/8", "spark", 12, "8 queries, against 8 of Structured Streaming"),
+        beside("foreach-20", narrow, "spark-foreach", 3, "20 queries, against one foreachBatch for all"),
+        beside("foreach-20-wide", wide, "spark-foreach", None, "the same, six key sets of 250,000 groups"),
+        beside("flink-1", "facts/1", "flink", None, "1 query, against Flink SQL with its CSV"),
+        beside("flink-8", "facts/8", "flink", None, "8 queries, against Flink SQL with its CSV"),
+        beside("flink-interval", "interval", "flink", None, "1 interval join, against Flink SQL with its CSV"),
+        beside("apart-8", "facts/8", "thalweg-apart", None, "8 queries, against Thalweg with sharing off"),
+        beside("duckdb-8", "facts/8", "duckdb", 2, "8 queries, CPU time, against a DuckDB batch", **cpu),
+    )
+    return tuple(c for c in offered if not quick or c.name in QUICK)
+
+
+QUICK = ("foreach-20", "flink-8", "duckdb-8")
+NET = {"flink-1": None, "flink-8": 10, "flink-interval": 5}
+"""What is asked where CSV parsing is taken off."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = measure.parser("peers", __doc__, (c.name for c in comparisons(False)))
+    options = parser.parse_args(arguments)
+    bench = Bench("peers", TITLE, options, ANSWERS)
+    chosen = bench.chosen(comparisons(options.quick))
+    sides = [s for c in chosen for s in c.sides]
+    scans = {c.name: replace(c.theirs, system="flink-scan") for c in chosen if c.name in NET and c.theirs is not None}
+    bench.run(_checks(sides, options.quick), [*sides, *scans.values()])
+    lines = list(bench.lines(chosen))
+    for c in chosen:
+        if c.name in scans:
+            lines.extend(_net_of_parsing(bench, c, scans[c.name]))
+    lines.extend(measure.shuffle_lines(bench))
+    bench.result(lines, _series(bench, sides), _findings(lines), NOTES)
+    return 0
+
+
+NOTES = (
+    "spark: 2 shuffle partitions, 12 GiB heap, default state store",
+    "spark-foreach: batch cached, aggregates by slices, 4 queries at a time, adaptive execution off, slices in "
+    "memory only (one that survives a failure would have to write them)",
+    "flink: one StatementSet, parallelism 2, mini-batch, two-phase aggregation, object and source reuse, no "
+    "checkpoints",
+    "flink net of CSV: seconds for a row less those of parsing it into nothing",
+    "duckdb: 2 threads, one query after the other over the same Parquet files, windows put together from slices",
+)
+
+
+def _checks(sides: Sequence[Side], quick: bool) -> list[Check]:
+    """Ours against every peer that is timed, on the fewest rows with which a window closes."""
+    checks = []
+    for work in dict.fromkeys(s.work for s in sides):
+        files, each = QUICK_INTERVAL if work == "interval" else QUICK_FACTS
+        systems = dict.fromkeys(s.system for s in sides if s.work == work and s.system != "thalweg")
+        ours, *peers = (side(system, work, files, files_per_batch=each) for system in ("thalweg", *systems))
+        checks.append(Check(ours, tuple(peers)))
+    return checks
+
+
+def _net_of_parsing(bench: Bench, c: Comparison, scan: Side) -> list[Line]:
+    """Flink's seconds for a row less those of the scan alone, repetition by repetition."""
+    ours, theirs = (
+        bench.measured(c.ours),
+        net_of_scan(bench.runs.get(c.theirs, ()), bench.runs.get(scan, ()), scan.work),
+    )
+    if ours is None or theirs is None:
+        return []
+    meaning = c.meaning.replace("with its CSV", "net of parsing CSV")
+    return [make_line(f"{c.name}-net", meaning, ours, theirs, NET[c.name])]
+
+
+def net_of_scan(whole: Sequence[dict[str, Any]], scan: Sequence[dict[str, Any]], work: str) -> Measured | None:
+    """None where parsing alone takes as long as all of it: then nothing can be said of the rest."""
+    runs = []
+    for one, other in zip(whole, scan, strict=False):
+        seconds = 1 / one["rows_per_second"] - 1 / other["rows_per_second"]
+        if seconds <= 0:
+            return None
+        runs.append({**one, "rows_per_second": 1 / seconds})
+    return make_measured("flink net of CSV", work, runs) if runs else None
+
+
+SHOWN = {
+    "thalweg": "Thalweg",
+    "thalweg-apart": "Thalweg, sharing off",
+    "spark": "N queries of Structured Streaming",
+    "spark-foreach": "one foreachBatch",
+    "flink": "Flink SQL",
+    "duckdb": "DuckDB, a batch",
+}
+
+
+def _series(bench: Bench, sides: Sequence[Side]) -> list[Series]:
+    """Rows/s and CPU by the number of aggregation queries, of every system that was measured there."""
+    counts = {"facts/1": 1, "facts/8": 8, "facts/20x1": 20}
+    made = []
+    for figure, title, unit in (
+        ("rows_per_second", "Aggregations: rows per second, every system", "rows/s"),
+        ("cpu_seconds_per_million", "Aggregations: CPU seconds for a million rows, every system", "CPU s/M rows"),
+    ):
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for one in dict.fromkeys(sides):
+            found = bench.measured(one, figure)
+            if one.work in counts and found is not None:
+                curves.setdefault(SHOWN[one.system], []).append((counts[one.work], found.median))
+        made.append(Series(figure, title, "queries", unit, {k: sorted(v) for k, v in curves.items()}, log=True))
+    return [series for series in made if series.curves]
+
+
+def _findings(lines: Sequence[Line]) -> list[Finding]:
+    ratios = {line.name: line.ratio for line in lines if line.ratio is not None}
+    said = {
+        "spark-8": "{:.1f}x N queries of Structured Streaming at 8 queries",
+        "foreach-20": "{:.1f}x one foreachBatch at 20",
+        "flink-1-net": "{:.1f}x Flink net of CSV at 1",
+        "flink-8-net": "{:.1f}x at 8",
+        "flink-interval-net": "{:.1f}x for an interval join",
+        "apart-8": "{:.1f}x itself with sharing off at 8",
+        "duckdb-8": "{:.2f}x the CPU time of a DuckDB batch",
+    }
+    ours = "; ".join(form.format(ratios[name]) for name, form in said.items() if name in ratios)
+    theirs = (
+        "systems that share the partitioning of streams among queries pull ahead of those that do not as queries join"
+    )
+    return [Finding("SASPAR, Fig. 6", theirs, ours)] if ours else []
