@@ -112,11 +112,11 @@ def top(query: Query, order: str, rows_of_window: int) -> Query:
     )
 
 
-ROUTES = Windowed(TRIPS, {"pickup": "pickup", "dropoff": "dropoff"}, {"trips": "count(*)"}, 30 * 60, SLIDE)
+ROUTES = Windowed(TRIPS, {"pickup": "pickup", "dropoff": "dropoff"}, {"rides": "count(*)"}, 30 * 60, SLIDE)
 FARES = Windowed(TRIPS, {"pickup": "pickup"}, {"profit": "median(fare + tip)"}, 15 * 60, SLIDE)
 VACANT = Windowed(TRIPS, {"dropoff": "dropoff"}, {"taxis": "count(DISTINCT taxi)"}, 30 * 60, SLIDE)
 QUERIES = (
-    top(ROUTES.query("routes"), "trips DESC, pickup, dropoff", 10),
+    top(ROUTES.query("routes"), "rides DESC, pickup, dropoff", 10),
     FARES.query("fares", flink=NOWHERE),
     VACANT.query("vacant", spark=NOWHERE),
 )

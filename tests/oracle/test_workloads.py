@@ -52,9 +52,11 @@ def test_results_equal_a_batch(name: str, spark: Any, tmp_path: Path) -> None:
     work = thinned(named(name), every)
     directory = make_files(work, files, tmp_path / "files")
     ours = run(work, directory, files, tmp_path / "state", spark)
-    for query, (rows, different) in compared(work, directory, ours).items():
-        assert different == 0, f"{query}: {different} rows differ"
-        assert rows > 0, f"{query}: no results to compare"
+    found = compared(work, directory, ours)
+    assert {query: different for query, (_, different) in found.items() if different} == {}
+    empty = [query for query, (rows, _) in found.items() if not rows]
+    # What is drawn at random may select next to nothing.
+    assert len(empty) <= (len(found) // 2 if name.startswith("ajoin") else 0), f"no results to compare: {empty}"
 
 
 def run(work: Workload, directory: Path, files: int, state: Path, spark: Any) -> dict[str, pa.Table]:
