@@ -1,0 +1,277 @@
+"""Queries that come and go while the streams run: how fast they are deployed, and what the others notice of it.
+
+    thalweg bench adhoc [--quick] [--json FILE] [--only NAME ...] [--repetitions N]
+
+AJoin's two scenarios over its generated joins, 50 % similar: SC1, so many queries a second until there are N (`1qs
+20qp`); SC2, so many queries created and those of the round before dropped every few seconds. A session is fed at
+70 % of what it sustains with all N queries. Measured are the steps of a request: until it is durable, until the first
+batch begins that runs with it, until that batch is over, until its first result; of a drop, until the manifest no
+longer has it. And meanwhile the event-time latency of results, and the slowest batch against the median.
+
+The peer for a few queries is plain Spark: a query is a StreamingQuery of its own, which shares nothing; it reads what
+comes after its start, and the time is until its first batch is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.measure import Bench, parser
+from benchmarks.paced.runs import Runs, Side, scalars
+from benchmarks.result import Finding, Line, Measured, Series, line, measured
+
+ANSWERS = "AJoin Fig. 15, 16, 18, 20"
+SHARE = 0.7
+BEHIND_SECONDS = 5
+LATE_SECONDS = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    work: str
+    scenario: str
+    """As `python -m benchmarks.paced` reads it."""
+    meaning: str
+    files: int = 15
+    """Of each stream, to measure what is sustained."""
+    pace_of: str = ""
+    """The case whose pace is taken over; else it is measured."""
+    system: str = "thalweg"
+
+    @property
+    def side(self) -> Side:
+        return (self.system, self.name)
+
+    @property
+    def kind(self) -> str:
+        """`sc1`, `sc2` or `all`."""
+        return self.scenario.split(":")[0]
+
+    def options(self, rate: float | None) -> list[str]:
+        given = {"scenario": self.scenario, "files": self.files, "files-per-batch": 5, "share": SHARE}
+        given |= {} if rate is None else {"rate": rate}
+        return [part for name, value in given.items() for part in (f"--{name}", str(value))]
+
+
+CASES = (
+    Case("sc1-20", "ajoin-20", "sc1:1:20:10", "SC1: 1 query a second until there are 20"),
+    Case("front-20", "ajoin-20", "all:20:20", "the same 20 queries, there from the beginning", pace_of="sc1-20"),
+    Case("sc1-100", "ajoin-100", "sc1:10:100:10", "SC1: 10 queries a second until there are 100"),
+    Case("front-100", "ajoin-100", "all:100:15", "the same 100 queries, there from the beginning", pace_of="sc1-100"),
+    Case("sc2-5", "ajoin-100", "sc2:5:5:5:5", "SC2: 5 queries created and dropped every 5 s", pace_of="sc1-100"),
+    Case("sc2-20", "ajoin-100", "sc2:20:5:4:5", "SC2: 20 queries created and dropped every 5 s", pace_of="sc1-100"),
+    Case("sc1-20x3", "ajoin-20@50x3", "sc1:1:20:10", "SC1: 1 join of three streams a second until there are 20"),
+    Case("spark-sc1-4", "ajoin-20", "sc1:0.2:4:20", "1 query in 5 s until there are 4", 6, system="spark"),
+    Case("sc1-4", "ajoin-20", "sc1:0.2:4:20", "1 query in 5 s until there are 4", pace_of="spark-sc1-4"),
+)
+QUICK_CASES = (
+    Case("sc1-10", "ajoin-20", "sc1:2:10:4", "SC1: 2 queries a second until there are 10", 6),
+    Case("sc2-4", "ajoin-20", "sc2:4:2:4:2", "SC2: 4 queries created and dropped every 2 s", pace_of="sc1-10"),
+    Case("spark-sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", 2, system="spark"),
+    Case("sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", pace_of="spark-sc1-3"),
+)
+SPARK_RATE = 10_000.0
+"""Rows/s of both streams together: a pace that plain Spark keeps up with a few of the queries."""
+
+Told = Callable[[dict[str, Any]], str]
+
+
+def main(arguments: list[str]) -> int:
+    options = parser("adhoc", __doc__, [case.name for case in CASES]).parse_args(arguments)
+    bench = Bench("adhoc", "Queries that come and go while the streams run", options, ANSWERS)
+    offered = QUICK_CASES if bench.quick else CASES
+    chosen = [case for case in offered if not options.only or case.name in options.only]
+    with Runs(bench, [case.side for case in chosen] * bench.repetitions) as runs:
+        for _ in range(bench.repetitions):
+            for case in chosen:
+                runs.run(case.side, case.options(_rate(case, runs)), work=case.work)
+    there = [case for case in chosen if case.side in runs.found]
+    lines = [line for case in there if case.system == "thalweg" for line in _lines(case, there, runs)]
+    extra = {case.name: scalars(_last(case, runs)) for case in there}
+    bench.result(lines, _series(there, runs), _findings(there, runs), _notes(there, runs), extra)
+    return 0
+
+
+def _rate(case: Case, runs: Runs) -> float | None:
+    """Cases that are compared run at one pace; plain Spark at one that it keeps up."""
+    if case.system == "spark" or case.pace_of.startswith("spark"):
+        return SPARK_RATE
+    same = runs.found.get(("thalweg", case.pace_of))
+    return float(same[-1]["rows_per_second"]) if same else None
+
+
+# -- what was found ----------------------------------------------------------------------------------------
+
+
+def _lines(case: Case, cases: Sequence[Case], runs: Runs) -> list[Line]:
+    """Requests, then what results notice; beside it, at the same pace, plain Spark or all queries up front."""
+    spark = next((c for c in cases if c.name == case.pace_of and c.system == "spark"), None)
+    lines = []
+    for step, meaning in STEPS.items():
+        ours = _step(case, step, runs)
+        if ours is not None:
+            theirs = None if spark is None else _step(spark, step, runs)
+            against = ", against plain Spark" if theirs is not None else ""
+            name = f"{case.name}-{step.replace('_', '-')}"
+            lines.append(line(name, f"{case.meaning}: {meaning}{against}", ours, theirs, unit="s", better="lower"))
+    for figure in ("p50", "p99"):
+        ours = runs.measured(case.side, figure)
+        if ours is not None:
+            meaning = f"{case.meaning}: {figure} of latency meanwhile"
+            lines.append(line(f"{case.name}-{figure}", meaning, ours, unit="s", better="lower"))
+    lines += _afterwards(case, cases, runs)
+    slowest = [
+        {**scalars(run), "figure": run["slowest_batch_seconds"] / run["batch_seconds"]}
+        for run in runs.found[case.side]
+    ]
+    meaning = f"{case.meaning}: slowest batch, as a multiple of the median"
+    ours = measured(*case.side, slowest, "figure")
+    return [*lines, line(f"{case.name}-slowest-batch", meaning, ours, unit="x", better="lower")]
+
+
+def _afterwards(case: Case, cases: Sequence[Case], runs: Runs) -> list[Line]:
+    lines = []
+    for front in (c for c in cases if c.pace_of == case.name and c.kind == "all"):
+        for figure, (meaning, unit, better) in AFTERWARDS.items():
+            ours, theirs = runs.measured(case.side, figure), runs.measured(front.side, figure)
+            if ours is not None and theirs is not None:
+                name = f"{case.name}-{figure.replace('_', '-')}"
+                lines.append(line(name, f"{case.meaning}: {meaning}", ours, theirs, unit=unit, better=better))
+    return lines
+
+
+def _step(case: Case, step: str, runs: Runs) -> Measured | None:
+    """The median over requests of how long a step took."""
+    found = [{**scalars(run), "figure": run[step]["median"]} for run in runs.found[case.side] if step in run]
+    return measured(*case.side, found, "figure") if found else None
+
+
+def _last(case: Case, runs: Runs) -> dict[str, Any]:
+    return runs.found[case.side][-1]
+
+
+STEPS = {
+    "create_acked": "create until it is durable, median",
+    "create_began": "create until a batch begins with it, median",
+    "create_done": "create until its first batch is over, median",
+    "create_first_result": "create until its first result, median",
+    "drop_acked": "drop until it is durable, median",
+    "drop_done": "drop until it is gone from the manifest, median",
+}
+
+
+AFTERWARDS = {
+    "after_p50": ("p50 of latency once all are there, against all up front", "s", "lower"),
+    "after_p99": ("p99 of latency once all are there, against all up front", "s", "lower"),
+    "after_busy_rows_per_second": ("rows a busy second once all are there, against all up front", "rows/s", "higher"),
+}
+
+
+def _series(cases: Sequence[Case], runs: Runs) -> list[Series]:
+    ours = [case for case in cases if case.system == "thalweg"]
+    series = []
+    for case in ours:
+        points = _last(case, runs)["over_time"]
+        curves = {name: [(p[0], p[i]) for p in points] for i, name in ((1, "least"), (2, "mean"), (3, "most"))}
+        series.append(Series(f"latency-{case.name}", f"Latency, {case.meaning}", "seconds", "s", curves))
+    for figure, place, title, y in (
+        ("throughput", 1, "Rows a second while a batch runs", "rows/s"),
+        ("state", 2, "State held", "bytes"),
+    ):
+        counted = {case.name: [(p[0], p[place]) for p in _last(case, runs)["by_queries"]] for case in ours}
+        curves = {name: points for name, points in counted.items() if len(points) > 1}
+        if curves:
+            series.append(Series(figure, f"{title}, by queries that run", "queries", y, curves))
+    return series
+
+
+def _findings(cases: Sequence[Case], runs: Runs) -> list[Finding]:
+    ours = [case for case in cases if case.system == "thalweg"]
+    first = [case for case in ours if case.kind == "sc1" and not case.pace_of]
+    second = [case for case in ours if case.kind == "sc2"]
+    asked: list[tuple[str, str, Sequence[Case], Told]] = [
+        (
+            "Fig. 18a (SC1)",
+            "the more queries come per second, the farther least and greatest latency are apart; the mean is low",
+            first,
+            _latency,
+        ),
+        ("Fig. 18a (SC2)", "mean latency is lower than in SC1 and fluctuates more", second, _latency),
+        (
+            "Fig. 18b",
+            "deployment takes longer at 1qs 20qp than at 10qs 100qp: requests are gathered for a second",
+            first,
+            _deployment,
+        ),
+        (
+            "Fig. 15",
+            "more parallel queries raise the overall throughput (the sum over queries): more is shared",
+            first,
+            _overall,
+        ),
+        ("Fig. 16", "with more queries more is kept, of indexes more than of rows, which are shared", first, _held),
+        (
+            "Fig. 20a",
+            "the same queries reach less throughput ad hoc than at compile time, more so the more there are",
+            [c for c in ours if c.kind == "all" or any(o.pace_of == c.name and o.kind == "all" for o in ours)],
+            _ad_hoc,
+        ),
+    ]
+    return [
+        Finding(f"AJoin, {figure}", theirs, "; ".join(f"{c.meaning}: {told(_last(c, runs))}" for c in some))
+        for figure, theirs, some, told in asked
+        if some
+    ]
+
+
+def _latency(run: dict[str, Any]) -> str:
+    return f"mean {run['mean']:.2f} s, from {run['least']:.2f} to {run['most']:.2f} s"
+
+
+def _deployment(run: dict[str, Any]) -> str:
+    acked, began, done = (run[f"create_{step}"] for step in ("acked", "began", "done"))
+    return (
+        f"durable after {acked['median']:.2f} s, in a batch after {began['median']:.2f} s "
+        f"(at most {began['most']:.2f}), which is over after {done['median']:.2f} s"
+    )
+
+
+def _overall(run: dict[str, Any]) -> str:
+    if run["sustained_rows_per_second"] is None:
+        return f"fed at {run['rows_per_second'] / 1e6:.3f}M rows/s"
+    queries, rate = run["by_queries"][-1][0], run["sustained_rows_per_second"]
+    return f"{rate / 1e6:.3f}M rows/s sustained, times {queries} queries {rate * queries / 1e6:.1f}M"
+
+
+def _held(run: dict[str, Any]) -> str:
+    (least, _, small), (most, _, large) = run["by_queries"][0], run["by_queries"][-1]
+    return f"{small / 2**20:.1f} MiB with {least}, {large / 2**20:.1f} MiB with {most}"
+
+
+def _ad_hoc(run: dict[str, Any]) -> str:
+    if "after_p99" not in run or "after_busy_rows_per_second" not in run:
+        return "no result once all were there"
+    busy = f"{run['after_busy_rows_per_second'] / 1e6:.3f}M rows a busy second once all are there"
+    return f"{busy}, latency p50 {run['after_p50']:.2f} s, p99 {run['after_p99']:.2f} s"
+
+
+def _notes(cases: Sequence[Case], runs: Runs) -> list[str]:
+    notes = [
+        "A query is created by a call that returns when it is durable; the next batch runs with it.",
+        "Plain Spark: a query is started as a StreamingQuery of its own and shares nothing; it is fed with "
+        f"{SPARK_RATE:,.0f} rows/s from its start on, and so is Thalweg beside it.",
+    ]
+    for case in cases:
+        for run in runs.found[case.side]:
+            if run["behind_seconds"] > BEHIND_SECONDS:
+                notes.append(f"{case.name} did not keep up: {run['behind_seconds']:.1f} s behind at the end.")
+            if run["late_most"] > LATE_SECONDS:
+                notes.append(
+                    f"{case.name}: requests came up to {run['late_most']:.1f} s late: those before took long."
+                )
+            if run.get("failed"):
+                notes.append(f"{case.name}: queries failed: {run['failed']}")
+    return notes

@@ -1,0 +1,183 @@
+"""How late results are at 70 % of the sustained rate: event-time latency, Thalweg against plain Spark.
+
+    thalweg bench latency [--quick] [--json FILE] [--only WORKLOAD ...] [--repetitions N]
+
+Every run first measures what its system sustains with all files there at once, then feeds it at 70 % of that: small
+files appear one by one, each when its last event happens, so event time runs at the pace of rows. A result's latency
+is the time from the newest event that it is about (the end of its window, the later row of a pair) until the sink has
+it. Of windows the wait for the watermark is told apart: *beyond input* counts from when the event was there that let
+the window go. Percentiles are by result rows. In full runs Thalweg is measured at plain Spark's pace, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.measure import Bench, parser
+from benchmarks.paced.runs import Runs, Side
+from benchmarks.result import Finding, Line, Series, line
+from benchmarks.workloads import named
+
+ANSWERS = "AJoin Fig. 18a"
+SHARE = 0.7
+LATE_SECONDS = 0.2
+"""By which a file may be released late without a word."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of one system on one workload."""
+
+    files: int
+    """Of each stream, to measure what it sustains."""
+    files_per_batch: int
+    seconds: float
+    most_rows: int
+    """Of each stream."""
+
+    def options(self) -> list[str]:
+        given = {"files": self.files, "files-per-batch": self.files_per_batch, "seconds": self.seconds}
+        given |= {"most-rows": self.most_rows, "share": SHARE}
+        return [part for name, value in given.items() for part in (f"--{name}", str(value))]
+
+
+@dataclass(frozen=True)
+class Case:
+    work: str
+    meaning: str
+    thalweg: Sizes
+    spark: Sizes
+
+    @property
+    def ours(self) -> Side:
+        return ("thalweg", self.work)
+
+    @property
+    def theirs(self) -> Side:
+        return ("spark", self.work)
+
+    @property
+    def same_pace(self) -> Side:
+        return ("thalweg", f"{self.work} at Spark's pace")
+
+    @property
+    def has_windows(self) -> bool:
+        return self.work.startswith("facts")
+
+    def sides(self, quick: bool) -> list[Side]:
+        return [self.ours, self.theirs] if quick else [self.ours, self.theirs, self.same_pace]
+
+
+CASES = (
+    Case("facts/1", "1 aggregation", Sizes(12, 4, 20, 30_000_000), Sizes(6, 2, 30, 30_000_000)),
+    Case("facts/8", "8 aggregations", Sizes(12, 4, 20, 30_000_000), Sizes(4, 1, 90, 30_000_000)),
+    Case("interval", "1 interval join", Sizes(40, 10, 20, 10_000_000), Sizes(20, 5, 30, 10_000_000)),
+    Case("ajoin-20", "20 joins of AJoin's template", Sizes(20, 5, 20, 10_000_000), Sizes(6, 2, 40, 10_000_000)),
+)
+QUICK_CASES = (
+    Case("facts/1", "1 aggregation", Sizes(8, 4, 4, 8_000_000), Sizes(3, 1, 6, 6_000_000)),
+    Case("interval", "1 interval join", Sizes(12, 4, 5, 2_000_000), Sizes(4, 2, 6, 2_000_000)),
+)
+
+
+def main(arguments: list[str]) -> int:
+    options = parser("latency", __doc__, [case.work for case in CASES]).parse_args(arguments)
+    bench = Bench("latency", "How late results are at 70 % of the sustained rate", options, ANSWERS)
+    offered = QUICK_CASES if bench.quick else CASES
+    chosen = [case for case in offered if not options.only or case.work in options.only]
+    planned = [side for case in chosen for side in case.sides(bench.quick)] * bench.repetitions
+    with Runs(bench, planned) as runs:
+        for _ in range(bench.repetitions):
+            for case in chosen:
+                _measure(runs, case, bench.quick)
+    bench.equal |= {work: found[-1]["output_rows"] for (_, work), found in runs.found.items()}
+    lines = [line for case in chosen for line in _lines(case, runs)]
+    bench.result(lines, _series(chosen, runs), _findings(chosen, runs), _notes(runs))
+    return 0
+
+
+def _measure(runs: Runs, case: Case, quick: bool) -> None:
+    runs.run(case.ours, case.thalweg.options())
+    theirs = runs.run(case.theirs, case.spark.options())
+    if theirs is not None and not quick:
+        pace = ["--rate", str(theirs["rows_per_second"]), "--seconds", "30"]
+        runs.run(case.same_pace, [*case.thalweg.options(), *pace], work=case.work)
+
+
+# -- what was found ----------------------------------------------------------------------------------------
+
+
+def _lines(case: Case, runs: Runs) -> list[Line]:
+    """Whole latencies, and of windows also what is not the watermark's."""
+    beyond = ", beyond the wait for the watermark"
+    figures = {"p50": "", "p99": ""} | ({"beyond_p50": beyond, "beyond_p99": beyond} if case.has_windows else {})
+    sides = {
+        case.ours: ("", "each at 70 % of its own rate, against plain Spark"),
+        case.same_pace: ("-same-pace", "both at 70 % of plain Spark's rate"),
+    }
+    lines = []
+    for side, (suffix, how) in sides.items():
+        for figure, told in figures.items():
+            ours, theirs = runs.measured(side, figure), runs.measured(case.theirs, figure)
+            if ours is not None:
+                name = f"{case.work}{suffix}-{figure.replace('_', '-')}"
+                meaning = f"{case.meaning}: {figure[-3:]} of latency{told}; {how}"
+                lines.append(line(name, meaning, ours, theirs, unit="s", better="lower"))
+    return lines
+
+
+def _series(cases: Sequence[Case], runs: Runs) -> list[Series]:
+    series = []
+    by_queries: dict[str, list[tuple[float, float]]] = {}
+    for case in cases:
+        sides = {"Thalweg": case.ours, "Spark": case.theirs}
+        curves = {
+            name: [(point[0], point[2]) for point in runs.found[side][-1]["over_time"]]
+            for name, side in sides.items()
+            if side in runs.found
+        }
+        title = f"Latency while it runs: {case.meaning}"
+        series.append(Series(f"time-{case.work}", title, "seconds", "mean latency, s", curves, log=True))
+        queries = float(len(named(case.work).queries))
+        for name, side in sides.items():
+            for figure in ("p50", "p99") if case.has_windows else ():
+                found = runs.measured(side, figure)
+                if found is not None:
+                    by_queries.setdefault(f"{name} {figure}", []).append((queries, found.median))
+    if by_queries:
+        series.append(Series("queries", "Latency by number of aggregations", "queries", "s", by_queries, log=True))
+    return series
+
+
+def _findings(cases: Sequence[Case], runs: Runs) -> list[Finding]:
+    told = []
+    for case in cases:
+        ours, theirs = _brief(case.ours, runs), _brief(case.theirs, runs)
+        if ours and theirs:
+            told.append(f"{case.meaning}: {ours} against Spark's {theirs}")
+    paper = "AJoin's event-time latency is like that of Flink with one query, at many times Flink's throughput"
+    return [Finding("AJoin, Fig. 18a", paper, "; ".join(told))] if told else []
+
+
+def _brief(side: Side, runs: Runs) -> str | None:
+    found = [runs.measured(side, figure) for figure in ("p50", "p99", "rows_per_second")]
+    p50, p99, pace = (None if one is None else one.median for one in found)
+    if p50 is None or p99 is None or pace is None:
+        return None
+    return f"p50 {p50:.2f} s, p99 {p99:.2f} s at {pace / 1e6:.3f}M rows/s"
+
+
+def _notes(runs: Runs) -> list[str]:
+    notes = [
+        "What a system sustains is measured in the same process just before, with all files there at once.",
+        "Results were counted: as many as DuckDB finds in the same files. Row by row they are compared by the "
+        "experiments aggregates and joins.",
+    ]
+    for (system, work), found in runs.found.items():
+        behind, late = (max(run[name] for run in found) for name in ("behind_seconds", "feeder_late_seconds"))
+        if behind > 2 * max(run["beyond_p99"] for run in found):
+            notes.append(f"{system} {work} did not keep up: {behind:.1f} s behind at the end.")
+        if late > LATE_SECONDS:
+            notes.append(f"{system} {work}: a file came {late:.1f} s after its moment, from which latencies count.")
+    return notes
