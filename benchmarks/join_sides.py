@@ -54,7 +54,7 @@ def run_thalweg(work: Workload, files: Path, files_per_batch: int, out: Path | N
         result |= watch.measured()
         result["create_seconds"] = created
         result["output_per_row"] = sum(r.emitted for r in reports) / sum(r.rows for r in reports)
-        result["phases"] = mean_phases(reports)
+        result |= {"phases": mean_phases(reports), "time": mean_phases(reports, "time")}
         session.stop()
     return result
 

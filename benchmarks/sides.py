@@ -71,7 +71,7 @@ def run_thalweg(work: Workload, files: Path, out: Path | None, source: str) -> d
         assert not failed, failed
         result: dict[str, Any] = steady([(r.ended, r.rows) for r in reports])
         result["create_seconds"] = created
-        result["phases"] = mean_phases(reports)
+        result |= {"phases": mean_phases(reports), "time": mean_phases(reports, "time")}
         session.stop()
     return result
 
@@ -88,10 +88,11 @@ def _run_until_done(session: Any, rows: int) -> None:
         time.sleep(0.05)
 
 
-def mean_phases(reports: list[Any]) -> dict[str, float]:
-    full = [r for r in reports if r.rows][1:] or reports
-    names = {name for r in full for name in r.phases}
-    return {name: sum(r.phases.get(name, 0.0) for r in full) / len(full) for name in sorted(names)}
+def mean_phases(reports: list[Any], of: str = "phases") -> dict[str, float]:
+    """Phase -> seconds a batch, after the first; of "time" they add up to the batch."""
+    full = [getattr(r, of) for r in ([r for r in reports if r.rows][1:] or reports)]
+    names = {name: None for phases in full for name in phases}
+    return {name: sum(phases.get(name, 0.0) for phases in full) / len(full) for name in names}
 
 
 def plain_spark(settings: dict[str, str]) -> Any:
