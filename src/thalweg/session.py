@@ -37,6 +37,7 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import element_type, to_arrow
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_plan, explain_query
+from thalweg.observe.stopwatch import mean, shares
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import make_plan
 from thalweg.sink.specs import parse_spec, to_callable
@@ -507,6 +508,7 @@ class Session:
             "rows_per_second": sum(r.rows for r in recent) / seconds if seconds else 0.0,
             "batch_seconds": last.seconds if last else 0.0,
             "phases": dict(last.phases) if last else {},
+            "time": self._time(),
             "state": {
                 "buckets": len(manifest.buckets) + len(manifest.stores),
                 "rows": sum(b.rows for b in manifest.buckets) + sum(b.section.rows for b in manifest.stores),
@@ -519,6 +521,13 @@ class Session:
             "queries": {name: h.status for name, h in self._handles.items()},
             "streams": streams,
         }
+
+    def _time(self) -> dict[str, Any]:
+        """Where the time goes: of the last batch, of those that brought rows on average, and in shares of these."""
+        reports = self._runner.reports
+        usual = mean([r.time for r in reports if r.rows])
+        last = dict(reports[-1].time) if reports else mean([])
+        return {"cores": self._runner.tasks, "last": last, "mean": usual, "shares": shares(usual)}
 
     def rejected(self, stream: str) -> pa.Table:
         """The rows of a stream that could not be read, each with its reason."""

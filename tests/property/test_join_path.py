@@ -23,6 +23,7 @@ from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan, route_keys, slot_stages
 from thalweg.model.query import Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.observe.stopwatch import Stopwatch
 from thalweg.operate.slot import Clock
 from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.operate.windows import BEGINNING
@@ -213,7 +214,7 @@ class World:
             sent: dict[int, list[tuple[str, pa.Table]]] = {}
             kept = []
             for slot in range(plan.slots):
-                joins = SlotJoins(plan, replace(work, stage=stage), known)
+                joins = SlotJoins(plan, replace(work, stage=stage), known, Stopwatch())
                 result = joins.run(slot, tuples.get(slot, []))
                 assert not result.failures
                 for query, table in result.results:

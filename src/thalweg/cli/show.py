@@ -94,7 +94,8 @@ def cell(value: Any) -> str:
 
 def progress(state: Mapping[str, Any], *, notes: Sequence[str] = ()) -> RenderableType:
     """The whole pipeline at a glance: speed, streams and their watermarks, queries and what they emitted."""
-    parts: list[RenderableType] = [Text(line(state), style="bold"), _streams(state), _queries(state)]
+    parts: list[RenderableType] = [Text(line(state), style="bold"), Text(time_line(state)), _streams(state)]
+    parts.append(_queries(state))
     parts += [Text(note, style="cyan") for note in notes]
     return Group(*parts)
 
@@ -108,6 +109,12 @@ def line(state: Mapping[str, Any]) -> str:
         f"batch {state['batch']}  {state['rows']:,} rows  {state['rows_per_second']:,.0f} rows/s  "
         f"{state['batch_seconds']:.2f} s a batch  {running} queries"
     )
+
+
+def time_line(state: Mapping[str, Any]) -> str:
+    """Where the time of batches goes, the largest parts first; nothing is said of those below one in a hundred."""
+    parts = sorted(state["time"]["shares"].items(), key=lambda part: -part[1])
+    return "  ".join(f"{phase} {share:.0%}" for phase, share in parts if share >= 0.01)
 
 
 def _streams(state: Mapping[str, Any]) -> Table:

@@ -49,6 +49,7 @@ from thalweg.model.plan import Member, Plan, slot_stages
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
+from thalweg.observe.stopwatch import break_down
 from thalweg.operate.finish import order_rows
 from thalweg.operate.slot import Clock
 from thalweg.operate.store import Layout
@@ -92,6 +93,9 @@ class BatchReport:
     ended: float
     """When, in seconds since the epoch."""
     phases: Mapping[str, float]
+    """Step -> seconds, one step after the other; and of the tasks, what the slowest took."""
+    time: Mapping[str, float]
+    """Phase -> seconds, which add up to the batch: see `observe/stopwatch`."""
     sent_bytes: int
 
 
@@ -192,8 +196,10 @@ class BatchRunner:
             "manifest": ended - delivered,
             **outcome.seconds,
         }
-        rows = sum(outcome.rows.values())
-        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, outcome.sent_bytes)
+        rows, sink = sum(outcome.rows.values()), delivered - ran
+        rest = ended - began - outcome.job_seconds - sink
+        spent = break_down(outcome.stages(), self.tasks, outcome.job_seconds, sink, rest)
+        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, spent, outcome.sent_bytes)
         self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
         self.join_planner.take_in(plan, after)
         self._learn(plan, after, outcome)
@@ -349,7 +355,10 @@ class BatchRunner:
         for stage in range(1, work.stages + 1):
             task = slot_task(shared, replace(work, stage=stage))
             cells = cells.repartitionById(work.tasks, "slot").mapInArrow(task, CELL_SCHEMA)
-        return self._add_up(cells.toArrow())
+        began = time.perf_counter()
+        collected = cells.toArrow()
+        ended = time.perf_counter()
+        return replace(self._add_up(collected), job_seconds=ended - began)
 
     def _shared(self, plan: Plan) -> Broadcast[Plan]:
         """The plan goes to a worker once, not with every task."""

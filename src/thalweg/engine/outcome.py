@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from thalweg.engine.movement import Movement
 from thalweg.errors import SourceError, StateError, ThalwegError
+from thalweg.observe.stopwatch import Stage
 from thalweg.state.container import Section
 from thalweg.state.manifest import Bucket, StoreBucket
 
@@ -33,7 +34,9 @@ class Outcome:
     """What each probe saw: tuples, pairs."""
     samples: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    """Phase -> what its slowest task took."""
+    """Kind of task -> what the slowest took."""
+    time: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
+    """(stage, task) -> phase -> seconds; INGEST is stage 0."""
     movement: Movement = field(default_factory=Movement)
     workers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """grouping -> (rows, partials) of each task that made it at the source."""
@@ -45,6 +48,8 @@ class Outcome:
     """grouping -> slot -> partials that came to it."""
     busy_seconds: float = 0.0
     """Of all slots together."""
+    job_seconds: float = 0.0
+    """From when Spark was given the tasks until it had collected what they report."""
     sent_bytes: int = 0
     """What INGEST gave to the shuffle."""
 
@@ -69,7 +74,7 @@ class Outcome:
         self.movement.add_ingested(report)
         self.sent_bytes += report["sent_bytes"]
         self._slowest("ingest", report["seconds"])
-        self._slowest("read", report["read_seconds"])
+        self._add_time(0, report)
 
     def add_slot(self, report: Mapping[str, Any]) -> None:
         _raise(report)
@@ -88,18 +93,30 @@ class Outcome:
         for grouping, partials in report.get("merged", {}).items():
             self.merged.setdefault(grouping, {})[report["slot"]] = partials
         self.movement.add_slot(report)
-        self._slowest("probe", report["probe_seconds"])
         self.busy_seconds += report["seconds"]
         self._slowest("slot", report["seconds"])
-        self._slowest("state", report["write_seconds"])
+        self._add_time(report["stage"], report)
 
     def _add_stayed(self, shipped: Mapping[str, Any]) -> None:
         for of_stream in shipped.values():
             for grouping, made in of_stream["stayed"].items():
                 self.stayed.setdefault(grouping, []).append(made)
 
-    def _slowest(self, phase: str, seconds: float) -> None:
-        self.seconds[phase] = max(self.seconds.get(phase, 0.0), seconds)
+    def _slowest(self, kind: str, seconds: float) -> None:
+        self.seconds[kind] = max(self.seconds.get(kind, 0.0), seconds)
+
+    def _add_time(self, stage: int, report: Mapping[str, Any]) -> None:
+        """A task reports for each of its slots."""
+        spent = self.time.setdefault((stage, report["task"]), {})
+        for phase, seconds in report["time"].items():
+            spent[phase] = spent.get(phase, 0.0) + seconds
+
+    def stages(self) -> list[Stage]:
+        """What the tasks of each stage spent on what."""
+        found: dict[int, list[Mapping[str, float]]] = {}
+        for (stage, _), spent in self.time.items():
+            found.setdefault(stage, []).append(spent)
+        return list(found.values())
 
 
 def _raise(report: Mapping[str, Any]) -> None:

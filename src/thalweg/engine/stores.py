@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
+from thalweg.observe.stopwatch import STATE_WRITE, Stopwatch
 from thalweg.operate.compute import Failures
 from thalweg.operate.index import SMALL, KeyIndex, word_groups
 from thalweg.operate.join import Probing, Tuples
@@ -199,9 +200,10 @@ class JoinResult:
 class SlotJoins:
     """The joins of one task's slots in one stage."""
 
-    def __init__(self, plan: Plan, work: Work, new: Sequence[StoreBucket]) -> None:
+    def __init__(self, plan: Plan, work: Work, new: Sequence[StoreBucket], watch: Stopwatch) -> None:
         self.plan = plan
         self.work = work
+        self.watch = watch
         streams = {r: role.stream for g in plan.joins.groups.values() for r, role in g.roles.items()}
         views = {name: self._view(store, new) for name, store in plan.joins.stores.items()}
         self.views = Views(views, plan.joins.intermediates, streams)
@@ -236,7 +238,7 @@ class SlotJoins:
         result = JoinResult()
         if not self.plan.joins.groups or self.work.stage > self.plan.joins.stages:
             return result
-        done = Ingested(partitioners=Partitioners(self.work.policies, slot))
+        done = Ingested(partitioners=Partitioners(self.work.policies, slot), watch=self.watch)
 
         def consume(joined: str, rows: pa.Table) -> None:
             ingest_joined(self.plan, joined, rows, self.work.clock, done)
@@ -252,7 +254,8 @@ class SlotJoins:
         for address, table in tuples:
             probing.further(address, table)
         rows.finish()
-        result.kept = self._keep_intermediates(slot, probing)
+        with self.watch.during(STATE_WRITE):
+            result.kept = self._keep_intermediates(slot, probing)
         result.results += done.results
         result.partials = done.cells
         result.shipments = done.shipments

@@ -35,6 +35,7 @@ from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
 from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan, named
+from thalweg.observe.stopwatch import DECODE, OPERATE, READ, ROUTE, SINK, STATE_WRITE, Stopwatch
 from thalweg.operate.columns import GROUP, START
 from thalweg.operate.compute import Failures
 from thalweg.operate.own import define
@@ -98,13 +99,14 @@ def ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batche
 
     def run(batches: Batches) -> Batches:
         started = time.perf_counter()
-        done = Ingested(partitioners=Partitioners(work.policies, _task_number()))
-        report: dict[str, Any] = {"rejected": {}, "read_seconds": 0.0}
+        done = Ingested(partitioners=Partitioners(work.policies, _task_number()), watch=Stopwatch())
+        report: dict[str, Any] = {"task": _task_number(), "rejected": {}}
         define(plan.value)
         try:
             for batch in batches:
-                for text in batch.column(0).to_pylist():
-                    _ingest(plan.value, work, text, done, report)
+                with done.watch.during(READ):
+                    for text in batch.column(0).to_pylist():
+                        _ingest(plan.value, work, text, done, report)
         except ThalwegError as error:
             report["error"] = _error_json(error)
         faults.point("task.ingest")
@@ -119,9 +121,7 @@ def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: dict[str,
         stream = plan.streams.get(split.stream)
         if stream is None:
             continue
-        began = time.perf_counter()
         for number, chunk in enumerate(read(split, stream.stream, stream.columns)):
-            report["read_seconds"] += time.perf_counter() - began
             if chunk.rejected is not None and chunk.rejected.num_rows:
                 place = named("part", split.path, split.start, split.end, number)
                 _set_aside(work, split.stream, place, chunk.rejected, report)
@@ -129,7 +129,6 @@ def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: dict[str,
             tables.append(chunk.table)
             if sum(t.num_rows for t in tables) >= ROWS_AT_ONCE:
                 _flush(plan, work, split.stream, waiting.pop(split.stream), done)
-            began = time.perf_counter()
     for name, tables in waiting.items():
         _flush(plan, work, name, tables, done)
 
@@ -150,28 +149,34 @@ def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: d
 
 
 def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], started: float) -> Batches:
-    began, sent = time.perf_counter(), 0
+    began, sent, watch = time.perf_counter(), 0, done.watch
     for slot in range(plan.slots):
         for tables in _cut(done.cells.pop(slot, [])):
-            payload = pack(tables)
+            with watch.during(ROUTE):
+                payload = pack(tables)
+                cell = _cell(slot, "buckets", payload)
             sent += len(payload)
-            yield _cell(slot, "buckets", payload)
+            yield cell
     report |= {"sent_bytes": sent, "ship_seconds": done.ship_seconds + time.perf_counter() - began}
-    yield from _results(work, 0, done.results)
-    buckets = store_rows(plan, work, done.stored)
-    stored = [bucket.to_json() for bucket in buckets]
-    task, staying = _task_number() % plan.slots, _kept(plan, work, done.shipments)
-    report["kept"] = [bucket.to_json() for bucket in _write(plan, work, task, staying)]
+    yield from _results(work, 0, done.results, watch)
+    with watch.during(STATE_WRITE):
+        buckets = store_rows(plan, work, done.stored)
+        stored = [bucket.to_json() for bucket in buckets]
+        task, staying = _task_number() % plan.slots, _kept(plan, work, done.shipments)
+        report["kept"] = [bucket.to_json() for bucket in _write(plan, work, task, staying)]
     faults.point("task.stored")
     if plan.joins.stores:
         for task in range(work.tasks):
             yield _cell(task, "stored", json.dumps(stored).encode())
+    with watch.during(ROUTE):
+        report |= {
+            "samples": sampled(plan, done, buckets),
+            "probing": probing_rows(plan, done.stored),
+            "shipped": _shipped(done.shipments),
+            "learned": _learned(done.partitioners.learned()),
+        }
     report |= {
         "stored": stored,
-        "samples": sampled(plan, done, buckets),
-        "probing": probing_rows(plan, done.stored),
-        "shipped": _shipped(done.shipments),
-        "learned": _learned(done.partitioners.learned()),
         "rows": done.rows,
         "late": done.late,
         "max_time_us": done.max_time_us,
@@ -179,6 +184,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         "passed": done.passed,
         "failures": done.failures,
         "seconds": time.perf_counter() - started,
+        "time": watch.take(),
     }
     yield _cell(0, "ingested", json.dumps(report).encode())
 
@@ -214,20 +220,21 @@ def slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]
     """Cells of this task's slots -> results, cells for the next stage, and reports. Other cells pass through."""
 
     def run(batches: Batches) -> Batches:
-        started = time.perf_counter()
-        inbox = _Inbox()
+        inbox, watch = _Inbox(), Stopwatch()
         define(plan.value)
         for batch in batches:
             for slot, kind, payload in zip(*(batch.column(i) for i in range(3)), strict=True):
-                if not inbox.put(slot.as_py(), kind.as_py(), payload, work.is_last):
+                with watch.during(DECODE):
+                    taken = inbox.put(slot.as_py(), kind.as_py(), payload, work.is_last)
+                if not taken:
                     yield _cell(slot.as_py(), kind.as_py(), payload.as_py())
-        waited = time.perf_counter() - started
         first = _task_number()
         if inbox.stored and not work.is_last:
             yield _cell(first, "stored", json.dumps(inbox.stored).encode())
-        joining = SlotJoins(plan.value, work, [StoreBucket.from_json(b) for b in inbox.stored])
+        with watch.during(OPERATE):
+            joining = SlotJoins(plan.value, work, [StoreBucket.from_json(b) for b in inbox.stored], watch)
         for slot in range(first, plan.value.slots, work.tasks):
-            yield from _run_slot(plan.value, work, slot, inbox, joining, waited)
+            yield from _run_slot(plan.value, work, slot, inbox, joining, watch)
 
     return run
 
@@ -260,51 +267,58 @@ class _Inbox:
         return True
 
 
-def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, waited: float) -> Batches:
+def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, watch: Stopwatch) -> Batches:
     began = time.perf_counter()
-    report: dict[str, Any] = {"slot": slot, "stage": work.stage, "wait_seconds": waited}
+    report: dict[str, Any] = {"slot": slot, "stage": work.stage, "task": slot % work.tasks}
     try:
-        joined = joining.run(slot, inbox.tuples.pop(slot, []))
-        probed = time.perf_counter()
-        part = stage_plan(plan, work.stage, work.stages)
-        result = SlotResult()
-        if part.groupings:
-            unshipped: Failures = {}
-            came = inbox.partials.pop(slot, {})
-            arrived, served = unship(part, came, unshipped)
-            report["served"] = {id_: asdict(made) for id_, made in served.items()}
-            report["merged"] = {id_: sum(t.num_rows for t in tables) for id_, tables in came.items()}
-            result = run_slot(part, work.clock, arrived, _held(part, work, slot), work.nodes)
-            result.failures.update(unshipped)
+        with watch.during(OPERATE):
+            joined = joining.run(slot, inbox.tuples.pop(slot, []))
+            probed = time.perf_counter()
+            result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
-        finished = time.perf_counter()
-        staying = _kept(plan, work, joined.shipments)
-        report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, [*result.kept, *staying])]
-        report |= joining.keep(slot)
+        with watch.during(STATE_WRITE):
+            staying = _kept(plan, work, joined.shipments)
+            report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, [*result.kept, *staying])]
+            report |= joining.keep(slot)
         kept = [bucket.to_json() for bucket in joined.kept]
         report["stores"] += kept
         faults.point("task.bucket")
-        report |= {"replaced": result.replaced, "failures": {**result.failures, **joined.failures}}
         report |= {
+            "replaced": result.replaced,
+            "failures": {**result.failures, **joined.failures},
             "probes": joined.counts,
-            "probe_seconds": probed - began,
             "shipped": _shipped(joined.shipments),
             "learned": _learned(joined.learned),
+            "work_seconds": time.perf_counter() - probed,
         }
-        report["write_seconds"] = time.perf_counter() - finished
-        report["work_seconds"] = time.perf_counter() - probed
-        yield from _results(work, slot, [*result.results, *joined.results])
+        yield from _results(work, slot, [*result.results, *joined.results], watch)
         for task in range(work.tasks) if kept and not work.is_last else ():
             yield _cell(task, "stored", json.dumps(kept).encode())
         for kind, cells in (("tuples", joined.tuples), ("partials", joined.partials)):
             for to, tables in cells.items():
                 for portion in _cut(tables):
                     if portion:
-                        yield _cell(to, kind, pack(portion, compressed=kind == "partials"))
+                        with watch.during(ROUTE):
+                            cell = _cell(to, kind, pack(portion, compressed=kind == "partials"))
+                        yield cell
     except ThalwegError as error:
         report["error"] = _error_json(error)
-    report["seconds"] = time.perf_counter() - began
+    report |= {"seconds": time.perf_counter() - began, "time": watch.take()}
     yield _cell(slot, "slot", json.dumps(report).encode())
+
+
+def _aggregate(plan: Plan, work: Work, slot: int, inbox: _Inbox, report: dict[str, Any]) -> SlotResult:
+    part = stage_plan(plan, work.stage, work.stages)
+    if not part.groupings:
+        return SlotResult()
+    unshipped: Failures = {}
+    came = inbox.partials.pop(slot, {})
+    arrived, served = unship(part, came, unshipped)
+    report["served"] = {id_: asdict(made) for id_, made in served.items()}
+    report["merged"] = {id_: sum(t.num_rows for t in tables) for id_, tables in came.items()}
+    result = run_slot(part, work.clock, arrived, _held(part, work, slot), work.nodes)
+    result.failures.update(unshipped)
+    return result
 
 
 def _held(plan: Plan, work: Work, slot: int) -> dict[str, list[Held]]:
@@ -371,12 +385,16 @@ def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Buck
     return buckets
 
 
-def _results(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]]) -> Batches:
-    if not results:
-        return
+def _results(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]], watch: Stopwatch) -> Batches:
+    if results:
+        with watch.during(SINK):
+            cell = _result_cell(work, slot, results)
+        yield cell
+
+
+def _result_cell(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]]) -> pa.RecordBatch:
     if sum(table.nbytes for _, table in results) <= INLINE_BYTES:
-        yield _cell(slot, "results", pack(results))
-        return
+        return _cell(slot, "results", pack(results))
     name = f"spill/{work.clock.batch:012d}-{slot}-{secrets.token_hex(6)}.arrow"
     path = Path(work.state_dir) / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -384,7 +402,7 @@ def _results(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]]) -> 
         for query, table in results:
             writer.stream(query, table)
         sections = writer.close(sync=False)
-    yield _cell(slot, "spill", json.dumps([s.to_json() for s in sections]).encode())
+    return _cell(slot, "spill", json.dumps([s.to_json() for s in sections]).encode())
 
 
 def _error_json(error: ThalwegError) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys
 from thalweg.model.probe import Joined, Store
 from thalweg.model.types import to_inner_arrow
+from thalweg.observe.stopwatch import PRE_AGGREGATE, PREDICATES, ROUTE, Stopwatch
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import GROUP, key
 from thalweg.operate.combine import Slices, admitted, make, roll_up
@@ -49,6 +50,7 @@ class Ingested:
     """stream -> what was shipped of it."""
     partitioners: Partitioners = field(default_factory=Partitioners)
     ship_seconds: float = 0.0
+    watch: Stopwatch = field(default_factory=Stopwatch)
 
 
 def ingest_chunk(
@@ -60,10 +62,17 @@ def ingest_chunk(
     tables: Mapping[str, pa.Table] | None = None,
 ) -> None:
     """Runs one chunk of the stream `name` through the plan."""
-    stream = plan.streams[name]
     _count(done.rows, name, chunk.num_rows)
     if chunk.num_rows == 0:
         return
+    with done.watch.during(PREDICATES):
+        _ingest(plan, name, chunk, clock, done, tables or {})
+
+
+def _ingest(
+    plan: Plan, name: str, chunk: pa.Table, clock: Clock, done: Ingested, tables: Mapping[str, pa.Table]
+) -> None:
+    stream = plan.streams[name]
     rows = add_computed(chunk, stream.computed, done.failures)
     times, valid = _times(rows, stream)
     _note_max(done, name, times[valid])
@@ -73,7 +82,7 @@ def ingest_chunk(
         _store(plan.joins.stores[name], rows, times, valid, clock.closed_us, done, counted=not stream.groupings)
     for joined in plan.joins.joined.values():
         if joined.alone and joined.relations[0][1] == name:
-            _join_tables(plan, joined, rows, clock, done, tables or {})
+            _join_tables(plan, joined, rows, clock, done, tables)
     if stream.groupings:
         rows, times = on_time(rows, plan, stream, clock.closed_us[name], done)
         if rows.num_rows:
@@ -82,6 +91,11 @@ def ingest_chunk(
 
 def ingest_joined(plan: Plan, name: str, rows: pa.Table, clock: Clock, done: Ingested) -> None:
     """Runs rows of a joined stream through the plan, as those of any stream."""
+    with done.watch.during(PREDICATES):
+        _ingest_joined(plan, name, rows, clock, done)
+
+
+def _ingest_joined(plan: Plan, name: str, rows: pa.Table, clock: Clock, done: Ingested) -> None:
     stream = plan.streams[name]
     rows = add_computed(rows, stream.computed, done.failures)
     flagged = {query for query, _ in plan.joins.joined[name].flags}
@@ -179,23 +193,26 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
         if id_ in stream.shipped:
             continue
         grouping = plan.groupings[id_]
-        if grouping.finer is not None:
-            table = _roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
-        else:
-            table = None
-        if table is None:
-            grid = (grouping.slice_us, grouping.slice_start_us)
-            if grid not in grids:
-                grids[grid] = Slices.of(times, grouping)
-            table = make(rows, columns, grids[grid], grouping, done.failures)
+        with done.watch.during(PRE_AGGREGATE):
+            if grouping.finer is not None:
+                table = _roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
+            else:
+                table = None
+            if table is None:
+                grid = (grouping.slice_us, grouping.slice_start_us)
+                if grid not in grids:
+                    grids[grid] = Slices.of(times, grouping)
+                table = make(rows, columns, grids[grid], grouping, done.failures)
         made[id_] = table
         _count(done.groups, id_, table.num_rows)
         mask = admitted(rows, grouping.partials)
         _count(done.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
         extra = [p.name for p in grouping.extra]
-        route(plan, grouping, table.drop_columns(extra) if extra else table, done)
+        with done.watch.during(ROUTE):
+            route(plan, grouping, table.drop_columns(extra) if extra else table, done)
     if stream.shipped:
-        _ship(plan, stream, rows, times, clock, done)
+        with done.watch.during(ROUTE):
+            _ship(plan, stream, rows, times, clock, done)
 
 
 def _ship(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: Clock, done: Ingested) -> None:

@@ -16,6 +16,7 @@ STATE = {
     "rows": 1_234_567,
     "rows_per_second": 98765.4,
     "batch_seconds": 0.456,
+    "time": {"shares": {"read": 0.25, "decode": 0.004, "operate": 0.746}},
     "queries": {
         "revenue": {"state": "running", "emitted": 1500, "error": None},
         "broken": {"state": "failed", "emitted": 0, "error": "divided by zero"},
@@ -43,6 +44,10 @@ def test_progress_shows_speed_streams_and_queries() -> None:
 def test_line_counts_running_queries_only() -> None:
     assert show.line(STATE).endswith("1 queries")
     assert show.line({**STATE, "batch": -1}) == "no batch has finished yet"
+
+
+def test_time_line_has_the_largest_parts_first_and_leaves_out_the_least() -> None:
+    assert show.time_line(STATE) == "operate 75%  read 25%"
 
 
 def test_table_shows_its_first_rows_and_takes_names_as_text() -> None:
