@@ -14,10 +14,9 @@ TIME = pa.timestamp("us", tz="UTC")
 
 
 def test_windows_that_a_peer_may_still_have_open_are_left_out_on_both_sides(tmp_path: Path) -> None:
-    """Windows of 10 s from 0, 10 and 20 s have closed at 31 s; the peer keeps them 15 s longer, and has one of them."""
-    stream = Stream(
-        "s", pa.schema([("ts", TIME)]), "ts", 0.0, lambda _: pa.table({"ts": pa.array([31_000_000], TIME)})
-    )
+    """Windows of 10 s from 0, 10 and 20 s have closed at 31 s; the peer keeps them 15 s longer, so it has one."""
+    table = pa.table({"ts": pa.array([31_000_000], TIME)})
+    stream = Stream("s", table.schema, "ts", 0.0, lambda _: table)
     closed = "start + INTERVAL 10 SECONDS <= $watermark"
     work = Workload("w", (stream,), (Query("q", "", closed=closed, held_seconds=15.0),), 1, 1)
     make_files(work, 1, tmp_path / "files")
