@@ -27,6 +27,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from benchmarks.workloads.model import Workload
 
 SYSTEMS = {
@@ -69,7 +71,12 @@ class Given:
     @property
     def rows(self) -> int:
         """Of all streams."""
-        return self.files * self.work.rows_per_file * len(self.work.streams)
+        return self.rows_from(0)
+
+    def rows_from(self, file: int) -> int:
+        """Of all streams in this file and those after it, as they say themselves: not all streams have as many."""
+        paths = [path for stream in self.work.streams for path in self.paths(stream.name)[file:]]
+        return sum(pq.read_metadata(path).num_rows for path in paths)
 
     def paths(self, stream: str) -> list[Path]:
         return [self.directory / stream / f"part-{number:04d}.parquet" for number in range(self.files)]

@@ -165,7 +165,7 @@ def steady(queries: Sequence[Ends], given: Given, cpu: CpuWatch) -> dict[str, An
     }
     last = max(q.ended[-1] for q in queries)
     if given.batches > 1:
-        rows = given.rows * (given.files - given.files_per_batch) // given.files
+        rows = given.rows_from(given.files_per_batch)
         found |= {
             "rows_per_second": rows / (last - first),
             "seconds": last - first,

@@ -21,6 +21,8 @@ from benchmarks.systems.usage import CpuWatch, process_started
 from benchmarks.workloads.model import Query, Stream
 
 MEMORY = "2g"
+CONNECT = {"slots", "repartition", "join_epoch"}
+"""Settings that `thalweg.connect` takes; `none` is None."""
 
 
 def missing() -> str | None:
@@ -42,7 +44,7 @@ def run(system: str, given: Given) -> dict[str, Any]:
         for static in given.work.statics:
             session.create_table(static.name, str(files / f"{static.name}.parquet"))
         began = time.perf_counter()
-        _create_queries(session, queries, given.out)
+        _create_queries(session, queries, given)
         created = time.perf_counter() - began
         state = StateWatch(session)
         if system == "thalweg-frame":
@@ -51,7 +53,7 @@ def run(system: str, given: Given) -> dict[str, Any]:
             session.run_available()
         state.stop()
         found = _figures(session, cpu, len(queries) if system == "thalweg-apart" else 1)
-        found |= {"create_seconds": created, **state.measured()}
+        found |= {"create_seconds": created, **state.measured(), "dealt": _dealt(session)}
         session.stop()
         if shuffles is not None:
             # Tasks also hand over in files. Records are cells, each of many rows: only bytes can be compared.
@@ -69,7 +71,13 @@ def _connect(given: Given, state: Path, shuffles: Path | None) -> Any:
     settings: dict[str, Any] = {"spark.driver.memory": given.settings.get("memory", MEMORY)}
     if shuffles is not None:
         settings |= eventlog.settings(shuffles)
+    for name in CONNECT & given.settings.keys():
+        settings[name] = None if given.settings[name] == "none" else _number(given.settings[name])
     return thalweg.connect(state, master="local[2]", **settings)
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
 
 
 def _create_streams(session: Any, given: Given, files: Path, frame: bool) -> None:
@@ -103,12 +111,14 @@ def apart(text: str, streams: Sequence[str], number: int) -> str:
     return re.sub(rf"\b({'|'.join(streams)})\b", rf"\1_{number}", text)
 
 
-def _create_queries(session: Any, queries: Sequence[Query], out: Path | None) -> None:
+def _create_queries(session: Any, queries: Sequence[Query], given: Given) -> None:
     import thalweg
 
+    # `partitioner`: how the rows of aggregations are dealt out to slots, instead of what the engine would choose.
+    options = {name: given.settings[name] for name in ("partitioner",) if name in given.settings}
     for i, query in enumerate(queries):
-        sink = thalweg.to_files(out / f"q{i}") if out else _ignore
-        session.create_query(f"q{i}", query.text, sink)
+        sink = thalweg.to_files(given.out / f"q{i}") if given.out else _ignore
+        session.create_query(f"q{i}", query.text, sink, options=options or None)
 
 
 def _ignore(table: Any, batch: int) -> None:
@@ -167,6 +177,13 @@ def _figures(session: Any, cpu: CpuWatch, copies: int) -> dict[str, Any]:
             "cpu_seconds_per_million": cpu.seconds_between(first.ended, last.ended) / rows * 1e6,
         }
     return found
+
+
+def _dealt(session: Any) -> dict[str, dict[str, Any]]:
+    """Of every grouping: who dealt its rows out in the last batch, to whom how many."""
+    groupings = session.progress()["partitioning"]["aggregations"]
+    names = ("partitioner", "loads", "imbalance", "aggregation")
+    return {f"g{i}": {name: one[name] for name in names} for i, (_, one) in enumerate(sorted(groupings.items()))}
 
 
 def mean_phases(reports: Sequence[Any]) -> dict[str, float]:
