@@ -141,7 +141,7 @@ def _run_empty(given: Given, batches: int) -> dict[str, float]:
         for stream in given.work.streams:
             source = thalweg.memory(columns_of(stream.schema))
             session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
-        _create_queries(session, given.work.queries, None)
+        _create_queries(session, given.work.queries, given)
         session.start("0 seconds")
         runner = session._runner
         for n in range(batches):
