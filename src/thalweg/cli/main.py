@@ -103,7 +103,9 @@ def run_demo(
 )
 def run_bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which benchmark; `list` says which there are.")] = "list",
+    name: Annotated[
+        str, typer.Argument(help="Which benchmark; `list`: which there are; `report`: all, as a page.")
+    ] = "list",
 ) -> None:
     """Run a benchmark of the source tree; what follows its name is for the benchmark itself."""
     if name in ("list", "--help", "-h"):

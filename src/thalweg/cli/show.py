@@ -9,13 +9,17 @@ from typing import Any
 import pyarrow as pa
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from thalweg.cli.bench import Benchmark
 from thalweg.errors import UsageError
 from thalweg.session import Session
 
+BENCH_COMMANDS = {
+    "thalweg bench NAME [--quick] [--json FILE]": "measure; --help says more",
+    "thalweg bench report": "docs/benchmarks/*.json into docs/benchmarks.md, its plots and the README's table",
+}
 _ROWS = 20
 _STATES = {"pending": "yellow", "running": "green", "failed": "bold red"}
 
@@ -48,11 +52,17 @@ def failures(console: Console, session: Session) -> int:
     return len(failed)
 
 
-def benches(console: Console, known: Mapping[str, str]) -> None:
-    table = Table("benchmark", "what it measures", box=box.SIMPLE)
-    for name, meaning in known.items():
-        table.add_row(escape(name), escape(meaning))
+def benches(console: Console, known: Mapping[str, Benchmark]) -> None:
+    """What can be measured, and what to type."""
+    table = Table("benchmark", "what it measures", "answers", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].no_wrap = True
+    table.add_column("minutes", justify="right", no_wrap=True)
+    for name, said in known.items():
+        minutes = "" if said.minutes is None else "{:g}, quick {:g}".format(*reversed(said.minutes))
+        table.add_row(Text(name), Text(said.measures), Text(said.answers), minutes)
     console.print(table)
+    for command, meaning in BENCH_COMMANDS.items():
+        console.print(Text(f"  {command:47}{meaning}"), soft_wrap=True)
 
 
 def arrow(title: str, table: pa.Table, rows: int = _ROWS) -> Table:
