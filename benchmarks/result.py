@@ -76,13 +76,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Series:
-    """Curves over one x."""
+    """Curves over one x: numbers, or the names of what is compared."""
 
     name: str
     title: str
     x: str
     y: str
-    curves: Mapping[str, Sequence[tuple[float, float]]]
+    curves: Mapping[str, Sequence[tuple[float | str, float]]]
     log: bool = False
 
 
@@ -93,6 +93,8 @@ class Finding:
     paper: str
     theirs: str
     ours: str
+    series: str = ""
+    """The plot that shows it."""
 
 
 @dataclass(frozen=True)

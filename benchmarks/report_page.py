@@ -1,0 +1,266 @@
+"""What was measured, as Markdown: a page of everything, and the README's tables."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.quantities import minutes, quantity, span, times
+from benchmarks.result import Finding, Line, Measured, Result, Series
+
+WRITTEN = "<!-- Written by `thalweg bench report` from the JSON that benchmarks leave. Change that, not this. -->"
+INTRODUCTION = """\
+Every figure here comes from the JSON that a benchmark of this repository left. `./dev bench list` says which there
+are; `./dev bench NAME` runs one as it was run for this page, `--quick` a smaller one in about two minutes. Each side
+of a comparison is a process of its own, the sides run in turn, and results are compared row by row before anything is
+timed. A ratio is ours / theirs, of medians; its spread is that of the repetitions, each against its neighbour. What
+was asked stands beside what was measured: ✓ where it is reached, **falls short** where it is not.
+"""
+MEASURES = {
+    "peak_mib": ("peak memory", "MiB"),
+    "cpu_seconds_per_million": ("CPU per million rows", "s"),
+    "shuffled_bytes_per_row": ("shuffled per row", "bytes"),
+    "shuffled_rows_per_row": ("shuffled rows per row", ""),
+    "copies_per_row": ("copies per row", ""),
+    "batch_seconds": ("a batch", "s"),
+    "first_batch_seconds": ("first batch", "s"),
+    "start_seconds": ("start", "s"),
+    "create_seconds": ("queries accepted in", "s"),
+}
+"""What else a side may have measured -> how a reader calls it, and its unit."""
+PHASES_SHOWN = 8
+SHORT_SHOWN = 3
+"""Of the lines that fall short, in the overview."""
+
+
+def page(results: Sequence[Result], unreadable: Iterable[str], plots: str, left: str) -> str:
+    """The whole page; `plots` and `left` are where plots and JSON lie, seen from it."""
+    parts = ["# Measurements", WRITTEN, INTRODUCTION.rstrip()]
+    left_out = [f"- {line}" for line in unreadable]
+    parts += ["\n".join(left_out)] if left_out else []
+    if results:
+        parts += [_overview(results), *(_section(result, plots, left) for result in results)]
+    return "\n\n".join(parts) + "\n"
+
+
+def plot_name(result: Result, series: Series) -> str:
+    return f"{_slug(result.experiment)}-{_slug(series.name)}.svg"
+
+
+def digest(series: Series) -> str:
+    """Of all that a plot shows. Each carries its own, so that one can tell without drawing if it is out of date."""
+    shown = [series.title, series.x, series.y, series.log, {name: list(c) for name, c in series.curves.items()}]
+    return hashlib.blake2b(json.dumps(shown).encode(), digest_size=8).hexdigest()
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+# --- the page -------------------------------------------------------------------------------------------
+
+
+def _overview(results: Iterable[Result]) -> str:
+    rows = []
+    for result in results:
+        asked = [line for line in result.lines if line.reached is not None]
+        short = [line.meaning for line in asked if not line.reached]
+        named = short[:SHORT_SHOWN] + ([f"{len(short) - SHORT_SHOWN} more"] if len(short) > SHORT_SHOWN else [])
+        reached = f"{len(asked) - len(short)} of {len(asked)}" if asked else ""
+        link = f"[{result.experiment}](#{_slug(result.experiment)}){' (quick)' if result.quick else ''}"
+        rows.append((link, result.title, result.answers, reached, "; ".join(named)))
+    return _table(("", "what is measured", "answers", "reached", "falls short"), rows)
+
+
+def _section(result: Result, plots: str, left: str) -> str:
+    parts = [f"## {result.experiment}", _provenance(result, left)]
+    if result.lines:
+        parts.append(_lines_table(result.lines))
+    bound = _findings_by_series(result)
+    parts += [_finding(finding) for finding in bound.get("", ())]
+    for series in result.series:
+        parts.append(f"![{series.title}]({plots}/{plot_name(result, series)})")
+        parts += [_finding(finding) for finding in bound.get(series.name, ())]
+    parts += [*_costs(result.lines), *_phases(result.lines)]
+    listed = [f"- Skipped: {line}" for line in result.skipped] + [f"- {line}" for line in result.notes]
+    return "\n\n".join(parts + (["\n".join(listed)] if listed else []))
+
+
+def _findings_by_series(result: Result) -> dict[str, list[Finding]]:
+    """Findings that name no plot stand below the only one there is, or else before all of them."""
+    names = [series.name for series in result.series]
+    found: dict[str, list[Finding]] = {}
+    for finding in result.findings:
+        home = finding.series if finding.series in names else names[0] if len(names) == 1 else ""
+        found.setdefault(home, []).append(finding)
+    return found
+
+
+def _provenance(result: Result, left: str) -> str:
+    """What it is, how to run it again, when and where it ran."""
+    answers = f" Answers {result.answers}." if result.answers else ""
+    file = f"{result.experiment}.json"
+    command = f"./dev bench {result.experiment}{' --quick' if result.quick else ''} --json docs/benchmarks/{file}"
+    machine = result.machine
+    versions = f"Python {machine.python}, Spark {machine.spark}, DuckDB {machine.duckdb}, Thalweg {machine.thalweg}"
+    lines = [
+        f"{_sentence(result.title)}{answers}",
+        "",
+        f"- Run it: `{command}` ([what it left]({left}/{file}))",
+        f"- {result.date}, {minutes(result.took_seconds)}, {_repeated(result)}, on {_hardware(result)}; {versions}",
+    ]
+    if result.quick:
+        lines.append("- **A quick run**: small inputs, few repetitions. It shows that things work; do not quote it.")
+    if result.equal:
+        equal = ", ".join(f"{work} ({rows:,} rows)" for work, rows in result.equal.items())
+        lines.append(f"- Results compared row by row and equal: {equal}")
+    return "\n".join(lines)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _repeated(result: Result) -> str:
+    return f"medians of {result.repetitions} repetitions" if result.repetitions > 1 else "a single run of each side"
+
+
+def _hardware(result: Result) -> str:
+    return f"{result.machine.cores} cores ({result.machine.cpu}), {result.machine.memory_gib:.0f} GiB"
+
+
+def _lines_table(lines: Sequence[Line]) -> str:
+    compared = any(line.theirs for line in lines)
+    columns = ("", "ours", *(("theirs", "ratio") if compared else ()), "spread", "asked")
+    rows = []
+    for line in lines:
+        theirs = [_value(line.theirs, line.unit), _ratio(line)] if compared else []
+        rows.append((line.meaning, _value(line.ours, line.unit), *theirs, _spread(line), _verdict(line)))
+    return _table(columns, rows, right=range(1, len(columns) - 1))
+
+
+def _value(measured: Measured | None, unit: str) -> str:
+    return "" if measured is None else quantity(measured.median, unit)
+
+
+def _ratio(line: Line) -> str:
+    return "" if line.ratio is None else f"**{times(line.ratio)}**"
+
+
+def _spread(line: Line) -> str:
+    """Of the ratio, or of the figure itself where there is none."""
+    if line.ratio is not None:
+        low, high = line.ratio_low, line.ratio_high
+        return "" if low is None or high is None or low == high else f"{times(low)} to {times(high)}"
+    ours = line.ours
+    return "" if ours.low == ours.high else span(ours.low, ours.high, line.unit)
+
+
+def _verdict(line: Line) -> str:
+    if line.asked is None:
+        return ""
+    asked = quantity(line.asked, line.unit) if line.ratio is None else f"{line.asked:.3g}x"
+    return f"{'≥' if line.better == 'higher' else '≤'} {asked} {'✓' if line.reached else '**falls short**'}"
+
+
+def _finding(finding: Finding) -> str:
+    return f"> **{finding.paper}:** {_sentence(finding.theirs)}<br>\n> **Here:** {_sentence(finding.ours)}"
+
+
+def _costs(lines: Sequence[Line]) -> list[str]:
+    """What else was measured of the sides, folded away."""
+    shown = [name for name in MEASURES if any(name in line.ours.measures for line in lines)]
+    if not shown:
+        return []
+    rows = []
+    for line in lines:
+        sides = [line.ours] + ([line.theirs] if line.theirs else [])
+        cells = tuple(_side_by_side(sides, name) for name in shown)
+        # Several lines may be about the same runs.
+        if any(cells) and cells not in [row[1:] for row in rows]:
+            rows.append((line.meaning, *cells))
+    columns = ("ours : theirs", *(MEASURES[name][0] for name in shown))
+    return [_folded("Memory, CPU, shuffle, start", _table(columns, rows, right=range(1, len(columns))))]
+
+
+def _side_by_side(sides: Sequence[Measured], name: str) -> str:
+    values = [side.measures.get(name) for side in sides]
+    return " : ".join(quantity(value, MEASURES[name][1]) for value in values if isinstance(value, int | float))
+
+
+def _phases(lines: Sequence[Line]) -> list[str]:
+    """Where the time of a batch goes, in shares of the sum."""
+    rows = []
+    for line in lines:
+        phases = line.ours.measures.get("phases")
+        if not isinstance(phases, Mapping) or not sum(phases.values()):
+            continue
+        largest = sorted(phases.items(), key=lambda item: (-item[1], item[0]))[:PHASES_SHOWN]
+        whole = sum(phases.values())
+        rows.append((line.meaning, ", ".join(f"{name} {value / whole:.0%}" for name, value in largest)))
+    return [_folded("Where the time goes", _table(("", "shares of the time of all phases"), rows))] if rows else []
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
+    to_right = set(right)
+    rule = ["---:" if i in to_right else "---" for i in range(len(columns))]
+    lines = [columns, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# --- the README -----------------------------------------------------------------------------------------
+
+
+def readme_part(
+    results: Mapping[str, Result], chosen: Mapping[str, Sequence[str]], plots: Mapping[str, str], docs: str
+) -> str:
+    """A table, and a plot, for each experiment of which a chosen line is there; "" where there is none.
+
+    `docs`: the page without its ending, and the folder of its plots.
+    """
+    parts = []
+    for experiment, names in chosen.items():
+        result = results.get(experiment)
+        lines = {line.name: line for line in result.lines} if result else {}
+        found = [lines[name] for name in names if name in lines]
+        if result and found:
+            parts += [_lead(result), _short_table(found)]
+            shown = [series for series in result.series if series.name == plots.get(experiment)]
+            parts += [f"![{series.title}]({docs}/{plot_name(result, series)})" for series in shown]
+    if not parts:
+        return ""
+    more = f"Spread, memory, CPU, plots and what the papers found: [{docs}.md]({docs}.md)."
+    return "\n\n".join([*parts, more])
+
+
+def _lead(result: Result) -> str:
+    equal = f", {sum(result.equal.values()):,} result rows compared and equal" if result.equal else ""
+    where = f"{_repeated(result)} on {_hardware(result)}, {result.date}{equal}"
+    return f"`./dev bench {result.experiment}`: {result.title.rstrip('.')}; {where}:"
+
+
+def _short_table(lines: Sequence[Line]) -> str:
+    columns = ("", "Thalweg", "compared with", "")
+    rows = []
+    for line in lines:
+        rows.append((line.meaning, _value(line.ours, line.unit), _value(line.theirs, line.unit), _change(line)))
+    return _table(columns, rows, right=range(1, len(columns)))
+
+
+def _change(line: Line) -> str:
+    """The ratio as one would say it; what was asked, too, where it is not reached."""
+    if line.ratio is None:
+        said = ""
+    elif line.better == "lower" and line.ratio <= 1:
+        less = f"{1 - line.ratio:.0%}".replace("%", " %")
+        said = f"**−{less}**" if line.ratio < 0.995 else "0 %"
+    else:
+        gained = line.better == "higher" and line.ratio > 1
+        said = f"**{times(line.ratio)}**" if gained else times(line.ratio)
+    return said if line.reached is not False else f"{said} (asked: {_verdict(line).split(' **')[0]})".strip()
