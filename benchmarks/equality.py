@@ -18,17 +18,21 @@ class DifferenceError(Exception):
     pass
 
 
-def compare_results(work: Workload, directory: Path, files: int, ours: Path, theirs: Path) -> int:
+def compare_results(
+    work: Workload, directory: Path, files: int, ours: Path, theirs: Path, *, held: bool = False
+) -> int:
     """Result rows, which both sides wrote to `q0`, `q1`, ... of their directories; raises `DifferenceError`.
 
-    Ours has only windows that have closed. Of theirs, those still open at the end of the input do not count.
+    Ours has only windows that have closed. Of theirs, those still open at the end of the input do not count; where it
+    keeps them open longer (`held`), those are left out that it may still have open.
     """
     connection = _connection()
     watermark = final_watermark(connection, work, directory, files)
     rows = 0
     for i, query in enumerate(work.queries):
-        closed = query.closed and query.closed.replace("$watermark", f"make_timestamptz({watermark})")
-        rows += _compare(connection, f"q{i}", ours / f"q{i}", theirs / f"q{i}", closed)
+        back = round(query.held_seconds * 1e6) if held else 0
+        closed = query.closed and query.closed.replace("$watermark", f"make_timestamptz({watermark - back})")
+        rows += _compare(connection, f"q{i}", ours / f"q{i}", theirs / f"q{i}", closed, both=back > 0)
     return rows
 
 
@@ -57,8 +61,11 @@ def _connection() -> Any:
     return connection
 
 
-def _compare(connection: Any, name: str, ours: Path, theirs: Path, closed: str | None) -> int:
+def _compare(connection: Any, name: str, ours: Path, theirs: Path, closed: str | None, both: bool = False) -> int:
+    """`both`: of ours, too, only the windows that are `closed`."""
     a, b = f"read_parquet('{ours}/*.parquet')", f"read_parquet('{theirs}/*.parquet')"
+    if both:
+        a = f"(FROM {a} WHERE {closed})"
     # Without results there may be no file, and nothing to read a schema from.
     there = [any(side.glob("*.parquet")) for side in (ours, theirs)]
     if not there[1]:

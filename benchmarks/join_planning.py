@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,15 +23,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.measure import add_columns, coloured, machine, new_table, out
+from benchmarks import join_planning_findings as findings
+from benchmarks.measure import DATA, add_columns, coloured, new_table, out
+from benchmarks.remaining import Remaining, Times
+from benchmarks.result import Result, machine
+from benchmarks.tables import show
 from thalweg.optimize.joins import JoinQuery, Plan, Statistics, attach, detach, optimize
 
+ANSWERS = "CLASH Section V.2, Fig. 9"
+MINUTES = (2, 15)
 RATE = 1000
 ATTRIBUTES = 3
 NAMES_PER_RELATION = 1.7
 METHODS = ("dp", "ilp", "auto")
-WIDTH = 118
-"""Of tables that go into a file."""
 Joins = dict[tuple[int, int], list[str]]
 """Two relations -> the names of attributes that both have."""
 
@@ -115,19 +118,35 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="*", choices=list(sections), help="some of the sections")
     parser.add_argument("--seeds", type=int, help="workloads drawn for each line")
     options = parser.parse_args(arguments)
-    if not out.is_terminal:
-        out.width = WIDTH
+    began = time.perf_counter()
     sizes = sizes_of(options.quick)
     if options.seeds:
         sizes = replace(sizes, seeds=options.seeds)
-    found: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes)}
+    chosen = options.only or list(sections)
+    runs = {name: f"join-planning {name} {sizes.seeds} {len(sizes.counts)}" for name in chosen}
+    found: dict[str, Any] = {}
     planned(*draw(Workload(5, 3, 5, parallelism=2), 0), budget=1.0)  # what loads with the first call is not its time
-    for name in options.only or sections:
-        began = time.perf_counter()
-        found[name] = sections[name](sizes)
-        out.print(f"  {name}: {time.perf_counter() - began:.0f} s, {found['machine']}\n", highlight=False)
+    with Remaining("join-planning", list(runs.values()), Times(DATA / "seconds.json")) as bar:
+        for name, run in runs.items():
+            with bar.during(run):
+                found[name] = sections[name](sizes)
+    result = Result(
+        experiment="join-planning",
+        title="The join optimiser: its time, what sharing saves, and how near the optimum it is",
+        machine=machine(),
+        answers=ANSWERS,
+        quick=options.quick,
+        took_seconds=time.perf_counter() - began,
+        repetitions=sizes.seeds,
+        lines=tuple(findings.lines(found)),
+        series=tuple(findings.series(found)),
+        findings=tuple(findings.findings(found)),
+        notes=findings.NOTES,
+        extra={"sizes": asdict(sizes), **found},
+    )
+    show(result)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        result.write(options.json)
     return 0
 
 
@@ -198,29 +217,28 @@ def planned(
 
 def figures(workload: Workload, seeds: int, method: str = "auto") -> dict[str, Any]:
     lines: list[dict[str, Any]] = []
-    with out.status(f"{workload.name}, {method}"):
-        for seed in range(seeds):
-            queries, statistics = draw(workload, seed)
-            plan, taken = planned(
-                queries, statistics, budget=workload.budget, method=method, materialize=workload.materialize
-            )
-            lines.append(
-                {
-                    "seconds": taken.seconds,
-                    "cpu seconds": taken.cpu_seconds,
-                    "distinct": len(queries),
-                    "cost": plan.cost,
-                    "separate": plan.separate_cost,
-                    "saving": 1 - plan.cost / plan.separate_cost,
-                    "gap": 1 - plan.bound / plan.cost,
-                    "kept": sum(len(store.relations) > 1 for store in plan.stores),
-                    "method": plan.method,
-                }
-            )
+    for seed in range(seeds):
+        queries, statistics = draw(workload, seed)
+        plan, taken = planned(
+            queries, statistics, budget=workload.budget, method=method, materialize=workload.materialize
+        )
+        lines.append(
+            {
+                "seconds": taken.seconds,
+                "cpu seconds": taken.cpu_seconds,
+                "distinct": len(queries),
+                "cost": plan.cost,
+                "separate": plan.separate_cost,
+                "saving": 1 - plan.cost / plan.separate_cost,
+                "gap": 1 - plan.bound / plan.cost,
+                "kept": sum(len(store.relations) > 1 for store in plan.stores),
+                "method": plan.method,
+            }
+        )
     medians = {key: median(line[key] for line in lines) for key in lines[0] if key != "method"}
     worst = {f"worst {key}": max(line[key] for line in lines) for key in ("seconds", "gap")}
     found = {"workload": workload.name, **asdict(workload), "asked of": method, **medians, **worst}
-    return {**found, "methods": sorted({line["method"] for line in lines})}
+    return {**found, "methods": sorted({line["method"] for line in lines}), "runs": lines}
 
 
 def example(_: Sizes) -> dict[str, Any]:
@@ -290,8 +308,7 @@ def attached_one_by_one(sizes: Sizes) -> list[dict[str, Any]]:
         (Workload(20, 5, 10), 19),
         (Workload(500, 3, 100), sizes.attached),
     ):
-        with out.status(f"{workload.name}, the last {come} one by one"):
-            lines = [_attached(workload, come, seed) for seed in range(min(sizes.seeds, 3))]
+        lines = [_attached(workload, come, seed) for seed in range(min(sizes.seeds, 3))]
         line = {key: median(one[key] for one in lines) for key in lines[0]}
         found.append({"workload": workload.name, **asdict(workload), **line})
         cells = [str(workload.parallelism)]

@@ -164,16 +164,19 @@ def _findings(lines: Sequence[Line], states: Sequence[Line]) -> list[Finding]:
             "AJoin, Fig. 15",
             "throughput over all queries rises with every query that is added, from 0.1M rows/s in Flink to 2.04M",
             _over_all(measure.curves(CURVES, rates)),
+            "throughput",
         ),
         Finding(
             "AJoin, Fig. 16",
             "tuples are shared, indexes grow with the number of queries",
             _each(measure.curves(STATES, held), "{x:g} queries hold {y:.2f}x the rows inside the windows"),
+            "state",
         ),
         Finding(
             "AJoin, Fig. 20",
             "throughput falls with the number of streams, most from two to three",
             _each(measure.curves(WAYS, rates), "{x:g} streams {y:,.0f} rows/s"),
+            "streams",
         ),
     ]
     return [finding for finding in made if finding.ours]

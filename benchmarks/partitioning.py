@@ -1,120 +1,110 @@
 """Shared partitioning: how good and how fast the optimiser is, and what its routing tables save in the engine.
 
-    thalweg bench partitioning [--quick] [--json FILE] [--only grid|engine] [--prove SECONDS]
+    thalweg bench partitioning [--quick] [--json FILE] [--only grid|engine] [--repetitions N] [--prove SECONDS]
 
 `grid` asks the optimiser on the inputs of SASPAR's Fig. 8 and beyond, four seconds each, and compares with hashing, a
 list scheduler, and the best that is known. `engine` runs medians by several keys of one stream through the whole
-pipeline, hashed and optimised, each in a process of its own: equal results first, then the bytes that the shuffle
-carries, and what happens when the stream changes its habits.
+pipeline, hashed and optimised in turn, each in a process of its own: the results are compared row by row, then the
+bytes that the shuffle carries, the time of a batch, and what happens when the stream changes its habits.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from rich.table import Table
-
+from benchmarks import partition_findings as findings
 from benchmarks import partition_planning as planning
-from benchmarks.measure import check_equal, machine, measure, out
-from benchmarks.partition_problems import FIG8
+from benchmarks.measure import DATA, check_equal, measure, out
+from benchmarks.partition_problems import FIG8, Point
 from benchmarks.partition_sides import WORKS, queries
+from benchmarks.remaining import Remaining, Times
+from benchmarks.result import Result, machine
+from benchmarks.tables import show
 
-LESS = 0.35
-"""Asked of correlated keys: the share of the shuffled bytes that is saved."""
-WORSE = 0.01
-"""Allowed on independent keys."""
-STRAGGLER = 1.5
-"""A batch may take so much longer than its neighbours because of a switch."""
+ANSWERS = "SASPAR Fig. 1, 8, 9"
+MINUTES = (2, 25)
+SIDES = ("hashed", "optimised")
+QUICK_WORKS = ("packs", "shift", "independent")
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="thalweg bench partitioning", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the small inputs only")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", choices=["grid", "engine"])
+    parser.add_argument("--quick", action="store_true", help="the small inputs and three of the streams")
+    parser.add_argument("--json", type=Path, help="where to write what was measured")
+    parser.add_argument("--only", nargs="*", choices=["grid", "engine"])
+    parser.add_argument("--repetitions", type=int, help="of each side in the engine; 3, with --quick 1")
     parser.add_argument(
         "--prove", type=float, metavar="SECONDS", help="let HiGHS prove the optimum of the whole problem"
     )
     options = parser.parse_args(arguments)
-    found: dict[str, Any] = {"machine": machine()}
-    if options.only != "engine":
-        points = FIG8[:4] if options.quick else FIG8
-        found["grid"] = planning.grid(4.0, options.prove, points)
-        out.print(planning.table(found["grid"]), soft_wrap=True, highlight=False)
-    if options.only != "grid":
-        size = ["--rows", "100000", "--batches", "12"] if options.quick else []
-        found["engine"] = [engine(work, size) for work in WORKS]
-        show(found["engine"])
+    began = time.perf_counter()
+    repetitions = options.repetitions or (1 if options.quick else 3)
+    sections = options.only or ["grid", "engine"]
+    points = (FIG8[:4] if options.quick else FIG8) if "grid" in sections else ()
+    works = (QUICK_WORKS if options.quick else tuple(WORKS)) if "engine" in sections else ()
+    size = ["--rows", "100000", "--batches", "12"] if options.quick else []
+    runs = [_point(point) for point in points]
+    runs += [_side(side, work, size) for work in works for side in SIDES] * repetitions
+    grid: list[dict[str, Any]] = []
+    with Remaining("partitioning", runs, Times(DATA / "seconds.json")) as bar:
+        for point in points:
+            with bar.during(_point(point)):
+                grid += planning.grid(findings.BUDGET, options.prove, [point])
+        ran = [engine(work, size, repetitions, bar) for work in works]
+    if grid:
+        out.print(planning.table(grid), soft_wrap=True, highlight=False)
+    result = Result(
+        experiment="partitioning",
+        title="Shared partitioning: the optimiser alone, and what its routing tables save in the engine",
+        machine=machine(),
+        answers=ANSWERS,
+        quick=options.quick,
+        took_seconds=time.perf_counter() - began,
+        repetitions=repetitions,
+        lines=(*findings.engine_lines(ran), *findings.grid_lines(grid)),
+        series=(*(findings.engine_series(ran) if ran else ()), *(findings.grid_series(grid) if grid else ())),
+        findings=(*findings.engine_findings(ran), *(findings.grid_findings(grid) if grid else ())),
+        equal={work["work"]: work["result_rows"] for work in ran},
+        notes=NOTES,
+        extra={"grid": grid, "engine": ran},
+    )
+    show(result)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        result.write(options.json)
     return 0
 
 
-def engine(work: str, size: list[str]) -> dict[str, Any]:
-    """One workload, hashed and optimised."""
-    with tempfile.TemporaryDirectory() as folder:
-        sides = {}
-        for side in ("hashed", "optimised"):
-            sides[side] = measure("benchmarks.partition_sides", side, work, [*size, "--results", f"{folder}/{side}"])
-        rows = check_equal(Path(folder, "hashed"), Path(folder, "optimised"), len(queries(work)))
-    return {"work": work, "meaning": WORKS[work], "result_rows": sum(rows.values()), **compared(sides)}
+NOTES = (
+    "Medians by two or three keys of one stream on 4 slots, rows sent whole (`OPTIONS (partitioner = 'hash')`): by "
+    "itself the engine would combine them or let them stay where they were read. Figures are of the last third of "
+    "the batches, where both sides have settled.",
+)
 
 
-def compared(sides: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The last third of the stream, where either side has settled; and the batches in which one switched."""
-    hashed, optimised = sides["hashed"], sides["optimised"]
-    n = len(hashed["bytes"])
-    settled = slice(n - n // 3, n)
-    switched = [i for i in range(1, n) if optimised["switches"][i] > optimised["switches"][i - 1]]
-    return {
-        "bytes_hashed": float(np.mean(hashed["bytes"][settled])),
-        "bytes_optimised": float(np.mean(optimised["bytes"][settled])),
-        "copies_hashed": float(np.mean(hashed["copies"][settled])),
-        "copies_optimised": float(np.mean(optimised["copies"][settled])),
-        "seconds_hashed": float(np.median(hashed["seconds"][settled])),
-        "seconds_optimised": float(np.median(optimised["seconds"][settled])),
-        "switched_in": switched,
-        "straggling": max((straggling(optimised["seconds"], i) for i in switched), default=0.0),
-        "sides": {side: {k: v for k, v in m.items() if k != "explain"} for side, m in sides.items()},
-        "explain": optimised["explain"],
-    }
+def _point(point: Point) -> str:
+    return f"optimiser {point.name}"
 
 
-def straggling(seconds: list[float], batch: int) -> float:
-    """How long a batch took against the slower of its neighbours: windows close in every second batch."""
-    near = [seconds[i] for i in (batch - 2, batch - 1, batch + 1, batch + 2) if 2 <= i < len(seconds)]
-    return seconds[batch] / max(near) if near else 1.0
+def _side(side: str, work: str, size: Sequence[str]) -> str:
+    return " ".join(["partition_sides", side, work, *size])
 
 
-def show(lines: list[dict[str, Any]]) -> None:
-    table = Table(title="rows shipped whole: hashed against optimised, the last third of the batches")
-    for name in (
-        "stream",
-        "copies per row",
-        "MB shuffled",
-        "saved",
-        "asked",
-        "seconds a batch",
-        "switches",
-        "slowest switch",
-    ):
-        table.add_column(name, justify="left" if name == "stream" else "right")
-    for line in lines:
-        saved = 1 - line["bytes_optimised"] / line["bytes_hashed"]
-        asked = -WORSE if line["work"] == "independent" else LESS
-        table.add_row(
-            line["meaning"],
-            f"{line['copies_hashed']:.2f} → {line['copies_optimised']:.2f}",
-            f"{line['bytes_hashed'] / 1e6:.1f} → {line['bytes_optimised'] / 1e6:.1f}",
-            f"[{'green' if saved >= asked else 'red'}]{saved:.1%}[/]",
-            f"{asked:.0%}",
-            f"{line['seconds_hashed']:.2f} → {line['seconds_optimised']:.2f}",
-            str(len(line["switched_in"])),
-            f"[{'green' if line['straggling'] <= STRAGGLER else 'red'}]{line['straggling']:.2f}x[/]",
-        )
-    out.print(table)
+def engine(work: str, size: Sequence[str], repetitions: int, bar: Remaining) -> dict[str, Any]:
+    """One workload, hashed and optimised in turn."""
+    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    rows = 0
+    for _ in range(repetitions):
+        with tempfile.TemporaryDirectory() as folder:
+            for side, done in runs.items():
+                options = [*size, "--results", f"{folder}/{side}"]
+                with bar.during(_side(side, work, size)):
+                    run = measure("benchmarks.partition_sides", side, work, options)
+                done.append({name: value for name, value in run.items() if name != "explain"})
+            compared = check_equal(Path(folder, "hashed"), Path(folder, "optimised"), len(queries(work)))
+            rows = sum(compared.values())
+    return {"work": work, "meaning": WORKS[work], "result_rows": rows, "runs": runs}

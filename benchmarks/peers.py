@@ -179,4 +179,4 @@ def _findings(lines: Sequence[Line]) -> list[Finding]:
     theirs = (
         "systems that share the partitioning of streams among queries pull ahead of those that do not as queries join"
     )
-    return [Finding("SASPAR, Fig. 6", theirs, ours)] if ours else []
+    return [Finding("SASPAR, Fig. 6", theirs, ours, "rows_per_second")] if ours else []

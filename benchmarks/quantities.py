@@ -33,7 +33,14 @@ def quantity(value: float, unit: str = "") -> str:
     """With its unit; short times in milliseconds."""
     if unit == "s" and 0 < value < 0.0995:
         value, unit = value * 1e3, "ms"
-    return f"{compact(value)} {unit}".rstrip()
+    return f"{compact(value)}x" if unit == "x" else f"{compact(value)} {unit}".rstrip()
+
+
+def span(low: float, high: float, unit: str = "") -> str:
+    """From one to another; a unit that both have is said once."""
+    first, last = quantity(low, unit), quantity(high, unit)
+    value, _, said = first.partition(" ")
+    return f"{value} to {last}" if said == last.partition(" ")[2] else f"{first} to {last}"
 
 
 def times(ratio: float) -> str:

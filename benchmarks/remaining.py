@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from statistics import fmean
@@ -67,6 +68,15 @@ class Remaining:
         self._done += 1
         self._began = time.perf_counter()
         self._bar.update(self._task, completed=self._done)
+
+    @contextmanager
+    def during(self, run: str) -> Iterator[None]:
+        """What is done inside is one of the runs, and says how long it takes the next time."""
+        self.begins(run)
+        began = self._began
+        yield
+        self._times.learn(run, time.perf_counter() - began)
+        self.ended()
 
     def left(self) -> str:
         ahead = [self._times.of(run) for run in self._runs[self._done :]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,13 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 README_LINES: Mapping[str, Sequence[str]] = {
     "aggregates": ("1-query", "4-queries", "8-queries", "8-frame", "100-queries", "100-wide", "sliding"),
     "joins": ("interval", "ajoin-1", "ajoin-20", "ajoin-100", "ajoin-500", "nway-3", "nway-4", "nway-5"),
-    "peers": (),
+    "peers": ("foreach-20", "flink-1-net", "flink-8-net", "flink-interval-net", "apart-8", "duckdb-8"),
     "partitioning": ("packs", "tpch", "cities", "shift", "independent"),
     "partitioners": ("engine-zipf-unique", "engine-zipf-cents", "engine-uniform-unique"),
 }
 """Experiment -> the lines that the README shows, in this order."""
+README_PLOTS = {"aggregates": "throughput"}
+"""Experiment -> the plot that follows its lines there."""
 ORDER = (*README_LINES, "latency", "adhoc", "adaptivity", "tpch", "papers", "join-planning")
 """Of the page's sections; what is not named here follows."""
 out = Console()
@@ -70,11 +73,12 @@ def main(arguments: list[str]) -> int:
 def make(folder: Path, page: Path, readme: Path | None) -> Made:
     results, unreadable = read(folder)
     plots_folder = page.with_suffix("")
-    texts = {page: report_page.page(results, unreadable, plots_folder.name)}
+    left = os.path.relpath(folder, page.parent)
+    texts = {page: report_page.page(results, unreadable, plots_folder.name, left)}
     missing: tuple[str, ...] = ()
     if readme is not None:
         measured = {result.experiment: result for result in results if not result.quick}
-        part = report_page.readme_part(measured, README_LINES, "docs/benchmarks.md")
+        part = report_page.readme_part(measured, README_LINES, README_PLOTS, "docs/benchmarks")
         missing = tuple(_missing(measured))
         if part:
             texts[readme] = placed(readme.read_text(encoding="utf-8"), part)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.quantities import minutes, quantity, times
+from benchmarks.quantities import minutes, quantity, span, times
 from benchmarks.result import Finding, Line, Measured, Result, Series
 
 WRITTEN = "<!-- Written by `thalweg bench report` from the JSON that benchmarks leave. Change that, not this. -->"
@@ -31,15 +31,17 @@ MEASURES = {
 }
 """What else a side may have measured -> how a reader calls it, and its unit."""
 PHASES_SHOWN = 8
+SHORT_SHOWN = 3
+"""Of the lines that fall short, in the overview."""
 
 
-def page(results: Sequence[Result], unreadable: Iterable[str], folder: str) -> str:
-    """The whole page; `folder` is where JSON and plots lie, seen from it."""
+def page(results: Sequence[Result], unreadable: Iterable[str], plots: str, left: str) -> str:
+    """The whole page; `plots` and `left` are where plots and JSON lie, seen from it."""
     parts = ["# Measurements", WRITTEN, INTRODUCTION.rstrip()]
     left_out = [f"- {line}" for line in unreadable]
     parts += ["\n".join(left_out)] if left_out else []
     if results:
-        parts += [_overview(results), *(_section(result, folder) for result in results)]
+        parts += [_overview(results), *(_section(result, plots, left) for result in results)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -65,20 +67,21 @@ def _overview(results: Iterable[Result]) -> str:
     for result in results:
         asked = [line for line in result.lines if line.reached is not None]
         short = [line.meaning for line in asked if not line.reached]
+        named = short[:SHORT_SHOWN] + ([f"{len(short) - SHORT_SHOWN} more"] if len(short) > SHORT_SHOWN else [])
         reached = f"{len(asked) - len(short)} of {len(asked)}" if asked else ""
         link = f"[{result.experiment}](#{_slug(result.experiment)}){' (quick)' if result.quick else ''}"
-        rows.append((link, result.title, result.answers, reached, "; ".join(short)))
+        rows.append((link, result.title, result.answers, reached, "; ".join(named)))
     return _table(("", "what is measured", "answers", "reached", "falls short"), rows)
 
 
-def _section(result: Result, folder: str) -> str:
-    parts = [f"## {result.experiment}", _provenance(result, folder)]
+def _section(result: Result, plots: str, left: str) -> str:
+    parts = [f"## {result.experiment}", _provenance(result, left)]
     if result.lines:
         parts.append(_lines_table(result.lines))
     bound = _findings_by_series(result)
     parts += [_finding(finding) for finding in bound.get("", ())]
     for series in result.series:
-        parts.append(f"![{series.title}]({folder}/{plot_name(result, series)})")
+        parts.append(f"![{series.title}]({plots}/{plot_name(result, series)})")
         parts += [_finding(finding) for finding in bound.get(series.name, ())]
     parts += [*_costs(result.lines), *_phases(result.lines)]
     listed = [f"- Skipped: {line}" for line in result.skipped] + [f"- {line}" for line in result.notes]
@@ -95,17 +98,17 @@ def _findings_by_series(result: Result) -> dict[str, list[Finding]]:
     return found
 
 
-def _provenance(result: Result, folder: str) -> str:
+def _provenance(result: Result, left: str) -> str:
     """What it is, how to run it again, when and where it ran."""
     answers = f" Answers {result.answers}." if result.answers else ""
-    left = f"{folder}/{result.experiment}.json"
-    command = f"./dev bench {result.experiment}{' --quick' if result.quick else ''} --json docs/{left}"
+    file = f"{result.experiment}.json"
+    command = f"./dev bench {result.experiment}{' --quick' if result.quick else ''} --json docs/benchmarks/{file}"
     machine = result.machine
     versions = f"Python {machine.python}, Spark {machine.spark}, DuckDB {machine.duckdb}, Thalweg {machine.thalweg}"
     lines = [
         f"{_sentence(result.title)}{answers}",
         "",
-        f"- Run it: `{command}` ([what it left]({left}))",
+        f"- Run it: `{command}` ([what it left]({left}/{file}))",
         f"- {result.date}, {minutes(result.took_seconds)}, {_repeated(result)}, on {_hardware(result)}; {versions}",
     ]
     if result.quick:
@@ -152,13 +155,13 @@ def _spread(line: Line) -> str:
         low, high = line.ratio_low, line.ratio_high
         return "" if low is None or high is None or low == high else f"{times(low)} to {times(high)}"
     ours = line.ours
-    return "" if ours.low == ours.high else f"{quantity(ours.low, line.unit)} to {quantity(ours.high, line.unit)}"
+    return "" if ours.low == ours.high else span(ours.low, ours.high, line.unit)
 
 
 def _verdict(line: Line) -> str:
     if line.asked is None:
         return ""
-    asked = quantity(line.asked, line.unit) if line.ratio is None else f"{line.asked:g}x"
+    asked = quantity(line.asked, line.unit) if line.ratio is None else f"{line.asked:.3g}x"
     return f"{'≥' if line.better == 'higher' else '≤'} {asked} {'✓' if line.reached else '**falls short**'}"
 
 
@@ -174,7 +177,10 @@ def _costs(lines: Sequence[Line]) -> list[str]:
     rows = []
     for line in lines:
         sides = [line.ours] + ([line.theirs] if line.theirs else [])
-        rows.append((line.meaning, *(_side_by_side(sides, name) for name in shown)))
+        cells = tuple(_side_by_side(sides, name) for name in shown)
+        # Several lines may be about the same runs.
+        if any(cells) and cells not in [row[1:] for row in rows]:
+            rows.append((line.meaning, *cells))
     columns = ("ours : theirs", *(MEASURES[name][0] for name in shown))
     return [_folded("Memory, CPU, shuffle, start", _table(columns, rows, right=range(1, len(columns))))]
 
@@ -211,8 +217,13 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterabl
 # --- the README -----------------------------------------------------------------------------------------
 
 
-def readme_part(results: Mapping[str, Result], chosen: Mapping[str, Sequence[str]], page_path: str) -> str:
-    """A table for each experiment of which a chosen line is there; "" where there is none."""
+def readme_part(
+    results: Mapping[str, Result], chosen: Mapping[str, Sequence[str]], plots: Mapping[str, str], docs: str
+) -> str:
+    """A table, and a plot, for each experiment of which a chosen line is there; "" where there is none.
+
+    `docs`: the page without its ending, and the folder of its plots.
+    """
     parts = []
     for experiment, names in chosen.items():
         result = results.get(experiment)
@@ -220,9 +231,11 @@ def readme_part(results: Mapping[str, Result], chosen: Mapping[str, Sequence[str
         found = [lines[name] for name in names if name in lines]
         if result and found:
             parts += [_lead(result), _short_table(found)]
+            shown = [series for series in result.series if series.name == plots.get(experiment)]
+            parts += [f"![{series.title}]({docs}/{plot_name(result, series)})" for series in shown]
     if not parts:
         return ""
-    more = f"Spread, memory, CPU, plots and what the papers found: [{page_path}]({page_path})."
+    more = f"Spread, memory, CPU, plots and what the papers found: [{docs}.md]({docs}.md)."
     return "\n\n".join([*parts, more])
 
 

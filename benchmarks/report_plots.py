@@ -32,7 +32,7 @@ COLOURS = (ORANGE, GREEN, PINK, "#8f6bd9", "#0f8f9c", "#a68209", "#d0524a", GREY
 """Of curves that are not known."""
 KNOWN = {
     "thalweg": OURS, "optimised": OURS, "chosen": OURS, "together": OURS, "dalton": OURS,
-    "plain spark": ORANGE, "spark": ORANGE,
+    "plain spark": ORANGE, "spark": ORANGE, "n queries of structured": ORANGE, "structured": ORANGE,
     "flink": PINK,
     "duckdb": GREEN,
     "hashed": GREY, "hash": GREY, "by hash": GREY, "apart": GREY, "fld": GREY,
@@ -288,6 +288,8 @@ def _scale_dots(axes: Axes, series: Series) -> None:
         by = (max(ys) / min(ys)) ** 0.1 * 1.1
         axes.set_xlim(min(ys) / by, max(ys) * by)
     else:
-        axes.set_xlim(min(0.0, min(ys) * 1.15), max(0.0, max(ys)) * 1.1 or 1.0)
+        most = max(0.0, max(ys)) or 1.0
+        # Room for what is written to the left of a dot near zero.
+        axes.set_xlim(min(-0.06 * most if min(ys) < 0.08 * most else 0.0, min(ys) * 1.15), most * 1.1)
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.xaxis.set_major_formatter(_tick)

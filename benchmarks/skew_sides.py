@@ -74,6 +74,7 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         "chosen": dealt["partitioner"],
         "loads": dealt["loads"],
         "rows": rows,
+        "result_rows": results.num_rows,
         "results": hashlib.blake2b(repr(results.to_pydict()).encode()).hexdigest(),
     }
 

@@ -56,8 +56,12 @@ def run(system: str, given: Given) -> dict[str, Any]:
         found |= {"create_seconds": created, **state.measured(), "dealt": _dealt(session)}
         session.stop()
         if shuffles is not None:
-            # Records are cells, each of many rows: only bytes can be compared.
-            found["shuffled_bytes_per_row"] = eventlog.written(shuffles)["bytes"] / given.rows
+            # Tasks also hand over in files. Records are cells, each of many rows: only bytes can be compared.
+            moved = eventlog.written(shuffles)["bytes"] + state.filed_bytes
+            found |= {
+                "shuffled_bytes_per_row": moved / given.rows,
+                "filed_bytes_per_row": state.filed_bytes / given.rows,
+            }
     return found
 
 
@@ -137,7 +141,7 @@ def _run_empty(given: Given, batches: int) -> dict[str, float]:
         for stream in given.work.streams:
             source = thalweg.memory(columns_of(stream.schema))
             session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
-        _create_queries(session, given.work.queries, None)
+        _create_queries(session, given.work.queries, given)
         session.start("0 seconds")
         runner = session._runner
         for n in range(batches):
@@ -190,11 +194,13 @@ def mean_phases(reports: Sequence[Any]) -> dict[str, float]:
 
 class StateWatch:
     """After every batch, the state held, the rows that a stream has shown and how far ahead of the watermark in force
-    (that of the batches before) the newest of them is."""
+    (that of the batches before) the newest of them is; and the bytes that tasks have handed over in files."""
 
     def __init__(self, session: Any) -> None:
-        self._session = session
+        self._runner = session._runner
+        self._seen = self._runner.manifest.batch
         self._samples: list[tuple[int, int, float]] = []
+        self.filed_bytes = 0
         self._done = False
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -207,15 +213,25 @@ class StateWatch:
         return {"state_bytes": max((s[0] for s in self._samples), default=0), "state_samples": self._samples}
 
     def _watch(self) -> None:
-        runner = self._session._runner
-        seen = runner.manifest.batch
-        while not self._done:
-            with runner.finished:
-                runner.finished.wait(timeout=0.2)
-                manifest = runner.manifest
-            if manifest.batch > seen:
-                seen = manifest.batch
+        while True:
+            last = self._done
+            with self._runner.finished:
+                if not last:
+                    self._runner.finished.wait(timeout=0.2)
+                manifest = self._runner.manifest
+            if manifest.batch > self._seen:
+                self._seen = manifest.batch
                 self._samples.append(_sample(manifest))
+                self.filed_bytes += filed_bytes(manifest)
+            if last:
+                return
+
+
+def filed_bytes(manifest: Any) -> int:
+    """What the tasks of the newest batch wrote for others to read: rows and their indexes, partials not merged yet.
+    What a task wrote only for itself is among it."""
+    buckets = [b for b in (*manifest.buckets, *manifest.stores) if b.level == 0 and b.batch_from == manifest.batch]
+    return sum(b.nbytes if hasattr(b, "nbytes") else b.section.length for b in buckets)
 
 
 def _sample(manifest: Any) -> tuple[int, int, float]:

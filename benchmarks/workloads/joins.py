@@ -214,6 +214,7 @@ AJOIN_RATE = 50_000
 MAX_OUTPUT = 10
 """Rows out per row in, of all queries together."""
 OPERATORS = ("=", ">", "<", ">=", "<=")
+NEAR = 5_000
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,14 @@ def atr_max(n: int, output: int) -> int:
     """The least ATR_MAX, in hundreds, with which n queries give at most so many rows per row."""
     made = templates(n)
     size = 100
+    # By bisection to where it is near, then one by one: the sum falls with the size, but for rounding.
+    while sum(t.output(size) for t in made) > output:
+        size *= 2
+    low = size // 2
+    while size - low > NEAR:
+        middle = (low + size) // 200 * 100
+        low, size = (middle, size) if sum(t.output(middle) for t in made) > output else (low, middle)
+    size = max(100, low - NEAR)
     while sum(t.output(size) for t in made) > output:
         size += 100
     return size

@@ -52,6 +52,9 @@ class Query:
     closed: str | None = None
     """A DuckDB condition over result columns and the value `$watermark` (timestamp): the window has closed. A system
     that emits the windows left open at the end of its input (Flink) is compared on these rows only."""
+    held_seconds: float = 0.0
+    """By how much longer plain Spark keeps a window open: behind a join its watermark waits for all rows that can
+    still be joined, whatever their place in the window."""
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,8 @@ JOINED = {
     "region": "n_regionkey = r_regionkey",
     "part": "l_partkey = p_partkey",
 }
+WAITING = {"orders": RENEWED_DAYS, "lineitem": LONGEST_DAYS}
+"""Seconds that what a stream is joined to may wait for it."""
 REVENUE = "sum(l_extendedprice * (1 - l_discount))"
 
 
@@ -243,6 +245,7 @@ class Form:
             spark=self._select(self._nested(), "window.start AS start", window("l_ts", *self.days)),
             batch=self._select(f"({in_windows(self._chain(), 'l_ts', *self.days)})", "start", "start"),
             closed=closed(size),
+            held_seconds=sum(WAITING[one] for one in self.streams[1:]),
         )
 
     def _select(self, source: str, start: str, group: str) -> str:

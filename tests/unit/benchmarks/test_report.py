@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from benchmarks import report, report_plots
-from benchmarks.quantities import compact, quantity, times
+from benchmarks.quantities import compact, quantity, span, times
 from benchmarks.result import Series
 
 MACHINE = {
@@ -62,7 +62,7 @@ TABLE = """\
 | --- | ---: | ---: | ---: | ---: | --- |
 | 8 queries, against plain Spark | 1.78M rows/s | 110k rows/s | **16.2x** | 15.0x to 17.0x | ≥ 12x ✓ |
 | CPU of a batch \\| DuckDB | 0.50 s | 0.20 s | **2.50x** |  | ≤ 2x **falls short** |
-| a batch without rows | 21 ms |  |  | 19 ms to 50 ms | ≤ 0.50 s ✓ |
+| a batch without rows | 21 ms |  |  | 19 to 50 ms | ≤ 0.50 s ✓ |
 """
 SECTION = f"""\
 ## aggregates
@@ -85,8 +85,6 @@ DuckDB 2.0.0, Thalweg v1
 | ours : theirs | peak memory |
 | --- | ---: |
 | 8 queries, against plain Spark | 3,000 MiB : 19k MiB |
-| CPU of a batch \\| DuckDB |  |
-| a batch without rows |  |
 
 </details>
 
@@ -113,6 +111,8 @@ before
 | --- | ---: | ---: | ---: |
 | CPU of a batch \\| DuckDB | 0.50 s | 0.20 s | 2.50x (asked: ≤ 2x) |
 | 8 queries, against plain Spark | 1.78M rows/s | 110k rows/s | **16.2x** |
+
+![Throughput by queries](docs/benchmarks/aggregates-throughput.svg)
 
 Spread, memory, CPU, plots and what the papers found: [docs/benchmarks.md](docs/benchmarks.md).
 {report.END}
@@ -325,4 +325,8 @@ def test_units() -> None:
     assert quantity(0.0213, "s") == "21.3 ms"
     assert quantity(0.5, "s") == "0.50 s"
     assert quantity(3) == "3"
+    assert quantity(1.5, "x") == "1.50x"
+    assert span(0.05, 0.5, "s") == "50 ms to 0.50 s"
+    assert span(1e6, 2e6, "rows/s") == "1M to 2M rows/s"
+    assert span(1.5, 2, "x") == "1.50x to 2x"
     assert [times(ratio) for ratio in (0.464, 2.5, 17.12, 120.4)] == ["0.46x", "2.50x", "17.1x", "120x"]

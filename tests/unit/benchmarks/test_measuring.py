@@ -1,0 +1,280 @@
+"""Unit: what is made of what sides measured, without running any."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from benchmarks import aggregates, joins, measure, peers, result
+from benchmarks.equality import DifferenceError, compare_directories, compare_results
+from benchmarks.measure import Bench, Check, Comparison, side
+from benchmarks.process import SideFailedError
+from benchmarks.remaining import Remaining, Times
+from benchmarks.systems import SYSTEMS, Given, linked, run
+from benchmarks.systems.eventlog import written
+from benchmarks.systems.foreach import taken_apart, used_columns
+from benchmarks.systems.thalweg import apart
+from benchmarks.systems.usage import CpuWatch, interpolated, process_started, process_tree
+from benchmarks.workloads import NAMES, make_files, named
+
+OPTIONS = argparse.Namespace(quick=False, repetitions=3, set=[], only=None, json=None)
+
+
+# -- results -----------------------------------------------------------------------------------------------
+
+
+def test_a_line_has_the_ratio_of_medians_and_the_spread_of_neighbours() -> None:
+    ours = result.measured("thalweg", "w", [{"rows_per_second": v} for v in (8, 10, 30)])
+    theirs = result.measured("spark", "w", [{"rows_per_second": v} for v in (2, 1, 4)])
+    line = result.line("n", "m", ours, theirs, 5)
+    assert (line.ratio, line.ratio_low, line.ratio_high, line.reached) == (5, 4, 10, True)
+    assert result.line("n", "m", ours, theirs, 4, better="lower").reached is False
+    assert result.line("n", "m", ours, asked=11).reached is False
+    assert result.line("n", "m", ours).reached is None
+
+
+def test_results_survive_json(tmp_path: Path) -> None:
+    ours = result.measured(
+        "thalweg", "w", [{"rows_per_second": 1.5, "phases": {"read": 1}}, {"rows_per_second": 2.5}]
+    )
+    series = result.Series("s", "t", "x", "y", {"Thalweg": [(1, 2.0)]})
+    made = result.Result("e", "t", result.machine(), lines=(result.line("n", "m", ours, ours, 2),), series=(series,))
+    made.write(tmp_path / "e.json")
+    read = result.Result.read(tmp_path / "e.json")
+    assert read.lines == made.lines
+    assert read.lines[0].ours.measures == {"rows_per_second": 2.0, "phases": {"read": 1}}
+    assert [tuple(point) for point in read.series[0].curves["Thalweg"]] == [(1, 2.0)]
+
+
+# -- measuring ---------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """Stands in for processes: rates by system, failures on cue."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.order: list[str] = []
+        self.failing: set[str] = set()
+        self.different: set[str] = set()
+        monkeypatch.setattr(measure, "DATA", tmp_path)
+        monkeypatch.setattr(measure, "run_side", self.run)
+        monkeypatch.setattr(measure, "compare_results", self.compare)
+
+    def run(self, one: measure.Side, destination: Path | None = None) -> dict[str, Any]:
+        self.order.append(f"{one.system}{'!' if destination else ''}")
+        if one.system in self.failing:
+            raise SideFailedError("line\nwhy it failed")
+        rate = {"thalweg": 30.0, "spark": 10.0, "spark-rocksdb": 3.0}[one.system]
+        return {"rows_per_second": rate, "peak_mib": 1.0, "total_seconds": 0.1}
+
+    def compare(self, work: object, directory: Path, files: int, ours: Path, theirs: Path, **_: object) -> int:
+        if theirs.name in self.different:
+            raise DifferenceError("a row differs")
+        return 7
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
+    return Runs(monkeypatch, tmp_path)
+
+
+OURS, SPARK, ROCKS = (side(system, "interval", 6) for system in ("thalweg", "spark", "spark-rocksdb"))
+CHECK = Check(side("thalweg", "interval", 2), (side("spark", "interval", 2),))
+COMPARISON = Comparison("c", "m", OURS, SPARK, 2, also=(ROCKS,))
+
+
+def test_repetitions_are_interleaved_after_the_check(runs: Runs) -> None:
+    bench = Bench("e", "t", OPTIONS)
+    bench.run([CHECK], [OURS, SPARK, ROCKS], once=[ROCKS])
+    assert runs.order == ["thalweg!", "spark!", *["thalweg", "spark", "spark-rocksdb"], *["thalweg", "spark"] * 2]
+    (line,) = bench.lines([COMPARISON])
+    assert (line.ratio, line.theirs and line.theirs.system, bench.equal) == (3, "spark", {"interval": 7})
+
+
+def test_a_side_that_fails_is_told_and_the_rest_goes_on(runs: Runs) -> None:
+    runs.failing = {"spark"}
+    bench = Bench("e", "t", OPTIONS)
+    bench.run([], [OURS, SPARK, ROCKS])
+    assert runs.order.count("spark") == 1
+    (line,) = bench.lines([COMPARISON])
+    assert line.theirs is not None
+    assert line.theirs.system == "spark-rocksdb"
+    assert bench.lines([Comparison("c", "m", OURS, SPARK, 2)]) == ()
+    assert bench.skipped == ["spark interval: why it failed"]
+
+
+def test_what_differs_is_not_timed(runs: Runs) -> None:
+    runs.different = {"spark"}
+    bench = Bench("e", "t", OPTIONS)
+    bench.run([CHECK], [OURS, SPARK])
+    assert runs.order.count("spark") == 0
+    assert bench.lines([Comparison("c", "m", OURS, SPARK, 2)]) == ()
+    assert bench.equal == {}
+
+
+def test_quick_takes_the_time_of_the_runs_that_are_compared(runs: Runs) -> None:
+    bench = Bench("e", "t", argparse.Namespace(**{**vars(OPTIONS), "quick": True, "repetitions": None}))
+    bench.run([CHECK], [CHECK.ours, *CHECK.peers, ROCKS])
+    assert runs.order == ["thalweg!", "spark!", "spark-rocksdb"]
+    assert bench.line(Comparison("c", "m", CHECK.ours, CHECK.peers[0], 2)) is not None
+
+
+def test_a_peer_that_is_not_there_is_skipped_with_a_line(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure.systems, "missing", lambda s: "not installed" if s == "spark" else None)
+    bench = Bench("e", "t", OPTIONS)
+    alone = Comparison("c", "m", OURS, SPARK, 2)
+    assert bench.chosen([alone, COMPARISON]) == [COMPARISON]
+    bench.run([CHECK], [*alone.sides, ROCKS])
+    assert set(runs.order) == {"thalweg", "spark-rocksdb"}
+    assert bench.skipped == ["spark: not installed"]
+
+
+def test_time_left_is_that_of_the_runs_ahead(tmp_path: Path) -> None:
+    times = Times(tmp_path / "seconds.json")
+    times.learn("a", 60)
+    times.learn("b", 30)
+    remaining = Remaining("e", ["a", "b", "a", "new"], Times(tmp_path / "seconds.json"))
+    assert remaining.left() == "0:02:55"
+    for run_ in ("a", "b"):
+        remaining.begins(run_)
+        remaining.ended()
+    assert remaining.left() == "0:01:25"
+
+
+def test_every_comparison_is_over_workloads_and_systems_that_there_are() -> None:
+    offered = [
+        *aggregates.COMPARISONS, *aggregates.QUICK_COMPARISONS, *joins.COMPARISONS, *joins.QUICK_COMPARISONS,
+        *peers.comparisons(False), *peers.comparisons(True),
+    ]  # fmt: skip
+    for one in (s for c in offered for s in c.sides):
+        assert one.system in SYSTEMS
+        assert one.files // Given(named(one.work), Path(), one.files, None, dict(one.settings)).files_per_batch > 1
+
+
+# -- equality ----------------------------------------------------------------------------------------------
+
+
+def _write(path: Path, **columns: list[Any]) -> None:
+    path.mkdir(parents=True)
+    pq.write_table(pa.table(columns), path / "part.parquet")
+
+
+def test_results_are_compared_row_by_row(tmp_path: Path) -> None:
+    _write(tmp_path / "ours" / "q0", k=[1, 2, 2], v=[0.1 + 0.2, 1.0, None])
+    _write(tmp_path / "near" / "q0", v=[None, 0.3, 1.0], k=[2, 1, 2])
+    _write(tmp_path / "far" / "q0", k=[1, 2, 2], v=[0.31, 1.0, None])
+    _write(tmp_path / "more" / "q0", k=[1, 2, 2, 2], v=[0.3, 1.0, None, None])
+    assert compare_directories(tmp_path / "ours", tmp_path / "near", 1) == {"q0": 3}
+    for other in ("far", "more", "none"):
+        with pytest.raises(DifferenceError):
+            compare_directories(tmp_path / "ours", tmp_path / other, 1)
+        with pytest.raises(DifferenceError):
+            compare_directories(tmp_path / other, tmp_path / "ours", 1)
+
+
+def test_windows_still_open_count_only_where_they_are_ours(tmp_path: Path) -> None:
+    work = named("facts/1")
+    directory = tmp_path / "data"
+    (directory / "events").mkdir(parents=True)
+    pq.write_table(work.streams[0].make(0).slice(0, 200), directory / "events" / "part-0000.parquet")
+    starts = [pa.scalar(1_699_999_960 + 10 * i, pa.timestamp("s", "UTC")).as_py() for i in range(5)]
+    # The newest row is 2 ms after the start, so that the watermark is 10 s before: two of the windows have closed.
+    rows = {"start": starts, "a": [1] * 5, "n": [1] * 5, "total": [1.0] * 5}
+    _write(tmp_path / "theirs" / "q0", **rows)
+    _write(tmp_path / "ours" / "q0", **{name: values[:2] for name, values in rows.items()})
+    assert compare_results(work, directory, 1, tmp_path / "ours", tmp_path / "theirs") == 2
+    with pytest.raises(DifferenceError):
+        compare_results(work, directory, 1, tmp_path / "theirs", tmp_path / "ours")
+
+
+# -- systems -----------------------------------------------------------------------------------------------
+
+
+def test_only_the_files_that_are_wanted_are_linked(tmp_path: Path) -> None:
+    work = named("interval")
+    given = Given(work, make_files(work, 2, tmp_path), 1)
+    with linked(given) as files:
+        assert sorted(str(p.relative_to(files)) for p in files.rglob("*.parquet")) == [
+            "r/part-0000.parquet",
+            "s/part-0000.parquet",
+        ]
+    assert (given.rows, given.batches) == (100_000, 1)
+
+
+def test_duckdb_answers_a_join(tmp_path: Path) -> None:
+    work = named("interval")
+    given = Given(work, make_files(work, 1, tmp_path), 1, tmp_path / "out")
+    found = run("duckdb", given)
+    assert found["output_rows"] == pq.read_table(tmp_path / "out" / "q0").num_rows > 0
+    assert found["cpu_seconds_per_million"] > 0
+
+
+def test_every_name_that_is_listed_is_known() -> None:
+    for name in (
+        "facts/8",
+        "facts/20x5",
+        "facts/wide20x1",
+        "facts/window=60 seconds,1 second",
+        "ajoin1-20",
+        "nway-4",
+    ):
+        assert named(name).name == name
+    assert {"facts/N", "interval", "nway-N"} <= NAMES.keys()
+    with pytest.raises(ValueError, match="no workload is called facts/9"):
+        named("facts/9")
+
+
+def test_a_query_apart_reads_streams_of_its_own() -> None:
+    text = "SELECT r.r_ts FROM r JOIN s ON r_k = s_k WITHIN 2 SECONDS"
+    assert apart(text, ["r", "s"], 3) == "SELECT r_3.r_ts FROM r_3 JOIN s_3 ON r_k = s_k WITHIN 2 SECONDS"
+
+
+def test_an_aggregation_taken_apart() -> None:
+    work = named("facts/20x5")
+    found = taken_apart(work.queries[70].text)
+    assert found.slices == (
+        "SELECT window.start AS slice, a % 50 AS k0, b % 50 AS k1, count(*) AS n, sum(v) AS total FROM events "
+        "WHERE v >= 5000 AND a < 400 GROUP BY a % 50, b % 50, window(ts, '10 seconds')"
+    )
+    assert (found.start, found.keys, found.merges) == ("start", ("k0", "k1"), {"n": "sum", "total": "sum"})
+    assert (found.size.seconds, found.slide.seconds) == (30, 10)
+    assert used_columns(work.streams[0], [work.queries[70].text]) == ["ts", "a", "b", "v"]
+    with pytest.raises(RuntimeError, match="not a windowed aggregation"):
+        taken_apart("SELECT * FROM r JOIN s ON r_k = s_k")
+
+
+def test_flink_net_of_parsing() -> None:
+    whole, scan = [{"rows_per_second": 100.0}], [{"rows_per_second": 500.0}]
+    found = peers.net_of_scan(whole, scan, "facts/8")
+    assert found is not None
+    assert found.median == pytest.approx(125)
+    assert peers.net_of_scan(whole, whole, "facts/8") is None
+
+
+def test_shuffle_bytes_from_an_event_log(tmp_path: Path) -> None:
+    metrics = '{"Shuffle Write Metrics": {"Shuffle Bytes Written": 10, "Shuffle Records Written": 2}}'
+    end = '{"Event":"SparkListenerTaskEnd","Task Metrics":' + metrics + "}\n"
+    (tmp_path / "app").write_text('{"Event":"SparkListenerStageCompleted"}\n' + end * 3)
+    assert written(tmp_path) == {"bytes": 30, "records": 6}
+
+
+def test_cpu_of_a_child_is_counted() -> None:
+    with CpuWatch() as watch:
+        began = time.time()
+        pid = os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+        assert pid in process_tree(os.getpid())
+        os.waitpid(pid, 0)
+        ended = time.time()
+    assert 0.05 < watch.seconds_between(began - 1, ended + 1) < (ended - began) * (os.cpu_count() or 1) + 1
+    assert process_started() < began
+
+
+def test_between_samples_a_line_is_drawn() -> None:
+    samples = [(0.0, 1.0), (2.0, 5.0)]
+    assert [interpolated(samples, t) for t in (-1, 0, 1, 2, 9)] == [1, 1, 3, 5, 5]
