@@ -9,7 +9,6 @@ The data sets cannot be had here; these are generated likenesses with the papers
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from benchmarks import measure
@@ -86,21 +85,19 @@ def main(arguments: list[str]) -> int:
 def _quick() -> Iterator[Comparison]:
     for c in COMPARISONS:
         if c.name in QUICK_NAMES:
-            yield replace(c.resized(**(QUICK_DEALT if c.name in DEALT else QUICK)))
+            yield c.resized(**(QUICK_DEALT if c.name in DEALT else QUICK))
 
 
 def _checks(comparisons: Sequence[Comparison]) -> list[Check]:
-    """Each workload against a batch of DuckDB, the game against Spark, too; hash beside what the engine chooses."""
-    checks = []
+    """Everything against a batch of DuckDB, the game against plain Spark, too, and the engine's choice against hash."""
+    checks: dict[str, Check] = {}
     for c in comparisons:
-        sizes = QUICK_DEALT if c.name in DEALT else QUICK
-        peers = (side("duckdb", c.ours.work, **sizes),)
-        if c.name in DEALT:
-            checks.append(Check(side("thalweg", c.ours.work, **sizes, slots=SLOTS), peers))
-        elif c.theirs is not None and c.theirs.system == "spark":
-            spark = side("spark", c.ours.work, **sizes)
-            checks.append(Check(side("thalweg", c.ours.work, **sizes), (*peers, spark)))
-    return checks
+        small = c.resized(**(QUICK_DEALT if c.name in DEALT else QUICK))
+        peers = [side("duckdb", c.ours.work, small.ours.files)]
+        if small.theirs is not None and (c.name in DEALT or small.theirs.system == "spark"):
+            peers.append(small.theirs)
+        checks.setdefault(c.ours.work, Check(small.ours, tuple(peers)))
+    return list(checks.values())
 
 
 # -- how rows were dealt out -------------------------------------------------------------------------------
