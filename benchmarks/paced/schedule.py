@@ -26,7 +26,8 @@ class Schedule:
     def happened(self, events_us: Numbers) -> Numbers:
         """The moments of events; evenly spread between the last event of a file and that of the next."""
         times = np.concatenate(([self.first_us], self.lasts_us)).astype(np.float64)
-        return np.interp(events_us, times, np.concatenate(([0.0], self.releases)))
+        moments: Numbers = np.interp(events_us, times, np.concatenate(([0.0], self.releases)))
+        return moments
 
     def released(self, events_us: Numbers) -> Numbers:
         """The moments at which the first event at or after each of these was there to be read; nan: never."""
