@@ -14,19 +14,18 @@ comes after its start, and the time is until its first batch is over.
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import out
-from benchmarks.paced.runs import Runs, grouped
-from benchmarks.result import Finding, Line, Result, Series, line, machine, measured
+from benchmarks.measure import Bench, parser
+from benchmarks.paced.runs import Runs, Side, scalars
+from benchmarks.result import Finding, Line, Measured, Series, line, measured
 
 ANSWERS = "AJoin Fig. 15, 16, 18, 20"
 SHARE = 0.7
+BEHIND_SECONDS = 5
+LATE_SECONDS = 1
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,15 @@ class Case:
     pace_of: str = ""
     """The case whose pace is taken over; else it is measured."""
     system: str = "thalweg"
+
+    @property
+    def side(self) -> Side:
+        return (self.system, self.name)
+
+    @property
+    def kind(self) -> str:
+        """`sc1`, `sc2` or `all`."""
+        return self.scenario.split(":")[0]
 
     def options(self, rate: float | None) -> list[str]:
         given = {"scenario": self.scenario, "files": self.files, "files-per-batch": 5, "share": SHARE}
@@ -68,97 +76,72 @@ QUICK_CASES = (
 SPARK_RATE = 10_000.0
 """Rows/s of both streams together: a pace that plain Spark keeps up with a few of the queries."""
 
-Found = dict[str, list[dict[str, Any]]]
+Told = Callable[[dict[str, Any]], str]
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="thalweg bench adhoc", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="four small scenarios, once")
-    parser.add_argument("--json", type=Path, help="where to write what was measured")
-    parser.add_argument("--only", nargs="*", help="some of: " + ", ".join(case.name for case in CASES))
-    parser.add_argument("--repetitions", type=int, help="3 unless given, 1 with --quick")
-    parser.add_argument("--rate", type=float, help="rows/s of all streams, instead of 70 %% of what is sustained")
-    options = parser.parse_args(arguments)
-    began = time.perf_counter()
-    repetitions = options.repetitions or (1 if options.quick else 3)
-    offered = QUICK_CASES if options.quick else CASES
+    options = parser("adhoc", __doc__, [case.name for case in CASES]).parse_args(arguments)
+    bench = Bench("adhoc", "Queries that come and go while the streams run", options, ANSWERS)
+    offered = QUICK_CASES if bench.quick else CASES
     chosen = [case for case in offered if not options.only or case.name in options.only]
-    runs = Runs("benchmarks.paced", len(chosen) * repetitions)
-    for _ in range(repetitions):
-        for case in chosen:
-            runs.run((case.system, case.name), case.options(_rate(case, runs, options.rate)), work=case.work)
-    found = {name: measured_runs for (_, name), measured_runs in runs.found.items()}
-    result = _result(chosen, found, runs.skipped, options.quick, repetitions, time.perf_counter() - began)
-    _show(chosen, found, result)
-    if options.json:
-        result.write(options.json)
+    with Runs(bench, [case.side for case in chosen] * bench.repetitions) as runs:
+        for _ in range(bench.repetitions):
+            for case in chosen:
+                runs.run(case.side, case.options(_rate(case, runs)), work=case.work)
+    there = [case for case in chosen if case.side in runs.found]
+    lines = [line for case in there if case.system == "thalweg" for line in _lines(case, there, runs)]
+    extra = {case.name: scalars(_last(case, runs)) for case in there}
+    bench.result(lines, _series(there, runs), _findings(there, runs), _notes(there, runs), extra)
     return 0
 
 
-def _rate(case: Case, runs: Runs, given: float | None) -> float | None:
+def _rate(case: Case, runs: Runs) -> float | None:
     """Cases that are compared run at one pace; plain Spark at one that it keeps up."""
     if case.system == "spark" or case.pace_of.startswith("spark"):
         return SPARK_RATE
     same = runs.found.get(("thalweg", case.pace_of))
-    return given if not same or given is not None else float(same[-1]["rows_per_second"])
+    return float(same[-1]["rows_per_second"]) if same else None
 
 
 # -- what was found ----------------------------------------------------------------------------------------
 
 
-def _result(
-    cases: Sequence[Case], found: Found, skipped: Sequence[str], quick: bool, repetitions: int, took: float
-) -> Result:
-    return Result(
-        experiment="adhoc",
-        title="Queries that come and go while the streams run",
-        machine=machine(),
-        answers=ANSWERS,
-        quick=quick,
-        took_seconds=took,
-        repetitions=repetitions,
-        lines=tuple(line for case in cases if case.name in found for line in _lines(case, cases, found)),
-        series=tuple(_series(cases, found)),
-        findings=tuple(_findings(cases, found)),
-        skipped=tuple(skipped),
-        notes=tuple(_notes(cases, found)),
-        extra={name: _last(runs) for name, runs in found.items()},
-    )
-
-
-def _flat(run: dict[str, Any], step: str, part: str = "median") -> dict[str, Any]:
-    """The run with one figure of a step as `figure`."""
-    return {**run, "figure": run[step][part]}
-
-
-def _lines(case: Case, cases: Sequence[Case], found: Found) -> list[Line]:
+def _lines(case: Case, cases: Sequence[Case], runs: Runs) -> list[Line]:
     """Requests, then what results notice; beside it, at the same pace, plain Spark or all queries up front."""
-    if case.system == "spark":
-        return []
-    runs = found[case.name]
-    spark = next((c for c in cases if c.name == case.pace_of and c.system == "spark" and c.name in found), None)
+    spark = next((c for c in cases if c.name == case.pace_of and c.system == "spark"), None)
     lines = []
     for step, meaning in STEPS.items():
-        if all(step in run for run in runs):
-            ours = measured("thalweg", case.name, [_flat(run, step) for run in runs], "figure")
-            theirs = None
-            if spark is not None and all(step in run for run in found[spark.name]):
-                peers = [_flat(run, step) for run in found[spark.name]]
-                theirs = measured("spark", spark.name, peers, "figure")
-            lines.append(_line(f"{case.name}-{step.replace('_', '-')}", f"{case.meaning}: {meaning}", ours, theirs))
-    front = next(
-        (c for c in cases if c.pace_of == case.name and c.scenario.startswith("all") and c.name in found), None
-    )
+        ours = _step(case, step, runs)
+        if ours is not None:
+            theirs = None if spark is None else _step(spark, step, runs)
+            against = ", against plain Spark" if theirs is not None else ""
+            name = f"{case.name}-{step.replace('_', '-')}"
+            lines.append(line(name, f"{case.meaning}: {meaning}{against}", ours, theirs, unit="s", better="lower"))
+    front = next((c for c in cases if c.pace_of == case.name and c.kind == "all"), None)
     for figure in ("p50", "p99"):
-        ours = measured("thalweg", case.name, runs, figure)
-        theirs = None if front is None else measured("thalweg", front.name, found[front.name], figure)
-        against = "" if front is None else ", against all queries up front"
-        meaning = f"{case.meaning}: {figure} of event-time latency{against}"
-        lines.append(_line(f"{case.name}-{figure}", meaning, ours, theirs))
-    ours = measured("thalweg", case.name, [_slowest(run) for run in runs], "figure")
+        ours = runs.measured(case.side, figure)
+        if ours is not None:
+            theirs = None if front is None else runs.measured(front.side, figure)
+            against = "" if theirs is None else ", against all queries up front"
+            meaning = f"{case.meaning}: {figure} of latency{against}"
+            lines.append(line(f"{case.name}-{figure}", meaning, ours, theirs, unit="s", better="lower"))
+    slowest = [
+        {**scalars(run), "figure": run["slowest_batch_seconds"] / run["batch_seconds"]}
+        for run in runs.found[case.side]
+    ]
     meaning = f"{case.meaning}: slowest batch, as a multiple of the median"
-    lines.append(line(f"{case.name}-slowest-batch", meaning, ours, unit="x", better="lower"))
-    return lines
+    ours = measured(*case.side, slowest, "figure")
+    return [*lines, line(f"{case.name}-slowest-batch", meaning, ours, unit="x", better="lower")]
+
+
+def _step(case: Case, step: str, runs: Runs) -> Measured | None:
+    """The median over requests of how long a step took."""
+    found = [{**scalars(run), "figure": run[step]["median"]} for run in runs.found[case.side] if step in run]
+    return measured(*case.side, found, "figure") if found else None
+
+
+def _last(case: Case, runs: Runs) -> dict[str, Any]:
+    return runs.found[case.side][-1]
 
 
 STEPS = {
@@ -171,64 +154,61 @@ STEPS = {
 }
 
 
-def _line(name: str, meaning: str, ours: Any, theirs: Any) -> Line:
-    return line(name, meaning, ours, theirs, unit="s", better="lower")
-
-
-def _slowest(run: dict[str, Any]) -> dict[str, Any]:
-    return {**run, "figure": run["slowest_batch_seconds"] / run["batch_seconds"]}
-
-
-def _last(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return runs[-1]
-
-
-def _series(cases: Sequence[Case], found: Found) -> list[Series]:
-    ours = [case for case in cases if case.system == "thalweg" and case.name in found]
+def _series(cases: Sequence[Case], runs: Runs) -> list[Series]:
+    ours = [case for case in cases if case.system == "thalweg"]
     series = []
     for case in ours:
-        points = _last(found[case.name])["over_time"]
+        points = _last(case, runs)["over_time"]
         curves = {name: [(p[0], p[i]) for p in points] for i, name in ((1, "least"), (2, "mean"), (3, "most"))}
         series.append(Series(f"latency-{case.name}", f"Latency, {case.meaning}", "seconds", "s", curves))
     for figure, place, title, y in (
         ("throughput", 1, "Rows a second while a batch runs", "rows/s"),
         ("state", 2, "State held", "bytes"),
     ):
-        counted = {case.name: [(p[0], p[place]) for p in _last(found[case.name])["by_queries"]] for case in ours}
+        counted = {case.name: [(p[0], p[place]) for p in _last(case, runs)["by_queries"]] for case in ours}
         curves = {name: points for name, points in counted.items() if len(points) > 1}
         if curves:
             series.append(Series(figure, f"{title}, by queries that run", "queries", y, curves))
     return series
 
 
-def _findings(cases: Sequence[Case], found: Found) -> list[Finding]:
-    ours = [case for case in cases if case.system == "thalweg" and case.name in found]
-    first = [case for case in ours if case.scenario.startswith("sc1") and not case.pace_of]
-    second = [case for case in ours if case.scenario.startswith("sc2")]
-    findings = []
-    if first:
-        theirs = "the more queries come per second, the farther least and greatest latency are apart; the mean is low"
-        findings.append(Finding("AJoin, Fig. 18a (SC1)", theirs, _all(first, found, _latency)))
-    if second:
-        theirs = "in SC2 the mean latency is lower than in SC1 and fluctuates more"
-        findings.append(Finding("AJoin, Fig. 18a (SC2)", theirs, _all([*first[:1], *second], found, _latency)))
-    if first:
-        theirs = "deployment takes longer at 1qs 20qp than at 10qs 100qp: requests are gathered for a second"
-        findings.append(Finding("AJoin, Fig. 18b", theirs, _all(first, found, _deployment)))
-        theirs = "more parallel queries raise the overall throughput (the sum over queries): more is shared"
-        findings.append(Finding("AJoin, Fig. 15", theirs, _all(first, found, _overall)))
-        theirs = "with more queries more is kept, of indexes more than of rows, which are shared"
-        findings.append(Finding("AJoin, Fig. 16", theirs, _all(first, found, _held)))
-    for case in first:
-        front = next((c for c in ours if c.pace_of == case.name and c.scenario.startswith("all")), None)
-        if front is not None:
-            theirs = "the same queries reach less throughput ad hoc than at compile time, more so the more there are"
-            findings.append(Finding("AJoin, Fig. 20a", theirs, _all([case, front], found, _ad_hoc)))
-    return findings
-
-
-def _all(cases: Sequence[Case], found: Found, told: Any) -> str:
-    return "; ".join(f"{_last(found[case.name])['scenario']}: {told(_last(found[case.name]))}" for case in cases)
+def _findings(cases: Sequence[Case], runs: Runs) -> list[Finding]:
+    ours = [case for case in cases if case.system == "thalweg"]
+    first = [case for case in ours if case.kind == "sc1" and not case.pace_of]
+    second = [case for case in ours if case.kind == "sc2"]
+    asked: list[tuple[str, str, Sequence[Case], Told]] = [
+        (
+            "Fig. 18a (SC1)",
+            "the more queries come per second, the farther least and greatest latency are apart; the mean is low",
+            first,
+            _latency,
+        ),
+        ("Fig. 18a (SC2)", "mean latency is lower than in SC1 and fluctuates more", second, _latency),
+        (
+            "Fig. 18b",
+            "deployment takes longer at 1qs 20qp than at 10qs 100qp: requests are gathered for a second",
+            first,
+            _deployment,
+        ),
+        (
+            "Fig. 15",
+            "more parallel queries raise the overall throughput (the sum over queries): more is shared",
+            first,
+            _overall,
+        ),
+        ("Fig. 16", "with more queries more is kept, of indexes more than of rows, which are shared", first, _held),
+        (
+            "Fig. 20a",
+            "the same queries reach less throughput ad hoc than at compile time, more so the more there are",
+            [c for c in ours if c.kind == "all" or any(o.pace_of == c.name and o.kind == "all" for o in ours)],
+            _ad_hoc,
+        ),
+    ]
+    return [
+        Finding(f"AJoin, {figure}", theirs, "; ".join(f"{c.meaning}: {told(_last(c, runs))}" for c in some))
+        for figure, theirs, some, told in asked
+        if some
+    ]
 
 
 def _latency(run: dict[str, Any]) -> str:
@@ -263,47 +243,20 @@ def _ad_hoc(run: dict[str, Any]) -> str:
     return f"{busy}, {latency} at {run['rows_per_second'] / 1e6:.3f}M rows/s"
 
 
-def _notes(cases: Sequence[Case], found: Found) -> list[str]:
+def _notes(cases: Sequence[Case], runs: Runs) -> list[str]:
     notes = [
-        "a query is created by a call that returns when it is durable; the next batch runs with it",
-        "plain Spark: a query is started as a StreamingQuery of its own and shares nothing",
+        "A query is created by a call that returns when it is durable; the next batch runs with it.",
+        "Plain Spark: a query is started as a StreamingQuery of its own and shares nothing; it is fed with "
+        f"{SPARK_RATE:,.0f} rows/s from its start on, and so is Thalweg beside it.",
     ]
     for case in cases:
-        for run in found.get(case.name, []):
-            if run["behind_seconds"] > 5:
-                notes.append(f"{case.name}: did not keep up, {run['behind_seconds']:.1f} s behind at the end")
-            if run.get("late_most", 0.0) > 1:
+        for run in runs.found[case.side]:
+            if run["behind_seconds"] > BEHIND_SECONDS:
+                notes.append(f"{case.name} did not keep up: {run['behind_seconds']:.1f} s behind at the end.")
+            if run["late_most"] > LATE_SECONDS:
                 notes.append(
-                    f"{case.name}: requests were up to {run['late_most']:.1f} s late, those before took too long"
+                    f"{case.name}: requests came up to {run['late_most']:.1f} s late: those before took long."
                 )
             if run.get("failed"):
                 notes.append(f"{case.name}: queries failed: {run['failed']}")
     return notes
-
-
-def _show(cases: Sequence[Case], found: Found, result: Result) -> None:
-    columns = (
-        "rows/s",
-        "durable",
-        "batch begins",
-        "batch over",
-        "first result",
-        "gone",
-        "p50",
-        "p99",
-        "slowest / median batch",
-    )
-    table = grouped(f"queries that come and go, seconds, {result.machine}", "scenario", columns)
-    for case in cases:
-        if case.name in found:
-            run = _last(found[case.name])
-            steps = ("create_acked", "create_began", "create_done", "create_first_result", "drop_done")
-            told = [f"{run[step]['median']:.2f}" if step in run else "" for step in steps]
-            batches = f"{run['slowest_batch_seconds'] / run['batch_seconds']:.1f}x" if "batch_seconds" in run else ""
-            latencies = [f"{run[figure]:.2f}" if figure in run else "" for figure in ("p50", "p99")]
-            table.add_row(
-                f"{case.system}: {case.meaning}", f"{run['rows_per_second']:,.0f}", *told, *latencies, batches
-            )
-    out.print(table)
-    for note in (*result.notes, *result.skipped):
-        out.print(note)

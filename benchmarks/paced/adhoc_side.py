@@ -55,7 +55,9 @@ def _run_thalweg(work: Workload, scenario: Scenario, place: Place, rate: float, 
         feeder.join()
         side.settle(place.supply.all_rows)
         behind = time.time() - feeder.began - schedule.seconds
-        batches = [b for b in side.batches if b.ended >= feeder.began]
+        left = {handle.id for handle in side.session.queries.values()}
+        side.wait_for(lambda manifest: set(manifest.queries) == left)
+        batches = side.batches_since(feeder.began)
         answers = [_answered(call, batches, side.first_results, work) for call in calls]
         found = _seen(side, schedule, feeder) | told(answers) | _batches(batches, schedule, feeder.began)
         failed = side.failed()

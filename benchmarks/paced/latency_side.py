@@ -70,6 +70,6 @@ def _fed(side: Thalweg | Spark, work: Workload, place: Place, rate: float, pace:
 def _batch_seconds(side: Thalweg | Spark, began: float) -> list[float]:
     """Of batches with rows since the pace began; of Spark those of all queries."""
     if isinstance(side, Thalweg):
-        return [b.seconds for b in side.batches if b.rows and b.ended >= began]
+        return [b.seconds for b in side.batches_since(began) if b.rows]
     spans = [span for name in side.queries for span in side.batches(name)]
     return [ended - start for start, ended, rows in spans if rows and ended >= began]

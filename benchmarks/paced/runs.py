@@ -1,63 +1,85 @@
-"""Sides run one after the other, each in a process of its own; what fails is told and left out."""
+"""Paced sides run one after the other, each in a process of its own; what fails is told and left out."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import TracebackType
 from typing import Any
 
-from rich.table import Table
+from rich.markup import escape
 
-from benchmarks.measure import measure, out
+from benchmarks.measure import DATA, Bench, out
+from benchmarks.process import SideFailedError, run_process
+from benchmarks.remaining import Remaining, Times
+from benchmarks.result import Measured, measured
 
 Side = tuple[str, str]
 """(system, what it ran)"""
 
 
 class Runs:
-    def __init__(self, module: str, count: int) -> None:
+    """Used as a context, in which a bar says how long it will still take."""
+
+    def __init__(self, bench: Bench, planned: Iterable[Side]) -> None:
         self.found: dict[Side, list[dict[str, Any]]] = {}
-        self.skipped: list[str] = []
-        self._module = module
-        self._count = count
-        self._done = 0
-        self._began = time.perf_counter()
+        self._bench = bench
+        self._prefix = f"{bench.experiment}{' quick' if bench.quick else ''}"
+        self._times = Times(DATA / "seconds.json")
+        self._remaining = Remaining(bench.experiment, [self._name(side) for side in planned], self._times)
+
+    def __enter__(self) -> Runs:
+        self._remaining.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remaining.__exit__(kind, error, trace)
 
     def run(self, side: Side, options: Sequence[str], work: str | None = None) -> dict[str, Any] | None:
         """What it measured; None: it failed. `work`: the workload's name, where the side has another."""
-        self._say(side)
-        self._done += 1
+        self._remaining.begins(self._name(side))
         try:
-            result = measure(self._module, side[0], work or side[1], options)
-            _check(result)
-        except (SystemExit, ValueError) as error:
-            self.skipped.append(f"{side[0]} {side[1]}: {_first_and_last(str(error))}")
-            out.print(f"  {self.skipped[-1]}", style="red")
+            found = run_process("benchmarks.paced", [side[0], "--work", work or side[1], *options])
+            check_rows(found)
+        except SideFailedError as error:
+            self._leave_out(side, str(error))
             return None
-        self.found.setdefault(side, []).append(result)
-        return result
+        finally:
+            self._remaining.ended()
+        self._times.learn(self._name(side), found["total_seconds"])
+        self._say(side, found)
+        self.found.setdefault(side, []).append(found)
+        return found
 
-    def _say(self, side: Side) -> None:
-        spent = time.perf_counter() - self._began
-        left = spent / self._done * (self._count - self._done) if self._done else None
-        about = "" if left is None else f", about {left / 60:.1f} min left"
-        out.print(f"{self._done + 1} of {self._count}: {side[0]} {side[1]}{about}")
+    def measured(self, side: Side, figure: str) -> Measured | None:
+        """Over all repetitions; None where none has it."""
+        runs = [scalars(run) for run in self.found.get(side, ()) if run.get(figure) is not None]
+        return measured(*side, runs, figure) if runs else None
+
+    def _name(self, side: Side) -> str:
+        return f"{self._prefix} {side[0]} {side[1]}"
+
+    def _leave_out(self, side: Side, reason: str) -> None:
+        lines = [line.strip() for line in reason.splitlines() if line.strip()] or ["no reason was given"]
+        out.print(f"[red]{escape(' '.join(side))} is left out:[/] {escape(reason.strip())}", soft_wrap=True)
+        self._bench.skipped.append(f"{side[0]} {side[1]}: {lines[-1]}")
+
+    def _say(self, side: Side, found: dict[str, Any]) -> None:
+        rate = f"{found['rows_per_second'] / 1e6:.4f}M rows/s"
+        late = f"p50 {found['p50']:.2f} s, p99 {found['p99']:.2f} s" if "p50" in found else "no results"
+        left = f", about {self._remaining.left()} left" if not out.is_terminal else ""
+        took = f"{found['total_seconds']:.0f} s in all{left}"
+        out.print(f"  {side[0]:8} {side[1]:28} {rate:16} {late}, {took}", soft_wrap=True, highlight=False)
 
 
-def _check(result: dict[str, Any]) -> None:
-    expected = result.get("expected_rows")
-    if expected is not None and expected != result["output_rows"]:
-        raise ValueError(f"{result['output_rows']:,} result rows where {expected:,} were expected")
+def check_rows(found: dict[str, Any]) -> None:
+    """A run with other results than DuckDB has over the same files has failed."""
+    expected = found.get("expected_rows")
+    if expected is not None and expected != found["output_rows"]:
+        raise SideFailedError(f"{found['output_rows']:,} result rows where {expected:,} were expected")
 
 
-def _first_and_last(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["failed"]
-    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
-
-
-def grouped(title: str, first: str, others: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
+def scalars(run: dict[str, Any]) -> dict[str, Any]:
+    """Without the lists, which go into series."""
+    return {name: value for name, value in run.items() if not isinstance(value, list)}

@@ -13,13 +13,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.measure import DATA, directory_of
 from benchmarks.paced.feed import Supply, make_supply
 from benchmarks.paced.latencies import reach_seconds
 from benchmarks.paced.schedule import size_for
 from benchmarks.systems import Given, run
 from benchmarks.workloads.model import Query, Workload, make_files
-
-DATA = Path(__file__).resolve().parents[2] / "build" / "bench"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def rates(system: str, work: Workload, pace: Pace) -> tuple[float | None, float]
     """Rows a second that the system sustains (None: not measured) and at which it is fed."""
     if pace.rate is not None:
         return None, pace.rate
-    directory = make_files(work, pace.files, DATA / work.data)
+    directory = make_files(work, pace.files, directory_of(work))
     given = Given(work, directory, pace.files, settings={"files_per_batch": str(pace.files_per_batch)})
     sustained = float(run(system, given)["rows_per_second"])
     return sustained, sustained * pace.share

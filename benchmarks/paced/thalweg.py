@@ -54,13 +54,11 @@ class Thalweg:
         self._runner = self.session._runner
         self._watch = _Watch(self._runner)
 
-    @property
-    def batches(self) -> list[Batch]:
-        return self._watch.batches
-
-    @property
-    def manifest(self) -> Any:
-        return self._runner.manifest
+    def batches_since(self, moment: float) -> list[Batch]:
+        """That ended since then, up to the newest."""
+        newest = self._runner.reports[-1].batch if self._runner.reports else -1
+        self._watch.wait_for(newest)
+        return [batch for batch in self._watch.batches if batch.ended >= moment]
 
     def create(self, query: Query) -> Any:
         """The handle, once the request is durable."""
@@ -118,6 +116,10 @@ class _Watch:
         self._done = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    def wait_for(self, batch: int) -> None:
+        while (self.batches[-1].number if self.batches else -1) < batch:
+            time.sleep(0.01)
 
     def stop(self) -> None:
         self._done = True
