@@ -60,6 +60,9 @@ def _run_thalweg(work: Workload, scenario: Scenario, place: Place, rate: float, 
         batches = side.batches_since(feeder.began)
         answers = [_answered(call, batches, side.first_results, work) for call in calls]
         found = _seen(side, schedule, feeder) | told(answers) | _batches(batches, schedule, feeder.began)
+        found |= _afterwards(
+            side, schedule, feeder.began, batches, max((c.called + c.acked for c in calls), default=0)
+        )
         failed = side.failed()
         freed = _free_all(side)
     finally:
@@ -129,6 +132,19 @@ def _batches(batches: Sequence[Batch], schedule: Schedule, began: float) -> dict
         "state_over_time": [(b.ended - began, b.state_bytes) for b in batches],
         "queries_over_time": [(b.ended - began, len(b.queries)) for b in batches],
     }
+
+
+def _afterwards(
+    side: Thalweg, schedule: Schedule, began: float, batches: Sequence[Batch], since: float
+) -> dict[str, Any]:
+    """Once all that was asked for is there: comparable with the same queries up front."""
+    start = max(0.0, since - began)
+    seen = summary(latencies(side.arrivals, schedule, began).between(start, float("inf")))
+    full = [b for b in batches if b.rows and b.began >= since]
+    found: dict[str, Any] = {} if seen is None else {"after_p50": seen.p50, "after_p99": seen.p99}
+    if full:
+        found["after_busy_rows_per_second"] = sum(b.rows for b in full) / sum(b.seconds for b in full)
+    return found
 
 
 def _by_queries(batches: Sequence[Batch]) -> list[tuple[int, float, float]]:

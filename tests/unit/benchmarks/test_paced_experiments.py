@@ -51,7 +51,8 @@ def _requests(times: float) -> dict[str, Any]:
     step = {"count": 3, "least": 0.1, "median": 0.2 * times, "most": 0.9}
     steps = {f"create_{name}": step for name in ("acked", "began", "done", "first_result")}
     return steps | {
-        "late_most": 2.0, "busy_share": 0.5, "by_queries": [[1, 1e6, 1000], [10, 5e5, 9000]], "scenario": "SC1",
+        "late_most": 2.0, "after_p50": 0.4, "after_p99": 1.0, "after_busy_rows_per_second": 1e6,
+        "busy_share": 0.5, "by_queries": [[1, 1e6, 1000], [10, 5e5, 9000]], "scenario": "SC1",
         "drop_acked": step, "drop_done": step, "failed": {}, "all_freed_seconds": 0.4,
     }  # fmt: skip
 
@@ -133,8 +134,11 @@ def test_adhoc_compares_at_one_pace(made: Made, tmp_path: Path) -> None:
     assert float(second[second.index("--rate") + 1]) == pytest.approx(700_000)
     found = _read(tmp_path / "found.json")
     lines = {line.name: line for line in found.lines}
-    assert lines["sc1-20-p99"].theirs is not None
-    assert lines["sc1-20-p99"].theirs.work == "front-20"
+    assert lines["sc1-20-p99"].theirs is None
+    after = lines["sc1-20-after-busy-rows-per-second"]
+    assert (after.ratio, after.unit, after.better) == (1.0, "rows/s", "higher")
+    assert after.theirs is not None
+    assert after.theirs.work == "front-20"
     assert "AJoin, Fig. 20a" in {finding.paper for finding in found.findings}
 
 
