@@ -79,8 +79,11 @@ class Thalweg:
         self.session.start("0 seconds")
 
     def settle(self, rows: int, timeout: float = 600) -> None:
-        """Waits until so many rows have been read and all that they bring about has been done."""
-        self._wait(lambda: self._rows() >= rows and not self._runner.has_more_to_close(), timeout)
+        """Waits until so many rows, alike of all streams, have been read and what they bring about has been done.
+
+        A stream that no query reads yet is left out: its files wait for the first that does."""
+        each = rows // len(self.work.streams)
+        self._wait(lambda: self._least_rows() >= each and not self._runner.has_more_to_close(), timeout)
 
     def wait_for(self, condition: Callable[[Any], bool], timeout: float = 60) -> None:
         """Until a manifest is as it should be."""
@@ -95,8 +98,11 @@ class Thalweg:
             if time.time() > end:
                 raise TimeoutError(f"{self.work.name}: not done after {timeout:.0f} s")
 
-    def _rows(self) -> int:
-        return sum(progress.rows for progress in self._runner.manifest.streams.values())
+    def _least_rows(self) -> int:
+        """Of the streams that are read."""
+        read = {stream for handle in self.session.queries.values() for stream in handle.definition.streams}
+        shown = self._runner.manifest.streams
+        return min((shown[stream].rows if stream in shown else 0) for stream in read)
 
     def failed(self) -> dict[str, str]:
         states = self.session.progress()["queries"]
