@@ -25,7 +25,7 @@ def run(system: str, work: Workload, scenario: Scenario, pace: Pace) -> dict[str
     sustained, rate = rates(system, work, pace)
     pace = replace(pace, seconds=scenario.seconds)
     measured = _run_thalweg if system == "thalweg" else _run_spark
-    with prepared(work, rate, pace, fill=system == "thalweg") as place:
+    with prepared(work, rate, pace) as place:
         found = measured(work, scenario, place, rate, pace)
     return {"scenario": scenario.name, "sustained_rows_per_second": sustained, "rows_per_second": rate, **found}
 
@@ -170,12 +170,14 @@ def _free_all(side: Thalweg) -> float:
 
 
 def _run_spark(work: Workload, scenario: Scenario, place: Place, rate: float, pace: Pace) -> dict[str, Any]:
-    """Every query reads a directory of its own, into which files go from its start on."""
+    """Every query reads a directory of its own, into which files go from its start on. Those that are there from the
+    beginning work through what fills the windows first: Spark is warm when the pace begins."""
     side = Spark(work, place.root, place.state)
     roots: list[Path] = []
     try:
         for i in range(scenario.before):
             _start(side, work, i, place, roots)
+            fill(place.supply, roots[i], side.settle, pace.files_per_batch)
         schedule = place.supply.schedule(rate)
         feeder = Feeder(place.supply, schedule, lambda: tuple(roots))
         feeder.start()
