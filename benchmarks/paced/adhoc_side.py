@@ -12,12 +12,12 @@ from typing import Any
 
 from benchmarks.paced.feed import Feeder, fill
 from benchmarks.paced.latencies import latencies, over_time, summary
-from benchmarks.paced.scenario import CREATE, Answered, Request, Scenario, told
+from benchmarks.paced.scenario import CREATE, DROP, Answered, Request, Scenario, told
 from benchmarks.paced.schedule import Schedule
 from benchmarks.paced.spark import Spark
-from benchmarks.paced.sustained import Pace, Place, prepared, rates
+from benchmarks.paced.sustained import Pace, Place, expected_rows, prepared, rates
 from benchmarks.paced.thalweg import Batch, Thalweg
-from benchmarks.workloads.model import Workload
+from benchmarks.workloads.model import Query, Workload
 
 
 def run(system: str, work: Workload, scenario: Scenario, pace: Pace) -> dict[str, Any]:
@@ -25,9 +25,19 @@ def run(system: str, work: Workload, scenario: Scenario, pace: Pace) -> dict[str
     sustained, rate = rates(system, work, pace)
     pace = replace(pace, seconds=scenario.seconds)
     measured = _run_thalweg if system == "thalweg" else _run_spark
-    with prepared(work, rate, pace, fill=system == "thalweg") as place:
+    with prepared(work, rate, pace) as place:
         found = measured(work, scenario, place, rate, pace)
+        lasting = _lasting(work, scenario)
+        found["expected_rows"] = expected_rows(lasting, work, place.supply)
+    by_query = found.pop("rows_by_query")
+    found["checked_rows"] = sum(by_query.get(query.name, 0) for query in lasting)
     return {"scenario": scenario.name, "sustained_rows_per_second": sustained, "rows_per_second": rate, **found}
+
+
+def _lasting(work: Workload, scenario: Scenario) -> Sequence[Query]:
+    """Queries that were there all the time: whoever comes and goes, their results are those of all rows."""
+    dropped = {request.query for request in scenario.requests if request.op == DROP}
+    return [query for i, query in enumerate(work.queries[: scenario.before]) if i not in dropped]
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,8 @@ def _seen(side: Thalweg | Spark, schedule: Schedule, feeder: Feeder) -> dict[str
         **({} if seen is None else seen.to_json()),
         "seconds": schedule.seconds,
         "feeder_late_seconds": feeder.late_seconds,
-        "output_rows": side.rows_out,
+        "output_rows": side.rows_out.total(),
+        "rows_by_query": dict(side.rows_out),
         "over_time": over_time(found, schedule.seconds, max(0.5, schedule.seconds / 60)),
     }
 
@@ -170,12 +181,14 @@ def _free_all(side: Thalweg) -> float:
 
 
 def _run_spark(work: Workload, scenario: Scenario, place: Place, rate: float, pace: Pace) -> dict[str, Any]:
-    """Every query reads a directory of its own, into which files go from its start on."""
+    """Every query reads a directory of its own, into which files go from its start on. Those that are there from the
+    beginning work through what fills the windows first: Spark is warm when the pace begins."""
     side = Spark(work, place.root, place.state)
     roots: list[Path] = []
     try:
         for i in range(scenario.before):
             _start(side, work, i, place, roots)
+            fill(place.supply, roots[i], side.settle, pace.files_per_batch)
         schedule = place.supply.schedule(rate)
         feeder = Feeder(place.supply, schedule, lambda: tuple(roots))
         feeder.start()

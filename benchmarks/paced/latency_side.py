@@ -59,7 +59,7 @@ def _fed(side: Thalweg | Spark, work: Workload, place: Place, rate: float, pace:
         "files": len(schedule.releases),
         "behind_seconds": behind,
         "feeder_late_seconds": feeder.late_seconds,
-        "output_rows": side.rows_out,
+        "output_rows": side.rows_out.total(),
         "batches": len(batches),
         "batch_seconds": median(batches),
         "slowest_batch_seconds": max(batches),

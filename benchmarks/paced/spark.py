@@ -6,6 +6,7 @@ on the way (`DataFrame.observe`), inside the batch's own job.
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,10 @@ class Spark:
         return [a for name, query in self.queries.items() for a in _arrivals(query, self._newest[name])]
 
     @property
-    def rows_out(self) -> int:
-        return sum(int(a.rows.sum()) for a in self.arrivals)
+    def rows_out(self) -> Counter[str]:
+        """Result rows of every query."""
+        found = {name: _arrivals(query, self._newest[name]) for name, query in self.queries.items()}
+        return Counter({name: sum(int(a.rows.sum()) for a in arrivals) for name, arrivals in found.items()})
 
     @property
     def first_results(self) -> dict[str, float]:

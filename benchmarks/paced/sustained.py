@@ -71,10 +71,10 @@ class Place:
 
 
 @contextmanager
-def prepared(work: Workload, rate: float, pace: Pace, fill: bool = True) -> Iterator[Place]:
+def prepared(work: Workload, rate: float, pace: Pace) -> Iterator[Place]:
     """Files for the pace, after as many as fill the windows of all queries."""
     size = size_for(rate / len(work.streams), pace.seconds, pace.most_rows)
-    before = round(reach_seconds(work) * event_rate(work)) if fill else size.rows_per_file
+    before = round(reach_seconds(work) * event_rate(work))
     DATA.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="paced-", dir=DATA))
     try:

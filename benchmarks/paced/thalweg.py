@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,8 @@ class Thalweg:
         self.arrivals: list[Arrived] = []
         self.first_results: dict[str, float] = {}
         """query -> when its sink got something first."""
-        self.rows_out = 0
+        self.rows_out: Counter[str] = Counter()
+        """Result rows of every query."""
         settings = {"spark.driver.memory": MEMORY, **settings}
         self.session = thalweg.connect(state, master="local[2]", **settings)
         for stream in work.streams:
@@ -74,7 +76,7 @@ class Thalweg:
             at = time.time()
             self.arrivals.append(Arrived(at, *counted(newest.of(table)), newest.delay_us))
             self.first_results.setdefault(query.name, at)
-            self.rows_out += table.num_rows
+            self.rows_out[query.name] += table.num_rows
 
         return take
 

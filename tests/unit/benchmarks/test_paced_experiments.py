@@ -53,7 +53,7 @@ def _requests(times: float) -> dict[str, Any]:
     return steps | {
         "late_most": 2.0, "after_p50": 0.4, "after_p99": 1.0, "after_busy_rows_per_second": 1e6,
         "busy_share": 0.5, "by_queries": [[1, 1e6, 1000], [10, 5e5, 9000]], "scenario": "SC1",
-        "drop_acked": step, "drop_done": step, "failed": {}, "all_freed_seconds": 0.4,
+        "checked_rows": 1000, "drop_acked": step, "drop_done": step, "failed": {}, "all_freed_seconds": 0.4,
     }  # fmt: skip
 
 
