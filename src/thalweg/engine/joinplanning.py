@@ -183,7 +183,9 @@ class JoinPlanner:
         full = needs_full_run(None, changed, queries, drift)
         if full:
             return full.reason
-        told = [key for key in statistics.replaced if key.startswith("pairs|")]
+        # Not only what the last epoch has brought: an answer to earlier news may have been lost in a crash.
+        pairs = [estimate for key, estimate in statistics.estimates.items() if key.startswith("pairs|")]
+        told = [estimate for estimate in pairs if estimate.since > ordering.epoch]
         if told:
             return f"{len(told)} selectivities are no longer what they were"
         self.answer = f"not asked again: {full.reason}"
@@ -225,7 +227,8 @@ class JoinPlanner:
             self.answer = f"other orders send {1 - after / now:.0%} less: from epoch {epoch + 1} on"
         else:
             self.answer = f"left as they are: no others would send more than {saving:.0%} less"
-        self.propose(Ordering(orders, tuple(orders), reason=self.answer, changes=tuple(changes)), epoch)
+        answer = Ordering(orders, tuple(orders), reason=self.answer, changes=tuple(changes), epoch=epoch - 1)
+        self.propose(answer, epoch)
 
 
 def _ratio(running: Question, sent: Mapping[str, float]) -> float:

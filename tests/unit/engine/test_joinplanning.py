@@ -197,6 +197,24 @@ def test_a_restart_goes_on_with_what_was_decided() -> None:
     assert life.planner.asked == ""
 
 
+def test_a_decision_that_was_lost_is_made_again() -> None:
+    """Killed between the answer and the epoch in which it would have been in force: the news is in the manifest."""
+    life = Life(planner(), q="abcd")
+    life.run(3 * EPOCH, CALM)
+    life.run(EPOCH, FLIPPED)
+    assert life.planner.asked.startswith(f"after batch {4 * EPOCH - 1}")
+    assert life.planner.answer.startswith("other orders send")
+    life.planner = planner()
+    life.run(EPOCH, FLIPPED)
+    assert life.first("b")[-1] == "a"
+    assert "selectivities are no longer what they were" in life.planner.asked
+    life.run(2 * EPOCH, FLIPPED)
+    assert life.first("b")[-1] == "c"
+    asked = life.planner.asked
+    life.run(2 * EPOCH, FLIPPED)
+    assert life.planner.asked == asked
+
+
 def test_what_is_proposed_waits_for_its_epoch_and_is_taken_once() -> None:
     one = planner()
     life = Life(one, q="abcd")
