@@ -60,12 +60,13 @@ def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Ques
     `coming`: the orders that will be in force; those of the plan without it."""
     found, unmeasured = [], 0
     orders = coming.orders if coming is not None else {}
-    known = partners(load.estimates)
     for group in plan.joins.groups.values():
         joins = {id_: plan.joins.ordered[id_] for id_ in group.queries if id_ in plan.joins.ordered}
         joins = {id_: replace(join, orders=orders.get(id_, join.orders)) for id_, join in joins.items()}
         roles = [role for role in group.roles.values() if role.relation not in plan.joins.intermediates]
         rows = rows_of(roles, load.estimates, load.samples)
+        edges = sorted({edge for join in joins.values() for edge in join.edges})
+        known = partners(edges, group.roles, load.estimates, load.samples)
         stats = statistics_of(joins.values(), rows, known)
         if joins and stats is not None:
             found.append((joins, stats))

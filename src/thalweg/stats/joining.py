@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SURE = 2.0
@@ -96,6 +96,10 @@ class JoinStatistics:
             if of.looked and (key not in estimates or estimates[key].is_refuted_by(newer)):
                 estimates[key] = newer
         return JoinStatistics(self.epoch + 1, 0, {}, estimates)
+
+    def believing(self, estimates: Mapping[str, Estimate]) -> JoinStatistics:
+        """With these where there are none yet: what is measured then is news only if it differs."""
+        return replace(self, estimates={**estimates, **self.estimates})
 
     def only(self, wanted: Callable[[str], bool]) -> JoinStatistics:
         """Without what concerns joins that are no more."""

@@ -113,6 +113,10 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
                 times = together if len(known) > 1 else 1
                 of[0], of[1] = of[0] + times * round(made(known)), of[1] + times * round(made(found))
                 waiting += [(child, found) for child in node.children]
+            for node in tree.counted:
+                pair = (tree.relation, node.relation)
+                name = f"{group.id}|{tree.relation}|{node.relation}|{node.edge}|-1"
+                counts[name] = [rows, round(made(pair))]
     return counts
 
 
