@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import permutations
-from typing import Any
 
+from thalweg.model.ordering import Edge
 from thalweg.model.plan import Plan
-from thalweg.optimize.ordering import pairs_key, rows_key
+from thalweg.model.probe import Group
+from thalweg.operate.join import SAMPLED
+from thalweg.optimize.groups import Sample
+from thalweg.optimize.ordering import asked_of, pairs_key, partners_of, rows_key, share_of
 from thalweg.state.manifest import StoreBucket
-from thalweg.stats.joining import JoinStatistics
+from thalweg.stats.joining import Estimate, JoinStatistics
 
 Counts = dict[str, tuple[float, float]]
 """Key of an estimate -> looked at, found."""
@@ -26,63 +28,65 @@ def by_edge(probes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
 
 
 def next_statistics(
-    value: Mapping[str, Any],
+    known: JoinStatistics,
     plan: Plan,
     probes: Mapping[str, Sequence[int]],
-    samples: Mapping[str, Any],
+    rates: Mapping[str, float],
+    samples: Mapping[str, Sample],
     epoch: int,
 ) -> JoinStatistics:
-    known = JoinStatistics.from_json(value)
-    edges = {edge for join in plan.joins.ordered.values() for edge in join.edges}
-    current = {pairs_key(*edge) for edge in edges} | {pairs_key(b, a, key) for a, b, key in edges}
+    """With one more batch. `rates`: rows of it by stream; `samples`: what predicates let through."""
     streams = [name for name in plan.joins.stores if name not in plan.joins.intermediates]
-    current |= {rows_key(name) for name in streams}
-    known = known.only(current.__contains__)
-    rows = {name: sample["rate"] for name, sample in samples.items() if name in streams}
+    known = _of_current(known, plan, streams, samples)
+    rows = {name: rate for name, rate in rates.items() if name in streams}
     if not any(rows.values()):
         return known  # nothing came: a batch that only closes windows says nothing of the streams
-    counts = {rows_key(name): (1.0, float(rows.get(name, 0))) for name in streams}
-    counts = {key: of for key, of in {**counts, **_partners_found(plan, probes)}.items() if key in current}
-    return known.after(counts, epoch)
+    counts = {rows_key(name): (1.0, rows.get(name, 0.0)) for name in streams}
+    return known.after({**counts, **_partners_found(plan, probes, samples)}, epoch)
 
 
-def _partners_found(plan: Plan, probes: Mapping[str, Sequence[int]]) -> Counts:
+def _of_current(
+    known: JoinStatistics, plan: Plan, streams: Sequence[str], samples: Mapping[str, Sample]
+) -> JoinStatistics:
+    """What concerns the joins that run. Of what is asked together for the first time, what others let expect."""
+    current = {rows_key(name) for name in streams}
+    expected: dict[str, Estimate] = {}
+    for group in plan.joins.groups.values():
+        for one, other, key in _edges(plan, group):
+            for a, b in ((one, other), (other, one)):
+                own = pairs_key(a, b, key, asked_of(group.roles[a], group.roles[b]))
+                current |= {own, pairs_key(a, b, key)}
+                estimate = partners_of(group.roles[a], group.roles[b], key, known.estimates, samples)
+                if estimate is not None:
+                    expected[own] = estimate
+    return known.only(current.__contains__).believing(expected)
+
+
+def _edges(plan: Plan, group: Group) -> set[Edge]:
+    return {edge for id_ in group.queries if id_ in plan.joins.ordered for edge in plan.joins.ordered[id_].edges}
+
+
+def _partners_found(plan: Plan, probes: Mapping[str, Sequence[int]], samples: Mapping[str, Sample]) -> Counts:
     """Rows that looked for partners by an edge, and partners found; from first steps where there are some.
 
-    A tuple of k rows finds what is earlier than its latest: k / (k + 1) of a window's partners, where a row alone
-    finds half (CLASH Eq. 1). So what longer tuples found is brought down to what a row would have.
+    Counted twice: with what the group asks, and over all groups by the share of the rows that each wants. A tuple of
+    k rows finds what is earlier than its latest: k / (k + 1) of a window's partners, where a row alone finds half
+    (CLASH Eq. 1). So what longer tuples found is brought down to what a row would have.
     """
     first: Counts = {}
     later: Counts = {}
-    inside: list[tuple[str, str, str, int, int, int]] = []
+    edges = {id_: _edges(plan, group) for id_, group in plan.joins.groups.items()}
     for name, (probing, found) in probes.items():
-        _, known, other, edge, width = name.split("|")
-        k = int(width)
-        if k and other.startswith("+"):
-            inside.append((known, other, edge, k, probing, found))
-        elif k:
-            _add(first if k == 1 else later, pairs_key(known, other, edge), probing, found * (k + 1) / (2 * k))
-    return {**_found_inside(plan, first, inside), **later, **first}
-
-
-def _found_inside(plan: Plan, first: Counts, inside: Sequence[tuple[str, str, str, int, int, int]]) -> Counts:
-    """The same of edges into intermediates: of what was found, each row of the relation that the edge leads to is
-    there with every partner that it has in the intermediate. How many those are is known from filling it."""
-    found_inside: Counts = {}
-    edges = {edge for join in plan.joins.ordered.values() for edge in join.edges}
-    for known, intermediate, key, k, probing, found in inside:
-        relations = plan.joins.intermediates[intermediate].relations
-        ends = [(r, o) for r, o in permutations(relations) if {(known, r, key), (r, known, key)} & edges]
-        inner = [edge for edge in edges if {*edge[:2]} == {*relations}]
-        if len(ends) != 1 or len(inner) != 1:
+        id_, known, other, key, width = name.split("|")
+        k, roles = abs(int(width)), plan.joins.groups[id_].roles
+        if not k or not {(known, other, key), (other, known, key)} & edges[id_]:
             continue
-        (member, other), own = ends[0], inner[0][2]
-        looked, there = first.get(pairs_key(member, other, own), (0.0, 0.0))
-        _, back = first.get(pairs_key(other, member, own), (0.0, 0.0))
-        if looked and there + back:
-            each = (there + back) / looked
-            _add(found_inside, pairs_key(known, member, key), probing, found * (k + 2) / (2 * k) / each)
-    return found_inside
+        counts, asked = first if k == 1 else later, asked_of(roles[known], roles[other])
+        alone = found * (k + 1) / (2 * k)
+        _add(counts, pairs_key(known, other, key), probing * share_of(roles[other], samples), alone)
+        if asked:
+            _add(counts, pairs_key(known, other, key, asked), probing, alone)
+    return {**later, **first}
 
 
 def _add(counts: Counts, key: str, looked: float, found: float) -> None:
@@ -96,7 +100,8 @@ def _sent(
     """group -> tuples sent to probes and into intermediates in the batch."""
     sent = dict.fromkeys(plan.joins.groups, 0.0)
     for name, (probing, _) in probes.items():
-        sent[name.split("|")[0]] += probing
+        group, *_, width = name.split("|")
+        sent[group] += probing if width != SAMPLED else 0
     home = {m: id_ for id_, group in plan.joins.groups.items() for m in group.roles if m in plan.joins.intermediates}
     for bucket in stores:
         if bucket.stream in home and bucket.batch_from == bucket.batch_to == batch:

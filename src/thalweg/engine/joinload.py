@@ -16,8 +16,6 @@ from thalweg.operate.store import Layout
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.groups import Sample
 from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.ordering import partners
-from thalweg.optimize.orders import Sizes
 from thalweg.state.manifest import Manifest, StoreBucket
 from thalweg.stats.joining import JoinStatistics
 
@@ -74,24 +72,26 @@ def running_stores(manifest: Manifest) -> dict[str, tuple[Layout, frozenset[str]
 
 def join_load(value: Mapping[str, Any], ordering: Ordering | None = None) -> JoinLoad:
     """The measurements and what was decided by them, as the planner takes them."""
-    samples = {
-        name: Sample(tuple(s["predicates"]), tuple(s["rows"]), s["rate"], s["distinct"])
-        for name, s in value.get("samples", {}).items()
-    }
     matches = {}
     for probe, ratio in value.get("matches", {}).items():
         known, found, edge = probe.split("|")
         matches[known, found, edge] = ratio
     estimates = JoinStatistics.from_json(value.get("statistics", {})).estimates
     return JoinLoad(
-        samples,
-        Sizes({}, {**matches, **partners(estimates)}),
+        _samples(value.get("samples", {})),
+        matches,
         tuple(tuple(g) for g in value.get("groups", ())),
         value.get("ready", {}),
         value.get("held", {}),
         estimates,
         ordering.orders if ordering is not None else {},
     )
+
+
+def _samples(value: Mapping[str, Any]) -> dict[str, Sample]:
+    return {
+        name: Sample(tuple(s["predicates"]), tuple(s["rows"]), s["rate"], s["distinct"]) for name, s in value.items()
+    }
 
 
 def next_join_load(
@@ -118,15 +118,18 @@ def next_join_load(
     for probe, (probing, found) in by_edge(probes).items():
         if probing:
             average[probe] = round(0.5 * average.get(probe, found / probing) + 0.5 * found / probing, 6)
+    sampled = _next_samples(value.get("samples", {}), plan, batch, samples)
+    rates = {name: float(sample["rate"]) for name, sample in samples.items()}
+    statistics = JoinStatistics.from_json(value.get("statistics", {}))
     return {
         "average": average,
         "matches": {probe: _power_of_two(ratio) for probe, ratio in average.items()},
-        "samples": _next_samples(value.get("samples", {}), plan, batch, samples),
+        "samples": sampled,
         "groups": [list(group.queries) for group in plan.joins.groups.values()],
         "since": since,
         "ready": _ready(since, plan, stores),
         "held": _next_held(stores, samples, value.get("held", {})),
-        "statistics": next_statistics(value.get("statistics", {}), plan, probes, samples, epoch).to_json(),
+        "statistics": next_statistics(statistics, plan, probes, rates, _samples(sampled), epoch).to_json(),
         "sent": next_sent(value.get("sent", {}), plan, batch, probes, stores),
     }
 

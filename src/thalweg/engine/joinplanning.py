@@ -60,12 +60,13 @@ def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Ques
     `coming`: the orders that will be in force; those of the plan without it."""
     found, unmeasured = [], 0
     orders = coming.orders if coming is not None else {}
-    known = partners(load.estimates)
     for group in plan.joins.groups.values():
         joins = {id_: plan.joins.ordered[id_] for id_ in group.queries if id_ in plan.joins.ordered}
         joins = {id_: replace(join, orders=orders.get(id_, join.orders)) for id_, join in joins.items()}
         roles = [role for role in group.roles.values() if role.relation not in plan.joins.intermediates]
         rows = rows_of(roles, load.estimates, load.samples)
+        edges = sorted({edge for join in joins.values() for edge in join.edges})
+        known = partners(edges, group.roles, load.estimates, load.samples)
         stats = statistics_of(joins.values(), rows, known)
         if joins and stats is not None:
             found.append((joins, stats))
@@ -183,7 +184,9 @@ class JoinPlanner:
         full = needs_full_run(None, changed, queries, drift)
         if full:
             return full.reason
-        told = [key for key in statistics.replaced if key.startswith("pairs|")]
+        # Not only what the last epoch has brought: an answer to earlier news may have been lost in a crash.
+        pairs = [estimate for key, estimate in statistics.estimates.items() if key.startswith("pairs|")]
+        told = [estimate for estimate in pairs if estimate.since > ordering.epoch]
         if told:
             return f"{len(told)} selectivities are no longer what they were"
         self.answer = f"not asked again: {full.reason}"
@@ -225,7 +228,8 @@ class JoinPlanner:
             self.answer = f"other orders send {1 - after / now:.0%} less: from epoch {epoch + 1} on"
         else:
             self.answer = f"left as they are: no others would send more than {saving:.0%} less"
-        self.propose(Ordering(orders, tuple(orders), reason=self.answer, changes=tuple(changes)), epoch)
+        answer = Ordering(orders, tuple(orders), reason=self.answer, changes=tuple(changes), epoch=epoch - 1)
+        self.propose(answer, epoch)
 
 
 def _ratio(running: Question, sent: Mapping[str, float]) -> float:

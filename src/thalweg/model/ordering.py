@@ -77,16 +77,18 @@ class Ordering:
     """Of the last decision."""
     changes: tuple[str, ...] = ()
     """What it changed."""
+    epoch: int = 0
+    """How many had ended when it was asked for: what was measured later is not in it."""
 
     def changed_by(self, other: Ordering, batch: int) -> Ordering:
         """With the orders of a newer decision; queries that it does not know keep theirs.
 
         One that changes nothing only says that the orders are good as they are.
         """
-        orders = {**self.orders, **other.orders}
+        orders, epoch = {**self.orders, **other.orders}, max(self.epoch, other.epoch)
         if not other.changes:
-            return replace(self, orders=orders, planned=other.planned)
-        return Ordering(orders, other.planned, batch, self.switches + 1, other.reason, other.changes)
+            return replace(self, orders=orders, planned=other.planned, epoch=epoch)
+        return Ordering(orders, other.planned, batch, self.switches + 1, other.reason, other.changes, epoch)
 
     def after(self, ordered: Mapping[str, Ordered]) -> Ordering:
         """As the plan of a batch leaves it: without queries that have gone, with those that were attached."""
@@ -104,6 +106,7 @@ class Ordering:
             "switches": self.switches,
             "reason": self.reason,
             "changes": list(self.changes),
+            "epoch": self.epoch,
         }
 
     @classmethod
@@ -115,6 +118,7 @@ class Ordering:
             value.get("switches", 0),
             value.get("reason", ""),
             tuple(value.get("changes", ())),
+            value.get("epoch", 0),
         )
 
 

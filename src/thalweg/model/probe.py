@@ -136,6 +136,8 @@ class Tree:
     order: int
     """Its place among the group's relations: of those before it new rows are found too, of those after only old."""
     children: tuple[Node, ...]
+    counted: tuple[Node, ...] = ()
+    """Probes of some rows that are only counted: edges of which the other probes of the group tell nothing."""
 
     def nodes(self) -> Iterator[Node]:
         for child in self.children:

@@ -25,6 +25,10 @@ from thalweg.route.hash import hash_rows
 from thalweg.route.table import RoutingTable, deal, routing_table, with_slots
 
 _ALL = (1 << 64) - 1
+SAMPLED = "-1"
+"""Stands for the number of relations known where a sample of rows was counted."""
+MOST_SAMPLED = 64
+"""Rows of a bucket that a slot counts partners of, along an edge of which nothing else tells."""
 
 
 @dataclass
@@ -92,7 +96,7 @@ class Probing:
     """group | known relation | found relation | edge | relations known -> tuples that probed, pairs found.
 
     The last is 0 where more than the edge had to be equal, and for rows that the watermark decides: what these find
-    says nothing of the edge."""
+    says nothing of the edge. It is -1 where some rows were only counted."""
 
     # -- stages
 
@@ -103,6 +107,9 @@ class Probing:
                 for number, child in enumerate(tree.children):
                     for tuples in self._starting(group, tree, child):
                         self._go(group, child, f"{group.id}/{tree.order}/{number}", tuples)
+                for node in tree.counted:
+                    for tuples in self._starting(group, tree, node):
+                        self._sample(group, node, tuples)
 
     def further(self, address: str, table: pa.Table) -> None:
         """The probes of tuples that were sent here: `address` says which node they are for."""
@@ -142,7 +149,7 @@ class Probing:
 
     def _step(self, group: Group, node: Node, address: str, tuples: Tuples) -> None:
         """One probe and all that follows in this slot."""
-        found = self.partners(group, node, tuples, new=node.new)
+        found = self.partners(group, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
         if not len(found):
             return
         for kept, queries in node.keeps:
@@ -196,16 +203,41 @@ class Probing:
 
     # -- one probe
 
-    def partners(self, group: Group, node: Node, tuples: Tuples, *, new: bool) -> Tuples:
-        """The tuples with each partner in the node's store; `new`: also those that came with the batch."""
-        view = self.views[node.stream]
-        role, index = group.roles[node.relation], view.store.index(node.index)
+    def partners(self, group: Group, node: Node, tuples: Tuples, *, new: bool, width: int = 0) -> Tuples:
+        """The tuples with each partner in the node's store; `new`: also those that came with the batch.
+
+        `width`: of how many relations the tuples are, where what they find tells of the edge."""
+        tuples, words = self._with_key(node, tuples)
+        try:
+            found = self._pairs(group, node, tuples, words, new)
+        except TooMany as error:
+            self._stop_all(group, node, tuples, words, error)
+            return self._nothing(node, tuples)
+        if len(tuples):
+            self._count(group, node, str(width), len(tuples), len(found))
+        return self._within_limits(group, node, found)
+
+    def _sample(self, group: Group, node: Node, tuples: Tuples) -> None:
+        """Counts the partners of some rows, which go nowhere from here."""
+        some, words = self._with_key(node, tuples.pick(np.arange(0, len(tuples), -(-len(tuples) // MOST_SAMPLED))))
+        try:
+            found = self._pairs(group, node, some, words, node.new)
+        except TooMany:
+            return  # nobody asked for them
+        self._count(group, node, SAMPLED, len(some), len(found))
+
+    def _with_key(self, node: Node, tuples: Tuples) -> tuple[Tuples, Array]:
+        """The tuples that can have a partner, and their keys as the index compares them."""
         words, valid = self._words(node, tuples)
         if valid is not None:
             tuples, words = tuples.pick(valid), words[valid]
+        return tuples, words if words.dtype == np.uint64 else words.astype(np.int64, copy=False)
+
+    def _pairs(self, group: Group, node: Node, tuples: Tuples, words: Array, new: bool) -> Tuples:
         if not len(tuples):
             return self._nothing(node, tuples)
-        words = words if words.dtype == np.uint64 else words.astype(np.int64, copy=False)
+        view = self.views[node.stream]
+        role, index = group.roles[node.relation], view.store.index(node.index)
         hashes = hash_words(words)
         low, high = self._bounds(node, tuples)
         earliest, latest = int(low.min()), int(high.max())
@@ -217,28 +249,20 @@ class Probing:
             side = bucket.side(group, role, index, node.queries)
             if side is None:
                 continue
-            try:
-                pairs = probe(words, low, high, tuples.sets, side, hashes=hashes)
-            except TooMany as error:
-                self._stop_all(group, node, tuples, words, error)
-                return self._nothing(node, tuples)
+            pairs = probe(words, low, high, tuples.sets, side, hashes=hashes)
             if len(pairs.left) == 0:
                 continue
             refs = {name: known[pairs.left] for name, known in tuples.refs.items()}
             refs[node.relation] = pairs.right.astype(np.int64) + base
             parts.append(self._admitted(node, Tuples(refs, pairs.sets)))
-        found = Tuples.concat(parts) if parts else self._nothing(node, tuples)
-        self._count(group, node, len(tuples), len(found))
-        return self._within_limits(group, node, found)
+        return Tuples.concat(parts) if parts else self._nothing(node, tuples)
 
     def _nothing(self, node: Node, tuples: Tuples) -> Tuples:
         empty = np.empty(0, dtype=np.int64)
         return Tuples({**dict.fromkeys(tuples.refs, empty), node.relation: empty}, np.empty(0, dtype=np.uint64))
 
-    def _count(self, group: Group, node: Node, probing: int, found: int) -> None:
-        goes_on = node.complete or node.keeps or node.children
-        known = len(node.bounds) if goes_on and not node.equal else 0
-        name = f"{group.id}|{node.key[0][0]}|{node.relation}|{node.edge}|{known}"
+    def _count(self, group: Group, node: Node, width: str, probing: int, found: int) -> None:
+        name = f"{group.id}|{node.key[0][0]}|{node.relation}|{node.edge}|{width}"
         counts = self.counts.setdefault(name, [0, 0])
         counts[0] += probing
         counts[1] += found

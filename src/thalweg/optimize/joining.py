@@ -63,7 +63,8 @@ class JoinLoad:
 
     samples: Mapping[str, Sample] = field(default_factory=dict)
     """By stream."""
-    sizes: Sizes = field(default_factory=lambda: Sizes({}, {}))
+    matches: Mapping[Edge, float] = field(default_factory=dict)
+    """(known, found, key) -> partners per row in recent batches, over all groups."""
     groups: tuple[tuple[str, ...], ...] = ()
     """The groups of the plan before."""
     ready: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -290,10 +291,11 @@ class _Planner:
             for id_ in walked
             if id_ not in decided
         ]
-        orders = choose_orders(shapes, self.load.sizes)
+        sizes = self._sizes(walked, roles)
+        orders = choose_orders(shapes, sizes)
         for id_, join in decided.items():
             orders |= {(id_, start): join.flat(start, order) for start, order in join.orders.items()}
-        kept = self._keep([id_ for id_ in walked if id_ not in decided], decided)
+        kept = self._keep([id_ for id_ in walked if id_ not in decided], decided, sizes)
         builder = TreeBuilder(ids, self.bound(ids), orders, kept, self.load.ready, _uses(decided, kept))
         trees = builder.trees()
         self._note_orders(walked, decided, builder, kept)
@@ -303,6 +305,12 @@ class _Planner:
             self._index_intermediate(m)
         streams = tuple(tuple(sorted(join.streams)) for join in joins)
         return Group(named("group", tuple(ids)), tuple(ids), streams, roles, trees)
+
+    def _sizes(self, ids: Sequence[str], roles: Mapping[str, Role]) -> Sizes:
+        """How many partners rows find, for the queries of a group: over epochs, until then over recent batches."""
+        edges = {edge for id_ in ids for edge in self.edges[id_]}
+        found = partners(sorted(edges), roles, self.load.estimates, self.load.samples)
+        return Sizes({}, {**self.load.matches, **found})
 
     def _join_of(self, id_: str, orders: Orders, decided: bool) -> Ordered:
         relations = tuple(sorted(r.name for r in self.joins[id_].relations))
@@ -330,8 +338,9 @@ class _Planner:
         known = {id_: new[id_] for id_ in measured[:MOST_ATTACHED]}
         if not running or not known:
             return {}
-        found = partners(self.load.estimates)
-        stats = statistics_of([*running.values(), *known.values()], rows, found)
+        joins = [*running.values(), *known.values()]
+        edges = sorted({edge for join in joins for edge in join.edges})
+        stats = statistics_of(joins, rows, partners(edges, roles, self.load.estimates, self.load.samples))
         try:
             chosen = {} if stats is None else attached(running, known, stats)
         except ThalwegError:  # numbers that the optimiser refuses: the order is then what it is without a decision
@@ -354,7 +363,7 @@ class _Planner:
     def bound(self, ids: Sequence[str]) -> dict[str, Bound]:
         return {id_: Bound(self.joins[id_], self.queries[id_].stream, self.edges[id_], self.far[id_]) for id_ in ids}
 
-    def _keep(self, ids: Sequence[str], decided: Mapping[str, Ordered]) -> list[Intermediate]:
+    def _keep(self, ids: Sequence[str], decided: Mapping[str, Ordered], sizes: Sizes) -> list[Intermediate]:
         """The two-way sub-joins that were decided for; of other queries those that yield little: of each with three
         relations or more, the smallest."""
         wanted: dict[tuple[Edge, ...], list[str]] = {}
@@ -364,7 +373,7 @@ class _Planner:
         for id_ in ids:
             if len(self.joins[id_].relations) < 3 or self.joins[id_].kind != "inner":
                 continue
-            growth = {edge: self._growth(edge) for edge in self.edges[id_]}
+            growth = {edge: _growth(edge, sizes) for edge in self.edges[id_]}
             small = [edge for edge, found in growth.items() if found is not None and found <= KEEP_BELOW]
             if small:
                 smallest = min(small, key=lambda e: (growth[e], e))
@@ -377,13 +386,6 @@ class _Planner:
             id_ = "+" + named("m", edge, queries[0])
             kept.append(Intermediate(id_, (edge[0], edge[1]), anchor, tuple(queries)))
         return kept
-
-    def _growth(self, edge: Edge) -> float | None:
-        """The most that a row of either side finds; None where that was not measured."""
-        a, b, key = edge
-        found = [self.load.sizes.matches.get(side) for side in ((a, b, key), (b, a, key))]
-        measured = [m for m in found if m is not None]
-        return max(measured) if len(measured) == 2 else None
 
     def _outward(self, edge: Edge, queries: Sequence[str]) -> str:
         """The side that other relations are joined with."""
@@ -495,6 +497,14 @@ class _Planner:
             return ()
         predicate = self._predicate(id_, relations[0])
         return ((id_, None if predicate is None else self.predicates[relations[0].stream][predicate]),)
+
+
+def _growth(edge: Edge, sizes: Sizes) -> float | None:
+    """The most that a row of either side finds; None where that was not measured."""
+    a, b, key = edge
+    found = [sizes.matches.get(side) for side in ((a, b, key), (b, a, key))]
+    measured = [m for m in found if m is not None]
+    return max(measured) if len(measured) == 2 else None
 
 
 def _uses(decided: Mapping[str, Ordered], kept: Sequence[Intermediate]) -> dict[tuple[str, str], list[str]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders, can_find
+from thalweg.model.plan import named
 from thalweg.model.probe import Role
 from thalweg.optimize.groups import Sample
 from thalweg.optimize.joins import JoinQuery, Plan, Statistics, Step, Store, attach, optimize
@@ -34,39 +35,68 @@ def rows_key(stream: str) -> str:
     return f"rows|{stream}"
 
 
-def pairs_key(known: str, found: str, key: str) -> str:
-    return f"pairs|{known}|{found}|{key}"
+def pairs_key(known: str, found: str, key: str, asked: str = "") -> str:
+    """`asked`: of rows that some query of a group wants. Without it: of all groups, as if every row were wanted."""
+    return "|".join(("pairs", known, found, key, *([asked] if asked else [])))
 
 
-def partners(estimates: Mapping[str, Estimate]) -> dict[Edge, float]:
-    """(known, found, key) -> partners per row that looks for them."""
-    measured = {}
-    for key, estimate in estimates.items():
-        if key.startswith("pairs|"):
-            _, known, found, edge = key.split("|")
-            measured[known, found, edge] = estimate.value
-    return measured
+def asked_of(known: Role, found: Role) -> str:
+    """What the queries of a group ask of two relations, by name; empty where one of them wants every pair.
+
+    The name is the same whatever queries ask it, in whatever group: what was measured with it outlives them.
+    """
+    pairs = {
+        (a.predicate.id if a.predicate is not None else "", b.predicate.id if b.predicate is not None else "")
+        for a in known.wants
+        for b in found.wants
+        if a.queries & b.queries
+    }
+    return "" if ("", "") in pairs or not pairs else named("a", sorted(pairs))
+
+
+def partners(
+    edges: Iterable[Edge], roles: Mapping[str, Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
+) -> dict[Edge, float]:
+    """(known, found, key) -> partners per row that looks for them, for the queries of a group."""
+    found = {}
+    for a, b, key in edges:
+        for known, other in ((a, b), (b, a)):
+            estimate = partners_of(roles[known], roles[other], key, estimates, samples)
+            if estimate is not None:
+                found[known, other, key] = estimate.value
+    return found
+
+
+def partners_of(
+    known: Role, found: Role, key: str, estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
+) -> Estimate | None:
+    """As it was measured where the same was asked. Where it was not yet: as over all groups, of the rows that are
+    wanted here, as if keys had nothing to do with what is asked."""
+    own = estimates.get(pairs_key(known.relation, found.relation, key, asked_of(known, found)))
+    every = estimates.get(pairs_key(known.relation, found.relation, key))
+    if own is not None or every is None:
+        return own
+    share = share_of(found, samples)
+    return Estimate(every.value * share, every.error * share, every.batches, every.since)
 
 
 def rows_of(
     roles: Iterable[Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
 ) -> dict[str, float]:
     """Relation -> rows per batch that some query of the group wants, of streams that have been measured."""
-    rows = {}
-    for role in roles:
-        estimate = estimates.get(rows_key(role.stream))
-        if estimate is not None:
-            wanted = {want.predicate.id if want.predicate is not None else None for want in role.wants}
-            rows[role.relation] = estimate.value * _share(wanted, samples.get(role.stream))
-    return rows
+    measured = [(role, estimates.get(rows_key(role.stream))) for role in roles]
+    return {role.relation: of.value * share_of(role, samples) for role, of in measured if of is not None}
 
 
-def _share(wanted: set[str | None], sample: Sample | None) -> float:
-    """Of the rows that satisfy one of the predicates, as sampled. None stands for a query without one."""
+def share_of(role: Role, samples: Mapping[str, Sample]) -> float:
+    """Of the relation's rows that some query of the group wants, as sampled; where it was not: all."""
+    wanted = {want.predicate.id if want.predicate is not None else None for want in role.wants}
+    sample = samples.get(role.stream)
     if None in wanted or sample is None or not sample.rows or not wanted <= {*sample.predicates}:
         return 1.0
     mask = sum(1 << sample.predicates.index(p) for p in wanted if p is not None)
-    return sum(1 for row in sample.rows if row & mask) / len(sample.rows)
+    # None among those sampled does not mean that there are none.
+    return max(0.5, sum(1 for row in sample.rows if row & mask)) / len(sample.rows)
 
 
 def statistics_of(

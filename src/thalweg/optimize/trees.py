@@ -7,7 +7,7 @@ them. A joined intermediate that the group keeps stands in a path for its relati
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thalweg.model.join import Join, joined_column
 from thalweg.model.ordering import Edge
@@ -67,9 +67,25 @@ class TreeBuilder:
         self.paths = {key: self._path(*key, order, ready) for key, order in orders.items()}
 
     def trees(self) -> tuple[Tree, ...]:
-        return tuple(
+        trees = [
             Tree(name, self.streams[name], place, self._children((name,), (), tuple(self.ids)))
             for name, place in self.places.items()
+        ]
+        told = {(n.edge, frozenset((n.key[0][0], n.relation))) for t in trees for n in t.nodes() if not n.equal}
+        return tuple(replace(tree, counted=self._counted(tree.relation, told)) for tree in trees)
+
+    def _counted(self, name: str, told: Collection[tuple[str, frozenset[str]]]) -> tuple[Node, ...]:
+        """Probes along edges that are only compared beside others, or only lead into intermediates."""
+        going: dict[Edge, list[str]] = {}
+        for id_ in self.ids:
+            join = self.queries[id_].join
+            if join.kind == "inner" and len(join.relations) > 2:  # of others there is nothing to order
+                for edge in self.queries[id_].edges:
+                    if edge[0] == name and (edge[2], frozenset(edge[:2])) not in told:
+                        going.setdefault(edge, []).append(id_)
+        return tuple(
+            self._node(_Step(edge[1], edge[1], name, edge, ()), (name,), (), ids, (), ())
+            for edge, ids in sorted(going.items())
         )
 
     def decision(self, id_: str, known: str, found: str) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SURE = 2.0
@@ -58,6 +58,8 @@ class Estimate:
     error: float
     batches: int
     """That it was seen in."""
+    since: int = 0
+    """How many epochs had ended when it came to be believed."""
 
     def is_refuted_by(self, newer: Estimate) -> bool:
         apart = abs(newer.value - self.value)
@@ -75,8 +77,11 @@ class JoinStatistics:
     seen: Mapping[str, Seen] = field(default_factory=dict)
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     """In force."""
-    replaced: tuple[str, ...] = ()
-    """The estimates that the last epoch's end has brought or replaced."""
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The estimates that the last epoch's end has brought or replaced."""
+        return tuple(sorted(key for key, of in self.estimates.items() if of.since == self.epoch > 0))
 
     def after(self, counts: Mapping[str, tuple[float, float]], length: int) -> JoinStatistics:
         """With what one more batch counted: key -> (looked at, found). `length`: batches of an epoch."""
@@ -84,14 +89,17 @@ class JoinStatistics:
         for key, (looked, found) in counts.items():
             seen[key] = seen.get(key, Seen()).after(looked, found)
         if self.batches + 1 < length:
-            return JoinStatistics(self.epoch, self.batches + 1, seen, self.estimates, self.replaced)
-        estimates, replaced = dict(self.estimates), []
+            return JoinStatistics(self.epoch, self.batches + 1, seen, self.estimates)
+        estimates = dict(self.estimates)
         for key, of in seen.items():
-            newer = Estimate(of.ratio, of.error, of.batches)
+            newer = Estimate(of.ratio, of.error, of.batches, self.epoch + 1)
             if of.looked and (key not in estimates or estimates[key].is_refuted_by(newer)):
                 estimates[key] = newer
-                replaced.append(key)
-        return JoinStatistics(self.epoch + 1, 0, {}, estimates, tuple(sorted(replaced)))
+        return JoinStatistics(self.epoch + 1, 0, {}, estimates)
+
+    def believing(self, estimates: Mapping[str, Estimate]) -> JoinStatistics:
+        """With these where there are none yet: what is measured then is news only if it differs."""
+        return replace(self, estimates={**estimates, **self.estimates})
 
     def only(self, wanted: Callable[[str], bool]) -> JoinStatistics:
         """Without what concerns joins that are no more."""
@@ -100,7 +108,6 @@ class JoinStatistics:
             self.batches,
             {key: of for key, of in self.seen.items() if wanted(key)},
             {key: of for key, of in self.estimates.items() if wanted(key)},
-            tuple(key for key in self.replaced if wanted(key)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -108,8 +115,7 @@ class JoinStatistics:
             "epoch": self.epoch,
             "batches": self.batches,
             "seen": {key: [s.batches, s.looked, s.found, s.spread] for key, s in self.seen.items()},
-            "estimates": {key: [e.value, e.error, e.batches] for key, e in self.estimates.items()},
-            "replaced": list(self.replaced),
+            "estimates": {key: [e.value, e.error, e.batches, e.since] for key, e in self.estimates.items()},
         }
 
     @classmethod
@@ -119,5 +125,4 @@ class JoinStatistics:
             value.get("batches", 0),
             {key: Seen(*s) for key, s in value.get("seen", {}).items()},
             {key: Estimate(*e) for key, e in value.get("estimates", {}).items()},
-            tuple(value.get("replaced", ())),
         )

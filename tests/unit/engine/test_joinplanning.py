@@ -113,6 +113,10 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
                 times = together if len(known) > 1 else 1
                 of[0], of[1] = of[0] + times * round(made(known)), of[1] + times * round(made(found))
                 waiting += [(child, found) for child in node.children]
+            for node in tree.counted:
+                pair = (tree.relation, node.relation)
+                name = f"{group.id}|{tree.relation}|{node.relation}|{node.edge}|-1"
+                counts[name] = [rows, round(made(pair))]
     return counts
 
 
@@ -195,6 +199,24 @@ def test_a_restart_goes_on_with_what_was_decided() -> None:
     assert life.plans[-1].joins.ordered["q@1"].decided
     life.run(2 * EPOCH, CALM)
     assert life.planner.asked == ""
+
+
+def test_a_decision_that_was_lost_is_made_again() -> None:
+    """Killed between the answer and the epoch in which it would have been in force: the news is in the manifest."""
+    life = Life(planner(), q="abcd")
+    life.run(3 * EPOCH, CALM)
+    life.run(EPOCH, FLIPPED)
+    assert life.planner.asked.startswith(f"after batch {4 * EPOCH - 1}")
+    assert life.planner.answer.startswith("other orders send")
+    life.planner = planner()
+    life.run(EPOCH, FLIPPED)
+    assert life.first("b")[-1] == "a"
+    assert "selectivities are no longer what they were" in life.planner.asked
+    life.run(2 * EPOCH, FLIPPED)
+    assert life.first("b")[-1] == "c"
+    asked = life.planner.asked
+    life.run(2 * EPOCH, FLIPPED)
+    assert life.planner.asked == asked
 
 
 def test_what_is_proposed_waits_for_its_epoch_and_is_taken_once() -> None:

@@ -14,6 +14,7 @@ from thalweg.optimize.joins import Statistics, optimize
 from thalweg.optimize.ordering import (
     as_plan,
     as_query,
+    asked_of,
     attached,
     cost,
     cost_apart,
@@ -186,9 +187,31 @@ def test_rows_are_those_that_some_query_wants() -> None:
     assert rows_of([Role("o", "others", wants)], estimates, {}) == {}
 
 
-def test_partners_are_read_from_their_estimates() -> None:
-    estimates = {pairs_key("r", "s", "a"): Estimate(0.5, 0.1, 8), rows_key("r"): Estimate(9.0, 0.1, 8)}
-    assert partners(estimates) == {("r", "s", "a"): 0.5}
+def role(relation: str, *predicates: str | None) -> Role:
+    """What so many queries ask of a relation, one after another."""
+    asked = [None if id_ is None else Predicate(id_, ()) for id_ in predicates]
+    return Role(relation, relation, tuple(Want(1 << bit, p, ()) for bit, p in enumerate(asked)))
+
+
+def test_partners_are_those_of_what_is_asked() -> None:
+    """Of the same pairs of predicates as they were measured; else as over all groups, of the rows that are wanted."""
+    roles = {"r": role("r", "p"), "s": role("s", "q")}
+    samples = {"s": Sample(("q",), (1, 0, 0, 0), 4.0, {})}
+    every = {pairs_key("r", "s", "a"): Estimate(2.0, 0.1, 8), rows_key("r"): Estimate(9.0, 0.1, 8)}
+    assert partners([RS], roles, every, samples) == {("r", "s", "a"): 0.5}
+    own = {**every, pairs_key("r", "s", "a", asked_of(roles["r"], roles["s"])): Estimate(1.5, 0.1, 8)}
+    assert partners([RS], roles, own, samples) == {("r", "s", "a"): 1.5}
+    everyone = {"r": role("r", "p", None), "s": role("s", "q", None)}
+    assert partners([RS], everyone, own, samples) == {("r", "s", "a"): 2.0}
+    assert partners([ST], {**roles, "t": role("t", None)}, own, samples) == {}
+
+
+def test_what_is_asked_is_the_same_whoever_asks() -> None:
+    asked = asked_of(role("r", "p", "q"), role("s", None, "x"))
+    assert asked == asked_of(role("r", "q", "p", "q"), role("s", "x", None, "x"))
+    assert asked != asked_of(role("r", "p", "q"), role("s", "x", None))
+    assert asked_of(role("r", "p", None), role("s", "x", None)) == ""
+    assert asked_of(role("r", None, "p"), role("s", "x", None)) != ""
 
 
 def test_orders_are_checked() -> None:
