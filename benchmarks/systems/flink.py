@@ -7,9 +7,11 @@ Flink reads CSV: the jars have no Parquet. The files are made from the workload'
 each stream with every other row each, one for each parallel reader: so both read in the order of time, and no row is
 late. `flink-scan` parses the same columns into nothing: what the queries need besides is `flink`'s seconds less its.
 
-There are no batches. What a first batch would have brought counts as one: the span that is measured begins when the
-sources have read that many rows (asked of Flink's own metrics, which are some tenths of a second old: Flink's gain)
-and lasts until the job has ended. At the end of its input Flink closes every window, so it gives some more rows.
+There are no batches: what a first one would have brought counts as one. The span that is measured lasts from when the
+sources have read that many rows until they have read all, both from Flink's own metrics. Little lies between the
+sources and the ends of the queries (buffers are few, and who is behind holds the sources back), and as much at either
+moment. What follows (`drain_seconds`) is left out in favour of Flink: at the end of its input it closes every window,
+also those that other systems leave open.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ def _java() -> str:
 
 
 def run(system: str, given: Given) -> dict[str, Any]:
+    before = time.time()
     files = {stream.name: csv_files(given, stream.name) for stream in given.work.streams}
+    prepared = time.time() - before
     with tempfile.TemporaryDirectory() as scratch, CpuWatch() as cpu, _flink(given, Path(scratch)) as flink:
         began = time.time()
         inserts = _scans(flink, given, files) if system == "flink-scan" else _queries(flink, given, files, scratch)
@@ -101,6 +105,7 @@ def run(system: str, given: Given) -> dict[str, Any]:
         ended = time.time()
         watch.stop()
         found = measured(watch.samples, given, (created, ended), cpu)
+        found["start_seconds"] = created - process_started() - prepared
         found["create_seconds"] = created - began
         if given.out is not None and system == "flink":
             found["output_rows"] = sum(_results(flink, given, Path(scratch)))
@@ -332,19 +337,23 @@ def passed(samples: Sequence[tuple[float, int]], rows: int) -> float | None:
 def measured(
     samples: Sequence[tuple[float, int]], given: Given, span: tuple[float, float], cpu: CpuWatch
 ) -> dict[str, Any]:
+    """`span`: when the job was started and when it had ended."""
     began, ended = span
-    found: dict[str, Any] = {"batches": given.batches, "start_seconds": began - process_started()}
     first_rows = given.rows * min(given.files_per_batch, given.files) // given.files
-    first = passed(samples, first_rows) if given.batches > 1 else ended
-    if first is None:
-        return found
-    found["first_batch_seconds"] = first - began
-    if given.batches > 1:
-        rows = given.rows - first_rows
+    first, last = passed(samples, first_rows), passed(samples, given.rows)
+    # A job that ends with its sources may be gone before it is asked again.
+    first, last = first or ended, last or ended
+    found: dict[str, Any] = {
+        "batches": given.batches,
+        "first_batch_seconds": first - began,
+        "drain_seconds": ended - last,
+    }
+    rows = given.rows - first_rows
+    if rows and last > first:
         found |= {
-            "rows_per_second": rows / (ended - first),
-            "seconds": ended - first,
+            "rows_per_second": rows / (last - first),
+            "seconds": last - first,
             "rows": rows,
-            "cpu_seconds_per_million": cpu.seconds_between(first, ended) / rows * 1e6,
+            "cpu_seconds_per_million": cpu.seconds_between(first, last) / rows * 1e6,
         }
     return found

@@ -116,17 +116,26 @@ class Cpu:
         return 2 * (ended - began)
 
 
-def test_the_rate_is_of_what_follows_the_first_batch(tmp_path: Path) -> None:
-    found = flink.measured([(10.0, 0), (12.0, 8)], given(tmp_path), (10.0, 15.0), Cpu())  # type: ignore[arg-type]
+def test_the_rate_is_of_what_follows_the_first_batch_until_all_is_read(tmp_path: Path) -> None:
+    samples = [(10.0, 0), (12.0, 8), (14.0, 12), (16.0, 12)]
+    found = flink.measured(samples, given(tmp_path), (10.0, 17.0), Cpu())  # type: ignore[arg-type]
     assert found["first_batch_seconds"] == 1.0
     assert found["rows"] == 8
-    assert found["rows_per_second"] == 8 / 4.0
-    assert found["cpu_seconds_per_million"] == pytest.approx(8 / 8 * 1e6)
+    assert found["rows_per_second"] == 8 / 3.0
+    assert found["cpu_seconds_per_million"] == pytest.approx(2 * 3 / 8 * 1e6)
+    assert found["drain_seconds"] == 3.0
+
+
+def test_a_job_that_ended_unseen_counts_to_its_end(tmp_path: Path) -> None:
+    found = flink.measured([(10.0, 0), (12.0, 8)], given(tmp_path), (10.0, 15.0), Cpu())  # type: ignore[arg-type]
+    assert found["seconds"] == 4.0
+    assert found["drain_seconds"] == 0.0
 
 
 def test_one_batch_gives_no_rate(tmp_path: Path) -> None:
-    found = flink.measured([], given(tmp_path, files=1), (10.0, 15.0), Cpu())  # type: ignore[arg-type]
-    assert found["first_batch_seconds"] == 5.0
+    samples = [(10.0, 0), (12.0, 4)]
+    found = flink.measured(samples, given(tmp_path, files=1), (10.0, 15.0), Cpu())  # type: ignore[arg-type]
+    assert found["first_batch_seconds"] == 2.0
     assert "rows_per_second" not in found
 
 
