@@ -45,7 +45,7 @@ class Outcome:
     stayed: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     """grouping -> what each task has put into the state itself."""
     merged: dict[str, dict[int, int]] = field(default_factory=dict)
-    """grouping -> slot -> partials that came to it."""
+    """grouping -> slot -> partials that came to it, or are in the state for it."""
     busy_seconds: float = 0.0
     """Of all slots together."""
     job_seconds: float = 0.0
@@ -63,6 +63,8 @@ class Outcome:
             self.max_time_us[stream] = max(self.max_time_us.get(stream, t), t)
         self.kept.extend(Bucket.from_json(b) for b in report["kept"])
         self._add_stayed(report["shipped"])
+        for grouping, by_slot in report["stayed"].items():
+            self._add_merged(grouping, dict(enumerate(by_slot)))
         for grouping, rows in report["passed"].items():
             self.workers.setdefault(grouping, []).append((rows, report["groups"][grouping]))
         self.failures.update(report["failures"])
@@ -91,7 +93,9 @@ class Outcome:
         for grouping, made in report.get("served", {}).items():
             self.served.setdefault(grouping, {})[report["slot"]] = made
         for grouping, partials in report.get("merged", {}).items():
-            self.merged.setdefault(grouping, {})[report["slot"]] = partials
+            self._add_merged(grouping, {report["slot"]: partials})
+        for grouping, by_slot in report["stayed"].items():
+            self._add_merged(grouping, dict(enumerate(by_slot)))
         self.movement.add_slot(report)
         self.busy_seconds += report["seconds"]
         self._slowest("slot", report["seconds"])
@@ -101,6 +105,11 @@ class Outcome:
         for of_stream in shipped.values():
             for grouping, made in of_stream["stayed"].items():
                 self.stayed.setdefault(grouping, []).append(made)
+
+    def _add_merged(self, grouping: str, partials: Mapping[int, int]) -> None:
+        by_slot = self.merged.setdefault(grouping, {})
+        for slot, n in partials.items():
+            by_slot[slot] = by_slot.get(slot, 0) + n
 
     def _slowest(self, kind: str, seconds: float) -> None:
         self.seconds[kind] = max(self.seconds.get(kind, 0.0), seconds)

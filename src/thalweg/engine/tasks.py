@@ -162,7 +162,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
     with watch.during(STATE_WRITE):
         buckets = store_rows(plan, work, done.stored)
         stored = [bucket.to_json() for bucket in buckets]
-        task, staying = _task_number() % plan.slots, _kept(plan, work, done.shipments)
+        task, staying = _task_number() % plan.slots, _kept(plan, work, done.staying, done.shipments)
         report["kept"] = [bucket.to_json() for bucket in _write(plan, work, task, staying)]
     faults.point("task.stored")
     if plan.joins.stores:
@@ -172,6 +172,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         report |= {
             "samples": sampled(plan, done, buckets),
             "probing": probing_rows(plan, done.stored),
+            "stayed": _stayed(done.stayed),
             "shipped": _shipped(done.shipments),
             "learned": _learned(done.partitioners.learned()),
         }
@@ -191,6 +192,10 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
 
 def _shipped(shipments: Mapping[str, Shipment]) -> dict[str, Any]:
     return {name: shipment.to_json() for name, shipment in shipments.items() if shipment.rows or shipment.stayed}
+
+
+def _stayed(stayed: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+    return {id_: by_slot.tolist() for id_, by_slot in stayed.items()}
 
 
 def _learned(learned: Mapping[str, Learned]) -> dict[str, str]:
@@ -277,7 +282,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
         with watch.during(STATE_WRITE):
-            staying = _kept(plan, work, joined.shipments)
+            staying = _kept(plan, work, joined.staying, joined.shipments)
             report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, [*result.kept, *staying])]
             report |= joining.keep(slot)
         kept = [bucket.to_json() for bucket in joined.kept]
@@ -287,6 +292,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             "replaced": result.replaced,
             "failures": {**result.failures, **joined.failures},
             "probes": joined.counts,
+            "stayed": _stayed(joined.stayed),
             "shipped": _shipped(joined.shipments),
             "learned": _learned(joined.learned),
             "work_seconds": time.perf_counter() - probed,
@@ -354,11 +360,13 @@ def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket)
     )
 
 
-def _kept(plan: Plan, work: Work, shipments: Mapping[str, Shipment]) -> list[Kept]:
-    """What stays with the task, as buckets."""
+def _kept(
+    plan: Plan, work: Work, partials: Mapping[str, Sequence[pa.Table]], shipments: Mapping[str, Shipment]
+) -> list[Kept]:
+    """What stays with the task, as buckets: partials, and what became of rows that were not shipped."""
     found = []
-    for shipment in shipments.values():
-        for id_, tables in shipment.staying.items():
+    for staying in (partials, *(shipment.staying for shipment in shipments.values())):
+        for id_, tables in staying.items():
             grouping, table = plan.groupings[id_], pa.concat_tables(tables, promote_options="default")
             starts = tuple(pc.unique(table.column(START)).to_pylist())
             found.append(Kept(id_, 0, grouping.slice_us, starts, work.clock.batch, table))

@@ -222,6 +222,11 @@ def shipped_keys(plan: Plan, stream: StreamPlan) -> dict[str, list[Grouping]]:
     return found
 
 
+def updated_groupings(plan: Plan) -> set[str]:
+    """The groupings whose newest partials some query shows in the batch that brings them."""
+    return {g for m in plan.members if m.updates for g in (m.main.grouping, *(p.grouping for p in m.further))}
+
+
 def route_keys(plan: Plan) -> set[str]:
     """The route keys in use: of groupings, and of the indexes by which joins are probed."""
     found = {grouping.route_key for grouping in plan.groupings.values()}

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys
+from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys, updated_groupings
 from thalweg.model.probe import Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.observe.stopwatch import PRE_AGGREGATE, PREDICATES, ROUTE, Stopwatch
 from thalweg.operate import dense, duck
-from thalweg.operate.columns import GROUP, key
+from thalweg.operate.columns import GROUP, START, key
 from thalweg.operate.combine import Slices, admitted, make, roll_up
 from thalweg.operate.compute import Failures, add_computed
 from thalweg.operate.joined import alone
@@ -27,6 +27,11 @@ from thalweg.operate.store import Sampled, choose_rows
 from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import deal, routing_table
 
+STAYING_FROM = 1 << 20
+"""Partials of a chunk from so many bytes on do not travel before a window needs them: the task that made them puts
+them into the state, where the slot would have put them. On its way to a slot the JVM copies every byte several times.
+Smaller ones travel, so that a slot keeps one bucket of them and not one for each task."""
+
 
 @dataclass
 class Ingested:
@@ -34,6 +39,10 @@ class Ingested:
 
     cells: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
     """slot -> (grouping, bucket) in the order of arrival."""
+    staying: dict[str, list[pa.Table]] = field(default_factory=dict)
+    """grouping -> partials for the state."""
+    stayed: dict[str, np.ndarray] = field(default_factory=dict)
+    """grouping -> how many these are, by the slot that they belong to."""
     results: list[tuple[str, pa.Table]] = field(default_factory=list)
     failures: Failures = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
@@ -189,6 +198,7 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
     grids: dict[tuple[int, int], Slices] = {}
     columns = dense.Columns(rows)
     made: dict[str, pa.Table] = {}
+    updated, closing_us = updated_groupings(plan), clock.closing_us[stream.stream.name]
     for id_ in stream.groupings:
         if id_ in stream.shipped:
             continue
@@ -209,7 +219,10 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
         _count(done.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
         extra = [p.name for p in grouping.extra]
         with done.watch.during(ROUTE):
-            route(plan, grouping, table.drop_columns(extra) if extra else table, done)
+            table = with_groups(plan, grouping, table.drop_columns(extra) if extra else table)
+            if id_ not in updated and table.nbytes >= STAYING_FROM:
+                table = stay(plan, grouping, table, closing_us, done)
+            route(plan, grouping, table, done)
     if stream.shipped:
         with done.watch.during(ROUTE):
             _ship(plan, stream, rows, times, clock, done)
@@ -235,13 +248,30 @@ def _roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table 
         return None
 
 
+def with_groups(plan: Plan, grouping: Grouping, table: pa.Table) -> pa.Table:
+    """A grouping's partials with the key group of each."""
+    columns = [table.column(key(i)) for i in range(len(grouping.keys))]
+    groups = key_groups(hash_rows(columns, rows=table.num_rows), plan.groups)
+    return table.append_column(GROUP, pa.array(groups))
+
+
+def stay(plan: Plan, grouping: Grouping, table: pa.Table, closing_us: int, done: Ingested) -> pa.Table:
+    """Sets the partials aside that no window of this batch needs, for the state; the others. All windows of a slice
+    that begins at the watermark or later are open until a later batch."""
+    due = table.column(START).to_numpy() < closing_us
+    staying = table.filter(pa.array(~due)) if due.any() else table
+    if staying.num_rows:
+        done.staying.setdefault(grouping.id, []).append(staying)
+        owners = routing_table(plan, grouping.route_key).owners[staying.column(GROUP).to_numpy()]
+        done.stayed[grouping.id] = done.stayed.get(grouping.id, 0) + np.bincount(owners, minlength=plan.slots)
+    return table.filter(pa.array(due))
+
+
 def route(plan: Plan, grouping: Grouping, table: pa.Table, done: Ingested) -> None:
     """Deals a grouping's rows out to the slots of their keys."""
     if table.num_rows == 0:
         return
-    columns = [table.column(key(i)) for i in range(len(grouping.keys))]
-    groups = key_groups(hash_rows(columns, rows=table.num_rows), plan.groups)
-    table = table.append_column(GROUP, pa.array(groups))
+    groups = table.column(GROUP).to_numpy()
     for slot, piece in deal(table, groups, routing_table(plan, grouping.route_key)):
         done.cells.setdefault(slot, []).append((grouping.id, piece))
 
