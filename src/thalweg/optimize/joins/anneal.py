@@ -15,8 +15,9 @@ HOT, COLD = 0.5, 0.02
 MOVES, MANY = 10, 30
 """Moves of a round for every target and store, where these are few and where there are more than `LARGE` of them."""
 LARGE = 850
-CHUNK = 500
-"""Moves between two looks at the clock."""
+CHUNK, WORK = 500, 2_000_000
+"""Moves between two looks at the clock, and the steps that they may look at. Not the time that they take: a seed must
+always lead to the same solution."""
 
 
 def annealed(
@@ -42,12 +43,20 @@ def _round(network: Network, known: Forest, deadline: Deadline, seed: int) -> Fo
     warm = known.cost / max(asked, 1)
     size, whole = len(network.targets) + len(network.stores), deadline.left
     moves = size * (MANY if network.net.chi != 1.0 and size > LARGE else MOVES)
-    done = 0
+    done, chunk = 0, _chunk(network)
     while done < moves and not deadline.over and warm > 0.0:
         passed = max(done / moves, 1.0 - deadline.left / whole)
-        count = min(CHUNK, moves - done)
+        count = min(chunk, moves - done)
         hot = warm * HOT * (COLD / HOT) ** passed
         cold = warm * HOT * (COLD / HOT) ** min(passed + count / moves, 1.0)
         anneal(network.net, state, best, seed << 20 | done, count, hot, cold)
         done += count
     return network.forest_of(best) if best.cost[0] < known.cost else known
+
+
+def _chunk(network: Network) -> int:
+    """So many moves that they do not take long: each makes the orders anew that are near a store."""
+    net = network.net
+    orders = max(len(net.near), len(net.probed_by)) / max(len(network.stores), 1)
+    steps = len(net.target_steps) / max(len(network.targets), 1)
+    return int(min(max(WORK / max(orders * steps, 1.0), 1), CHUNK))

@@ -19,7 +19,7 @@ REDUCED = 0.2
 """The share of the time in which stores that cannot pay must be found out."""
 EASY = 1000
 """Moves of joins up to which the integer program is solved at once where copies cost nothing."""
-ANNEALED = {"auto": (0.35, 1), "ilp": (0.35, 1), "dp": (1.0, 100)}
+ANNEALED = {"auto": (0.35, 1), "ilp": (0.35, 1), "dp": (0.8, 100)}
 """The share of the time then in which solutions are searched for, and the rounds in which that is done at most."""
 GENERATED = 0.4
 """The share of the time in which all candidates must be found."""
@@ -61,7 +61,13 @@ def _solve_part(
         return forest, bound, "dp"
     program = None if method == "dp" else _program(space, numbers, stores, deadline.share(GENERATED))
     if program is None:
-        return forest, bound, "dp"
+        share, rounds = ANNEALED["dp"]
+        more = method != "dp" and not deadline.over
+        return (
+            annealed(space, numbers, stores, forest, deadline.share(share), rounds) if more else forest,
+            bound,
+            "dp",
+        )
     solved = solve(program, forest, deadline)
     return solved.forest, max(bound, solved.bound) if program.candidates.whole else bound, "ilp"
 

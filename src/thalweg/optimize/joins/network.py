@@ -25,6 +25,9 @@ Flags = NDArray[np.bool_]
 MOST_OPTIONS = 62
 """Attributes of a store that fit into the mask of those that a step knows."""
 
+LISTED = 0.2
+"""The share of the time in which all steps must be listed. Arrays take as long again, and so does a solution."""
+
 
 class Net(NamedTuple):
     """What does not change while the search runs. Lists of lists are one array, with where each of them begins."""
@@ -171,6 +174,7 @@ def make_network(
     space: Space, numbers: Collection[int], stores: Collection[int], deadline: Deadline
 ) -> Network | None:
     """The network of some joins and of the intermediate stores that they may use; None if there is no time."""
+    listed = deadline.share(LISTED)
     bases = {start for number in numbers for start in space.graphs[number].starts}
     order = [*sorted(bases), *sorted(stores)]
     if any(len(space.partitions.get(store, ())) > MOST_OPTIONS for store in order):
@@ -181,7 +185,7 @@ def make_network(
     usable: list[list[int]] = []
     fill = np.zeros((len(order), 2), np.int64)
     for number in dict.fromkeys((*numbers, *order[len(bases) :])):
-        if deadline.over:
+        if listed.over:
             return None
         graph, first = space.graph(number), len(targets)
         for start in graph.starts:
