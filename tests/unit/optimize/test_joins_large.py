@@ -59,6 +59,7 @@ def test_annealing_counts_what_its_forest_costs_and_is_never_dearer(seed: int) -
     space = spaced(8, 4, 7, seed)
     before = begun(space).forest
     after = annealed(space, list(space.graphs), space.intermediates, before, Deadline.after(60.0), 1)
+    assert after is not None
     assert after.cost == pytest.approx(after.total())
     assert after.total() <= before.total() * (1 + 1e-9)
 

@@ -22,12 +22,17 @@ always lead to the same solution."""
 
 def annealed(
     space: Space, numbers: Collection[int], stores: Collection[int], known: Forest, deadline: Deadline, rounds: int
-) -> Forest:
-    """A forest that is no dearer than the one known. Rounds follow each other as long as they find something."""
+) -> Forest | None:
+    """A forest that is no dearer than the one known; None if there is no time even to begin.
+
+    Rounds follow each other as long as they find something.
+    """
     network = make_network(space, numbers, stores, deadline)
+    if network is None:
+        return None
     best = known
     for seed in range(rounds):
-        if network is None or deadline.over:
+        if deadline.over:
             break
         found = _round(network, best, deadline, seed)
         if found.cost >= best.cost - WORTH * abs(best.cost):

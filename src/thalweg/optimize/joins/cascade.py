@@ -19,8 +19,10 @@ REDUCED = 0.2
 """The share of the time in which stores that cannot pay must be found out."""
 EASY = 1000
 """Moves of joins up to which the integer program is solved at once where copies cost nothing."""
-ANNEALED = {"auto": (0.35, 1), "ilp": (0.35, 1), "dp": (0.8, 100)}
-"""The share of the time then in which solutions are searched for, and the rounds in which that is done at most."""
+ANNEALED, ONLY_ANNEALED = 0.35, 0.8
+"""The share of the time then in which solutions are searched for, before the integer program and in place of it."""
+ROUNDS = 100
+"""Of the search in place of it, at most."""
 GENERATED = 0.4
 """The share of the time in which all candidates must be found."""
 MOST_ORDERS = 60_000
@@ -54,22 +56,30 @@ def _solve_part(
         return search.forest, bound, "dp"
     stores = paying_stores(space, numbers, deadline.share(REDUCED))
     forest = search.forest
-    if method == "dp" or space.chi != 1.0 or size > EASY:
-        share, rounds = ANNEALED[method]
-        forest = annealed(space, numbers, stores, forest, deadline.share(share), rounds)
+    if method == "dp":
+        return _searched(search, numbers, stores, deadline), bound, "dp"
+    if space.chi != 1.0 or size > EASY:
+        found = annealed(space, numbers, stores, forest, deadline.share(ANNEALED), 1)
+        if found is None:
+            # What is too large for that is too large for a program.
+            return _searched(search, numbers, stores, deadline), bound, "dp"
+        forest = found
     if is_close(forest.cost, bound) or deadline.over:
         return forest, bound, "dp"
-    program = None if method == "dp" else _program(space, numbers, stores, deadline.share(GENERATED))
+    program = _program(space, numbers, stores, deadline.share(GENERATED))
     if program is None:
-        share, rounds = ANNEALED["dp"]
-        more = method != "dp" and not deadline.over
-        return (
-            annealed(space, numbers, stores, forest, deadline.share(share), rounds) if more else forest,
-            bound,
-            "dp",
-        )
+        return _searched(Search(space, deadline, forest), numbers, stores, deadline), bound, "dp"
     solved = solve(program, forest, deadline)
     return solved.forest, max(bound, solved.bound) if program.candidates.whole else bound, "ilp"
+
+
+def _searched(search: Search, numbers: list[int], stores: list[int], deadline: Deadline) -> Forest:
+    """All the time for search: annealing, or if there is none for its arrays, one change after the other."""
+    found = annealed(search.space, numbers, stores, search.forest, deadline.share(ONLY_ANNEALED), ROUNDS)
+    if found is None:
+        search.improve(stores)
+        search.explore(stores)
+    return found or search.forest
 
 
 def _program(space: Space, numbers: list[int], stores: list[int], deadline: Deadline) -> Program | None:

@@ -25,7 +25,7 @@ Flags = NDArray[np.bool_]
 MOST_OPTIONS = 62
 """Attributes of a store that fit into the mask of those that a step knows."""
 
-LISTED = 0.2
+LISTED = 0.3
 """The share of the time in which all steps must be listed. Arrays take as long again, and so does a solution."""
 
 
