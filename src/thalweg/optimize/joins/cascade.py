@@ -19,11 +19,11 @@ REDUCED = 0.2
 """The share of the time in which stores that cannot pay must be found out."""
 EASY = 1000
 """Moves of joins up to which the integer program is solved at once where copies cost nothing."""
-ANNEALED, ONLY_ANNEALED = 0.35, 0.8
+ANNEALED, ONLY_ANNEALED = 0.55, 0.8
 """The share of the time then in which solutions are searched for, before the integer program and in place of it."""
 ROUNDS = 100
-"""Of the search in place of it, at most."""
-GENERATED = 0.4
+"""Of the search, at most."""
+GENERATED = 0.6
 """The share of the time in which all candidates must be found."""
 MOST_ORDERS = 60_000
 """Candidate orders of a program that a solver gets through."""
@@ -59,7 +59,9 @@ def _solve_part(
     if method == "dp":
         return _searched(search, numbers, stores, deadline), bound, "dp"
     if space.chi != 1.0 or size > EASY:
-        found = annealed(space, numbers, stores, forest, deadline.share(ANNEALED), 1)
+        # Where the solver will not end, it finds no better solutions either.
+        rounds = ROUNDS if space.chi != 1.0 and size > EASY else 1
+        found = annealed(space, numbers, stores, forest, deadline.share(ANNEALED), rounds)
         if found is None:
             # What is too large for that is too large for a program.
             return _searched(search, numbers, stores, deadline), bound, "dp"

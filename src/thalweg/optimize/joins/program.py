@@ -177,7 +177,8 @@ def solve(program: Program, known: Forest, deadline: Deadline) -> Solved:
     """
     matrix = Matrix.of(program)
     if len(program.cost) > HARD:
-        near = relax_nearly(matrix, known.cost, deadline.share(RELAXED))
+        # Cases only divide what is solved; the integer program needs time of its own.
+        near = relax_nearly(matrix, known.cost, deadline if program.doubts else deadline.share(RELAXED))
         if program.doubts:
             return Solved(known, min(bound_by_cases(program, near, known.cost, deadline), known.cost))
         values, duals = near.root.x, near.root.prices * matrix.scale
