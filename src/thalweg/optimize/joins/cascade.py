@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.joins.candidates import Candidates, Generator, TooManyError
+from thalweg.optimize.joins.anneal import annealed
+from thalweg.optimize.joins.candidates import Generator, TooManyError
 from thalweg.optimize.joins.forest import Forest
-from thalweg.optimize.joins.program import build, is_close, solve
+from thalweg.optimize.joins.program import Program, build, is_close, solve
 from thalweg.optimize.joins.reduce import batches, paying_stores
 from thalweg.optimize.joins.search import Search, shared_bound
 from thalweg.optimize.joins.space import Space
 
 REDUCED = 0.2
 """The share of the time in which stores that cannot pay must be found out."""
-GENERATED = 0.4
+EASY = 1000
+"""Moves of joins up to which the integer program is solved at once where copies cost nothing."""
+ANNEALED, ONLY_ANNEALED = 0.55, 0.8
+"""The share of the time then in which solutions are searched for, before the integer program and in place of it."""
+ROUNDS = 100
+"""Of the search, at most."""
+GENERATED = 0.6
 """The share of the time in which all candidates must be found."""
 MOST_ORDERS = 60_000
 """Candidate orders of a program that a solver gets through."""
@@ -24,7 +35,7 @@ def solve_space(space: Space, method: str, deadline: Deadline) -> tuple[Forest, 
     parts = batches(space)
     left = sum(size for size, _ in parts)
     for size, numbers in parts:
-        forest, below, found_by = _solve_part(space, numbers, method, deadline.share(size / left))
+        forest, below, found_by = _solve_part(space, size, numbers, method, deadline.share(size / left))
         if len(parts) == 1:
             return forest, below, found_by
         whole.adopt(forest)
@@ -34,7 +45,9 @@ def solve_space(space: Space, method: str, deadline: Deadline) -> tuple[Forest, 
     return whole, bound, "ilp" if "ilp" in methods else "dp"
 
 
-def _solve_part(space: Space, numbers: list[int], method: str, deadline: Deadline) -> tuple[Forest, float, str]:
+def _solve_part(
+    space: Space, size: int, numbers: list[int], method: str, deadline: Deadline
+) -> tuple[Forest, float, str]:
     search = Search(space, deadline)
     search.begin(numbers)
     search.settle(search.forest.leaves)
@@ -42,17 +55,51 @@ def _solve_part(space: Space, numbers: list[int], method: str, deadline: Deadlin
     if is_close(search.forest.cost, bound) or deadline.over:
         return search.forest, bound, "dp"
     stores = paying_stores(space, numbers, deadline.share(REDUCED))
-    candidates = None if method == "dp" else _candidates(space, numbers, stores, deadline.share(GENERATED))
-    if candidates is None:
+    forest = search.forest
+    if method == "dp":
+        return _searched(search, numbers, stores, deadline), bound, "dp"
+    if space.chi != 1.0 or size > EASY:
+        # Where the solver will not end, it finds no better solutions either.
+        rounds = ROUNDS if space.chi != 1.0 and size > EASY else 1
+        found = annealed(space, numbers, stores, forest, deadline.share(ANNEALED), rounds)
+        if found is None:
+            # What is too large for that is too large for a program.
+            return _searched(search, numbers, stores, deadline), bound, "dp"
+        forest = found
+    if is_close(forest.cost, bound) or deadline.over:
+        return forest, bound, "dp"
+    program = _program(space, numbers, stores, deadline.share(GENERATED))
+    if program is None:
+        return _searched(Search(space, deadline, forest), numbers, stores, deadline), bound, "dp"
+    solved = solve(program, forest, deadline)
+    return solved.forest, max(bound, solved.bound) if program.candidates.whole else bound, "ilp"
+
+
+def _searched(search: Search, numbers: list[int], stores: list[int], deadline: Deadline) -> Forest:
+    """All the time for search: annealing, or if there is none for its arrays, one change after the other."""
+    found = annealed(search.space, numbers, stores, search.forest, deadline.share(ONLY_ANNEALED), ROUNDS)
+    if found is None:
         search.improve(stores)
         search.explore(stores)
-        return search.forest, bound, "dp"
-    solved = solve(build(space, candidates), search.forest, stores, deadline)
-    return solved.forest, max(bound, solved.bound) if candidates.whole else bound, "ilp"
+    return found or search.forest
 
 
-def _candidates(space: Space, numbers: list[int], stores: list[int], deadline: Deadline) -> Candidates | None:
+def _program(space: Space, numbers: list[int], stores: list[int], deadline: Deadline) -> Program | None:
+    """None if there is no time or no room for all candidates."""
+    with _uncollected():
+        try:
+            return build(space, Generator(space, numbers, stores, deadline, MOST_ORDERS).generate())
+        except TooManyError:
+            return None
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without searching for garbage: tens of thousands of tuples are made here and none is in a cycle."""
+    collecting = gc.isenabled()
+    gc.disable()
     try:
-        return Generator(space, numbers, stores, deadline, MOST_ORDERS).generate()
-    except TooManyError:
-        return None
+        yield
+    finally:
+        if collecting:
+            gc.enable()

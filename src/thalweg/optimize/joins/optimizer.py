@@ -13,6 +13,7 @@ from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics
 from thalweg.optimize.joins.separate import cost_separately
 from thalweg.optimize.joins.space import Space
 from thalweg.optimize.joins.validate import check_method, check_number, check_queries, check_statistics
+from thalweg.optimize.joins.warm import warm_kernels
 
 USED = 0.9
 """The share of the budget after which nothing new is begun."""
@@ -35,6 +36,7 @@ def optimize(
     """
     check_method(method)
     check_number("budget_seconds", budget_seconds, 0.0)
+    warm_kernels()
     whole = Deadline.after(budget_seconds)
     checked = check_queries(queries)
     known = check_statistics(stats, checked)

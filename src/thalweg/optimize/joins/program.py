@@ -8,7 +8,6 @@ has one partition attribute. Steps that nobody else can use are part of their or
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import highspy
@@ -16,22 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.optimize.deadline import Deadline
+from thalweg.optimize.joins.branch import bound_by_cases, relax_nearly
 from thalweg.optimize.joins.candidates import Candidates, Doubt
 from thalweg.optimize.joins.forest import Forest, Path, Target
-from thalweg.optimize.joins.search import Search
 from thalweg.optimize.joins.space import Space
 
 Floats = NDArray[np.float64]
 GAP = 1e-7
 """The share of the cost by which an answer may be above the bound and counts as optimal."""
 HARD = 3000
-"""Columns of a program with partitions above which its relaxation may take long, and search finds more."""
-RELAXED, RELAXED_IF_HARD = 0.6, 0.3
+"""Columns of a program above which the simplex method takes long."""
+RELAXED = 0.6
 """The share of the time that the linear relaxation may take."""
-SEARCHED = 0.4
-"""The share of the time after it in which its solution, made integral, is improved by search."""
 AMONG_USED = 0.4
 """The share of the time then in which the integer program is solved among the columns that are in use."""
+USED = 1e-3
+"""What counts as in use of a column where the relaxation is solved nearly."""
 FINISHED = 0.9
 """The solver does not look at the clock all the time."""
 
@@ -170,39 +169,37 @@ def _doubt(program: Program) -> None:
                 program.row(-highspy.kHighsInf, 0.0, taken, instead)
 
 
-def solve(program: Program, known: Forest, stores: Collection[int], deadline: Deadline) -> Solved:
-    """The optimum, or the best that is found until the deadline, from a known solution, with these stores at most.
+def solve(program: Program, known: Forest, deadline: Deadline) -> Solved:
+    """The optimum, or the best that is found until the deadline, from a known solution.
 
     The relaxation comes first: it is nearly integral, gives the bound, and shows which columns a better solution than
     the best known one cannot have. The integer program is then solved without them.
     """
-    matrix = _Matrix.of(program)
-    hard = bool(program.doubts) and len(program.cost) > HARD
-    values, duals, finished = matrix.relax((RELAXED_IF_HARD if hard else RELAXED) * deadline.left)
+    matrix = Matrix.of(program)
+    if len(program.cost) > HARD:
+        # Cases only divide what is solved; the integer program needs time of its own.
+        near = relax_nearly(matrix, known.cost, deadline if program.doubts else deadline.share(RELAXED))
+        if program.doubts:
+            return Solved(known, min(bound_by_cases(program, near, known.cost, deadline), known.cost))
+        values, duals = near.root.x, near.root.prices * matrix.scale
+    else:
+        values, duals, finished = matrix.relax(RELAXED * deadline.left)
+        rounded = _rounded(program, values) if finished else known
+        known = rounded if rounded.cost < known.cost else known
     bound, reduced = matrix.lagrangian(duals)
-    best = Search(program.space, deadline if not finished else deadline.share(SEARCHED), known)
-    if finished:
-        rounded = _rounded(program, values)
-        best.forest = rounded if rounded.cost < known.cost else known
-    if not is_close(best.forest.cost, bound):
-        best.improve(stores if not finished else [s for s, c in program.store_column.items() if values[c] > GAP])
-        if hard or not finished:
-            best.explore(stores)
-    if not finished:
-        return Solved(best.forest, min(bound, best.forest.cost))
-    return _branch(program, matrix, Solved(best.forest, min(bound, best.forest.cost)), values, reduced, deadline)
+    return _branch(program, matrix, Solved(known, min(bound, known.cost)), values, reduced, deadline)
 
 
 def _branch(
-    program: Program, matrix: _Matrix, known: Solved, values: Floats, reduced: Floats, deadline: Deadline
+    program: Program, matrix: Matrix, known: Solved, values: Floats, reduced: Floats, deadline: Deadline
 ) -> Solved:
-    """The integer program: first among what the relaxation and the best solution use, then all that may matter."""
+    """The integer program with all columns that may matter; of a large one, first with those that are in use."""
     best, bound = known.forest, known.bound
-    for whole in (False, True):
+    for whole in (False, True) if len(program.cost) > HARD else (True,):
         if is_close(best.cost, bound) or deadline.over:
             break
         start = _values(program, best)
-        used = (values > GAP) | (start > 0.0)
+        used = (values > USED) | (start > 0.0)
         # A solution with a column that is left out for good costs at least as much as the best one known.
         stay = used | (reduced <= best.cost - bound + GAP * best.cost) if whole else used
         found = matrix.integral(stay, start, FINISHED * (deadline.left if whole else AMONG_USED * deadline.left))
@@ -220,7 +217,7 @@ def is_close(cost: float, bound: float) -> bool:
 
 
 @dataclass(frozen=True)
-class _Matrix:
+class Matrix:
     """The program as arrays, rows one after the other."""
 
     cost: Floats
@@ -232,7 +229,7 @@ class _Matrix:
     upper: Floats
 
     @classmethod
-    def of(cls, program: Program) -> _Matrix:
+    def of(cls, program: Program) -> Matrix:
         return cls(
             np.array(program.cost), np.array(program.whole, np.int32),
             np.array([*program.start, len(program.index)]), np.array(program.index, np.int64),
@@ -250,7 +247,9 @@ class _Matrix:
             "output_flag": False, "threads": 1, "parallel": "off", "random_seed": 0,
             "time_limit": max(seconds, 0.01), "mip_rel_gap": GAP / 10.0, "mip_abs_gap": 0.0,
             # Solutions come from search and from the relaxation: what is left to do is mostly to prove.
-            "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_effort": 0.02,
+            "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_effort": 0.0,
+            "mip_heuristic_run_rins": False, "mip_heuristic_run_rens": False,
+            "mip_heuristic_run_root_reduced_cost": False, "mip_allow_restart": False, "mip_detect_symmetry": False,
         }  # fmt: skip
         for name, value in options.items():
             solver.setOptionValue(name, value)
@@ -298,7 +297,7 @@ class _Matrix:
         values[stay] = np.array(solver.getSolution().col_value)
         return values, float(info.mip_dual_bound) * small.scale
 
-    def _without(self, stay: NDArray[np.bool_]) -> _Matrix:
+    def _without(self, stay: NDArray[np.bool_]) -> Matrix:
         rows = np.repeat(np.arange(len(self.lower)), np.diff(self.start))
         entries = stay[self.index]
         # A row without a positive entry says nothing any more, unless something must be reached.
@@ -307,7 +306,7 @@ class _Matrix:
         entries &= needed[rows]
         number = np.cumsum(stay) - 1
         counts = np.bincount(rows[entries], minlength=len(self.lower))[needed]
-        return _Matrix(
+        return Matrix(
             self.cost[stay], self.whole[stay], np.concatenate([[0], np.cumsum(counts)]), number[self.index[entries]],
             self.factor[entries], self.lower[needed], self.upper[needed],
         )  # fmt: skip
