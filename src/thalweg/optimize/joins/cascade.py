@@ -29,6 +29,11 @@ MOST_ORDERS = 60_000
 """Candidate orders of a program that a solver gets through."""
 
 
+def needs_kernels(space: Space, method: str) -> bool:
+    """Whether compiled search may be asked for: not for a few queries whose integer program is solved at once."""
+    return method == "dp" or space.chi != 1.0 or any(size > EASY for size, _ in batches(space))
+
+
 def solve_space(space: Space, method: str, deadline: Deadline) -> tuple[Forest, float, str]:
     """A solution, a bound of all solutions, and what found it. Parts that share nothing are solved one by one."""
     whole, bound, methods = Forest(space), 0.0, set[str]()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.joins import exhaustive
 from thalweg.optimize.joins.assemble import Wording, label_partitions
-from thalweg.optimize.joins.cascade import solve_space
+from thalweg.optimize.joins.cascade import needs_kernels, solve_space
 from thalweg.optimize.joins.forest import Forest
 from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics
 from thalweg.optimize.joins.separate import cost_separately
@@ -36,15 +36,20 @@ def optimize(
     """
     check_method(method)
     check_number("budget_seconds", budget_seconds, 0.0)
-    warm_kernels()
     whole = Deadline.after(budget_seconds)
     checked = check_queries(queries)
     known = check_statistics(stats, checked)
     if method == "exhaustive":
         return exhaustive.enumerate_plans(checked, known, materialize)
     space = Space(checked, known, materialize)
+    left = whole.left
+    if needs_kernels(space, method):
+        # Once in a process; where no process of this machine has done it yet they are compiled, which takes longer
+        # than any budget.
+        warm_kernels()
+        whole = Deadline.after(left)
     # To put the answer into words takes about as long as to read the question.
-    reserve = max((1.0 - USED) * budget_seconds, budget_seconds - whole.left)
+    reserve = max((1.0 - USED) * budget_seconds, budget_seconds - left)
     forest, bound, found_by = solve_space(space, method, Deadline(whole.end - reserve))
     return make_plan(space, forest, bound, found_by)
 
