@@ -8,10 +8,10 @@ each stream with every other row each, one for each parallel reader: so both rea
 late. `flink-scan` parses the same columns into nothing: what the queries need besides is `flink`'s seconds less its.
 
 There are no batches: what a first one would have brought counts as one. The span that is measured lasts from when the
-sources have read that many rows until they have read all, both from Flink's own metrics. Little lies between the
-sources and the ends of the queries (buffers are few, and who is behind holds the sources back), and as much at either
-moment. What follows (`drain_seconds`) is left out in favour of Flink: at the end of its input it closes every window,
-also those that other systems leave open.
+sources have read that many rows until they have read all, both from Flink's own metrics. A query is behind its source
+by the watermark's delay, for which rows are held back before they are added up, and by a few buffers: as much at
+either moment, if a first batch is longer than the delay. What follows (`drain_seconds`) is left out in favour of
+Flink: at the end of its input it closes every window, also those that other systems leave open.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ SETTINGS = {
     # A join gives two event times, of which a sink would ask which one is meant.
     "table.exec.sink.rowtime-inserter": "disabled",
 }
-"""No checkpoints: there are none unless an interval is set."""
+"""No checkpoints: there are none unless an interval is set. For 8 queries of facts, CPU for a row was less than with
+one-phase aggregation (by a sixth) or with group windows in place of window functions (by two fifths)."""
 OPENED = "java.lang java.net java.io java.nio sun.nio.ch java.lang.reflect java.text java.time java.util"
 LOGGING = """
 rootLogger.level = WARN
