@@ -3,6 +3,7 @@ DuckDB over the same rows."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ import pytest
 
 from thalweg.engine.changelog import Moment
 from thalweg.engine.joinload import join_load, next_join_load, next_stores
+from thalweg.engine.joinplanning import JoinPlanner, JoinPlanning
 from thalweg.engine.stores import SlotJoins, sampled, store_rows
 from thalweg.engine.tasks import Work
 from thalweg.model.expr import Expr, quote
@@ -23,6 +25,7 @@ from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan, route_keys, slot_stages
 from thalweg.model.query import Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.operate.join import SAMPLED
 from thalweg.operate.slot import Clock
 from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.operate.windows import BEGINNING
@@ -107,17 +110,24 @@ def expected(query: Query, rows: dict[str, pa.Table]) -> Counter[tuple[Any, ...]
     return Counter(con.execute(f"SELECT {', '.join(selected)} FROM {tables} WHERE {' AND '.join(where)}").fetchall())
 
 
-def make_rows(rng: random.Random, batch: int, count: int) -> pa.Table:
+def make_rows(
+    rng: random.Random, batch: int, count: int, most_x: int = 9, most_y: int = 9, seconds: int = 4
+) -> pa.Table:
+    """A batch of so many seconds."""
+
     def value(most: int) -> int | None:
         return None if rng.random() < 0.05 else min(rng.randint(0, most), rng.randint(0, most))
 
     late = [rng.choice((0, 0, 0, 0, 5)) for _ in range(count)]
-    times = [(batch * 4 + rng.randint(0, 4) - late[i]) * SECOND + rng.randint(0, 3) * 250_000 for i in range(count)]
+    times = [
+        (batch * seconds + rng.randint(0, seconds) - late[i]) * SECOND + rng.randint(0, 3) * 250_000
+        for i in range(count)
+    ]
     return pa.table(
         {
             "k": pa.array([value(7) for _ in range(count)], pa.int32()),
-            "x": pa.array([value(9) for _ in range(count)], pa.int64()),
-            "y": pa.array([value(9) for _ in range(count)], pa.int64()),
+            "x": pa.array([value(most_x) for _ in range(count)], pa.int64()),
+            "y": pa.array([value(most_y) for _ in range(count)], pa.int64()),
             "ts": pa.array(times, pa.int64()).cast(pa.timestamp("us")),
         }
     )
@@ -138,9 +148,13 @@ class World:
     unsettled: bool = False
     """Whether every batch has other orders and intermediates, at random."""
     orders_seen: dict[tuple[str, str], set[Any]] = field(default_factory=dict)
+    probed: list[dict[str, list[int]]] = field(default_factory=list)
+    """What the probes of every batch have counted."""
+    planner: JoinPlanner = field(default_factory=lambda: JoinPlanner(None))
+    """Decides about orders as in the engine, if it is given settings."""
 
     def run(self, rng: random.Random, batch: int, rows: dict[str, pa.Table]) -> None:
-        ordering = Ordering.from_json(self.manifest.extra.get("ordering", {}))
+        ordering = self.planner.take(self.manifest)
         load = join_load(self.manifest.extra.get("joins", {}), ordering)
         registered = [Registered(id_, q) for id_, q in self.queries.items()]
         if self.unsettled:
@@ -168,13 +182,22 @@ class World:
         work = Work(str(self.directory), clock, tasks=2, stores=stores, stages=slot_stages(plan))
         new, samples = self._ingest(rng, plan, work, rows)
         made, probes, replaced = self._slots(plan, work, new)
+        self.probed.append(probes)
         self._commit(plan, clock, [*new, *made], replaced, probes, samples, ordering)
+        self.planner.observe(plan, self.manifest)
+        self.planner.wait()
         for id_, join in plan.joins.ordered.items():
             for start, order in join.orders.items():
                 self.orders_seen.setdefault((id_, start), set()).add(order)
         self.intermediates_used += sum(
             n.relation.startswith("+") for g in plan.joins.groups.values() for t in g.trees for n in t.nodes()
         )
+
+    def pass_time(self, rows: dict[str, pa.Table]) -> None:
+        for name, table in rows.items():
+            if table.num_rows:
+                latest = max(table.column("ts").cast(pa.int64()).to_pylist())
+                self.newest[name] = max(self.newest.get(name, BEGINNING), latest)
 
     def _count_rows(self, clock: Clock, rows: dict[str, pa.Table]) -> None:
         for id_, query in self.queries.items():
@@ -249,17 +272,21 @@ class World:
         )
         extra = {"closed": dict(clock.closing_us), "held_from": held_from, "joins": load}
         extra["ordering"] = ordering.after(plan.joins.ordered).to_json()
-        self.manifest = Manifest(clock.batch, 256, "test", stores=stores, extra=extra)
+        self.manifest = Manifest(clock.batch, 256, "test", stores=stores, extra=json.loads(json.dumps(extra)))
+
+
+def random_edges(rng: random.Random) -> list[tuple[str, str, str, str]]:
+    edges = []
+    for _ in range(6):
+        a, b = sorted(rng.sample([*STREAMS, "a#2"], 2))
+        if b != "a#2" or a == "a":
+            edges.append((a, b, rng.choice(COLUMNS[1:]), rng.choice(COLUMNS[1:])))
+    return edges
 
 
 def play(tmp_path: Path, seed: int, *, unsettled: bool = False, batches: int = 6) -> World:
     rng = random.Random(seed)
-    names = [*STREAMS, "a#2"]
-    edges = []
-    for _ in range(6):
-        a, b = sorted(rng.sample(names, 2))
-        if b != "a#2" or a == "a":
-            edges.append((a, b, rng.choice(COLUMNS[1:]), rng.choice(COLUMNS[1:])))
+    edges = random_edges(rng)
     queries = {f"q{i}@{i}": random_query(rng, i, edges) for i in range(rng.randint(1, 6))}
     world = World(tmp_path, queries, unsettled=unsettled)
     for batch in range(batches):
@@ -270,10 +297,7 @@ def play(tmp_path: Path, seed: int, *, unsettled: bool = False, batches: int = 6
             world.counted.pop(dropped, None)
         rows = {name: make_rows(rng, batch, rng.choice((0, 15, 40))) for name in STREAMS}
         world.run(rng, batch, rows)
-        for name, table in rows.items():
-            if table.num_rows:
-                latest = max(table.column("ts").cast(pa.int64()).to_pylist())
-                world.newest[name] = max(world.newest.get(name, BEGINNING), latest)
+        world.pass_time(rows)
     return world
 
 
@@ -307,3 +331,122 @@ def test_orders_and_intermediates_do_change(tmp_path: Path) -> None:
     worlds = [play(tmp_path / str(seed), seed, unsettled=True, batches=9) for seed in TELLING[:3]]
     assert max(len(orders) for world in worlds for orders in world.orders_seen.values()) > 2
     assert sum(world.intermediates_used for world in worlds) > 0
+
+
+# -- queries that come and go
+
+
+STRETCH = 5
+"""Batches after which keys that matched seldom match often, and the other way round."""
+
+
+@dataclass
+class Company(World):
+    """Queries of which some come and some go at every batch boundary."""
+
+    past: dict[str, list[tuple[pa.Table, dict[str, int]]]] = field(default_factory=dict)
+    """stream -> the rows of every batch, and how far streams had closed when they came."""
+    since: dict[str, int] = field(default_factory=dict)
+    gone: dict[str, tuple[Query, int]] = field(default_factory=dict)
+    """query -> what it was, and the batch that was the first without it."""
+
+    def _count_rows(self, clock: Clock, rows: dict[str, pa.Table]) -> None:
+        for name, table in rows.items():
+            self.past.setdefault(name, []).append((table, dict(clock.closed_us)))
+
+    def change(self, rng: random.Random, batch: int, edges: list[tuple[str, str, str, str]]) -> None:
+        running = list(self.queries)
+        for id_ in rng.sample(running, rng.choice((0, 0, 1, 2)) if len(running) > 3 else 0):
+            self.gone[id_] = self.queries.pop(id_), batch
+        for _ in range(rng.choice((0, 1, 1, 2)) if batch else 4):
+            number = len(self.since)
+            self.queries[f"q{number}@{number}"] = random_query(rng, number, edges)
+            self.since[f"q{number}@{number}"] = batch
+
+    def rows_for(self, query: Query, first: int, until: int) -> dict[str, pa.Table]:
+        """The rows of some batches that are not late for the query."""
+        found = {}
+        for stream in query.streams:
+            tables = []
+            for table, closed in self.past[stream][first:until]:
+                threshold = min(closed[s] for s in query.streams)
+                tables.append(table.filter(pa.array(table.column("ts").cast(pa.int64()).to_numpy() > threshold)))
+            found[stream] = pa.concat_tables(tables) if tables else self.past[stream][0][0].slice(0, 0)
+        return found
+
+    def check(self) -> None:
+        """All pairs of rows since a query's creation have come, and pairs of old rows with new ones may have."""
+        ended = len(next(iter(self.past.values())))
+        lived = {**{id_: (query, ended) for id_, query in self.queries.items()}, **self.gone}
+        for id_, (query, until) in lived.items():
+            since, given = self.since[id_], self.results.get(id_, Counter())
+            must = expected(query, self.rows_for(query, since, until))
+            may = expected(query, self.rows_for(query, 0, until)) - expected(query, self.rows_for(query, 0, since))
+            assert must <= given <= may, (id_, since, until, query.join, must - given, given - may)
+
+
+def play_company(tmp_path: Path, seed: int, *, planned: bool, batches: int = 16) -> Company:
+    rng = random.Random(f"company {seed}")
+    edges = random_edges(rng)
+    world = Company(tmp_path, {}, unsettled=not planned)
+    if planned:
+        world.planner = JoinPlanner(JoinPlanning(epoch=2, budget_seconds=10.0))
+    for batch in range(batches):
+        world.change(rng, batch, edges)
+        seldom = batch // STRETCH % 2 == 0
+        rows = {
+            name: make_rows(rng, batch, rng.choice((10, 20, 40)), *((20, 5) if seldom else (5, 20)), seconds=2)
+            for name in STREAMS
+        }
+        world.run(rng, batch, rows)
+        world.pass_time(rows)
+    return world
+
+
+@pytest.mark.parametrize(("seed", "planned"), [(2, True), (0, False)])
+def test_queries_come_and_go_while_orders_change(tmp_path: Path, seed: int, planned: bool) -> None:
+    """As the planner decides, or at random. Worlds in which orders do change and rows are found in intermediates; in
+    the first it shows if these are looked into too early."""
+    world = play_company(tmp_path, seed, planned=planned)
+    world.check()
+    assert max(len(orders) for orders in world.orders_seen.values()) > 1
+    assert Ordering.from_json(world.manifest.extra["ordering"]).switches > 0 or not planned
+    assert world.intermediates_used > 0
+
+
+# -- edges that are only compared beside others
+
+
+def test_an_edge_that_closes_a_cycle_is_counted(tmp_path: Path) -> None:
+    """Some rows look along it and go nowhere: here all, so what they find can be told exactly."""
+    rng = random.Random(5)
+    relations = tuple(Relation(name, name, (Atom("k", "<", 5),) if name == "b" else ()) for name in "abc")
+    sides = (("a", "b", "x"), ("a", "c", "y"), ("b", "c", "x"))
+    join = Join(
+        relations,
+        tuple(Equality(KeyPart(one, column(key)), KeyPart(other, column(key))) for one, other, key in sides),
+        tuple(Bound(one, other, -2 * SECOND, 2 * SECOND) for one, other, _ in sides),
+    )
+    outputs = tuple(Output(name, column(joined_column(name, "k"))) for name in "abc")
+    world = World(tmp_path, {"q@1": Query("q", "", "j", outputs, join=join)})
+    for batch in range(4):
+        rows = {name: make_rows(rng, batch, 40 if name in "abc" else 0) for name in STREAMS}
+        world.run(rng, batch, rows)
+        world.pass_time(rows)
+    come = world.counted["q@1"]
+    assert world.results["q@1"] == expected(world.queries["q@1"], {s: pa.concat_tables(t) for s, t in come.items()})
+    checked = 0
+    for batch, probes in enumerate(world.probed[1:], 1):
+        for name, (_, found) in probes.items():
+            _, one, other, _, width = name.split("|")
+            if width == SAMPLED:
+                con = duckdb.connect()
+                con.register("mine", come[one][batch])
+                con.register("theirs", pa.concat_tables(come[other][:batch]))
+                key = next(key for a, b, key in sides if (a, b) == (one, other))
+                asked = {"a": "TRUE", "b": "{}.k < 5", "c": "TRUE"}
+                text = f"SELECT count(*) FROM mine m JOIN theirs o USING ({key}) WHERE {asked[one].format('m')}"
+                text += f" AND {asked[other].format('o')} AND abs(epoch_us(o.ts) - epoch_us(m.ts)) <= {2 * SECOND}"
+                assert con.execute(text).fetchall() == [(found,)]
+                checked += found
+    assert checked
