@@ -111,12 +111,19 @@ def expected(query: Query, rows: dict[str, pa.Table]) -> Counter[tuple[Any, ...]
     return Counter(con.execute(f"SELECT {', '.join(selected)} FROM {tables} WHERE {' AND '.join(where)}").fetchall())
 
 
-def make_rows(rng: random.Random, batch: int, count: int, most_x: int = 9, most_y: int = 9) -> pa.Table:
+def make_rows(
+    rng: random.Random, batch: int, count: int, most_x: int = 9, most_y: int = 9, seconds: int = 4
+) -> pa.Table:
+    """A batch of so many seconds."""
+
     def value(most: int) -> int | None:
         return None if rng.random() < 0.05 else min(rng.randint(0, most), rng.randint(0, most))
 
     late = [rng.choice((0, 0, 0, 0, 5)) for _ in range(count)]
-    times = [(batch * 4 + rng.randint(0, 4) - late[i]) * SECOND + rng.randint(0, 3) * 250_000 for i in range(count)]
+    times = [
+        (batch * seconds + rng.randint(0, seconds) - late[i]) * SECOND + rng.randint(0, 3) * 250_000
+        for i in range(count)
+    ]
     return pa.table(
         {
             "k": pa.array([value(7) for _ in range(count)], pa.int32()),
@@ -384,12 +391,12 @@ def play_company(tmp_path: Path, seed: int, *, planned: bool, batches: int = 16)
     edges = random_edges(rng)
     world = Company(tmp_path, {}, unsettled=not planned)
     if planned:
-        world.planner = JoinPlanner(JoinPlanning(epoch=2, budget_seconds=0.2))
+        world.planner = JoinPlanner(JoinPlanning(epoch=2, budget_seconds=10.0))
     for batch in range(batches):
         world.change(rng, batch, edges)
         seldom = batch // STRETCH % 2 == 0
         rows = {
-            name: make_rows(rng, batch, rng.choice((0, 15, 40, 40)), *((40, 6) if seldom else (6, 40)))
+            name: make_rows(rng, batch, rng.choice((10, 20, 40)), *((20, 5) if seldom else (5, 20)), seconds=2)
             for name in STREAMS
         }
         world.run(rng, batch, rows)
@@ -397,9 +404,10 @@ def play_company(tmp_path: Path, seed: int, *, planned: bool, batches: int = 16)
     return world
 
 
-@pytest.mark.parametrize(("seed", "planned"), [(0, True), (3, True), (0, False), (1, False)])
+@pytest.mark.parametrize(("seed", "planned"), [(2, True), (0, False)])
 def test_queries_come_and_go_while_orders_change(tmp_path: Path, seed: int, planned: bool) -> None:
-    """Worlds in which orders do change, by what the planner decides or at random, and intermediates are found."""
+    """As the planner decides, or at random. Worlds in which orders do change and rows are found in intermediates; in
+    the first it shows if these are looked into too early."""
     world = play_company(tmp_path, seed, planned=planned)
     world.check()
     assert max(len(orders) for orders in world.orders_seen.values()) > 1

@@ -2,7 +2,8 @@
 
 The engine registers the phases of a batch and calls `point` as it passes each of them. A test starts a
 process with `THALWEG_FAULT=name` (or `name:3` for the third passage) and that process ends there by SIGKILL:
-no handler runs, nothing is flushed. Without the variable a point costs one comparison.
+no handler runs, nothing is flushed. A program that knows when it wants to end calls `arm` instead. Without either a
+point costs one comparison.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ def _pass() -> None:
     _left -= 1
     if _left <= 0:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(setting: str) -> None:
+    """As if the variable had had this value, from now on and in this process only: workers are not concerned."""
+    global _target, _left
+    _target, _left = parse(setting)
 
 
 def parse(setting: str | None) -> tuple[str | None, int]:
