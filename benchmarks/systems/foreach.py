@@ -2,7 +2,8 @@
 
 What a good engineer would write by hand to share a scan among many windowed aggregations:
 
-- The columns that some query uses are cached once for every batch.
+- The columns that some query uses are cached once for every batch, the event time as a number: cached numbers are
+  read by vectors, cached timestamps row by row.
 - A query aggregates the batch by slices of time as long as its window slides, not by windows: a row falls into one
   slice but into several windows. The slices of a batch are a small table, cached, never changed afterwards.
 - When the watermark passes the end of windows, the slices that they are made of are put together and emitted; slices
@@ -20,7 +21,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from benchmarks.systems.usage import CpuWatch
 from benchmarks.workloads.model import Stream
 
 AT_A_TIME = 4
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """An aggregate -> what puts its parts together."""
 _QUERY = re.compile(
@@ -55,18 +54,17 @@ class Aggregation:
     """Name of an aggregate -> what puts its parts together."""
     start: str
     """Name of the window's start."""
-    size: timedelta
-    slide: timedelta
+    size_us: int
+    slide_us: int
     slices: str
-    """SQL over one batch; `slice` is the start of one."""
+    """SQL over one batch; `slice` counts slides since the epoch."""
 
 
 def taken_apart(text: str) -> Aggregation:
     found = _QUERY.fullmatch(text.strip())
     if found is None:
         raise RuntimeError(f"not a windowed aggregation of one stream: {text}")
-    size = found["size"]
-    slide = found["slide"] or size
+    size, slide = _microseconds(found["size"]), _microseconds(found["slide"] or found["size"])
     outputs, keys, merges, start, selected = [], [], {}, "", []
     for part in re.split(r",\s*(?![^()]*\))", found["outputs"]):
         name = part.split()[-1]
@@ -81,18 +79,19 @@ def taken_apart(text: str) -> Aggregation:
             keys.append(name)
             selected.append(part)
     condition = f" WHERE {found['where']}" if found["where"] else ""
+    slice_ = f"{found['time']} div {slide}"
     slices = (
-        f"SELECT window.start AS slice, {', '.join(selected)} FROM {found['stream']}{condition} "
-        f"GROUP BY {found['keys']}, window({found['time']}, '{slide}')"
+        f"SELECT {slice_} AS slice, {', '.join(selected)} FROM {found['stream']}{condition} "
+        f"GROUP BY {found['keys']}, {slice_}"
     )
-    if not start or _span(size) % _span(slide):
-        raise RuntimeError(f"no start of the window, or not a whole number of slides: {text}")
-    return Aggregation(tuple(outputs), tuple(keys), merges, start, _span(size), _span(slide), slices)
+    if not start or size % slide or re.search(rf"\b{found['time']}\b", condition):
+        raise RuntimeError(f"no start of the window, not a whole number of slides, or a condition on time: {text}")
+    return Aggregation(tuple(outputs), tuple(keys), merges, start, size, slide, slices)
 
 
-def _span(text: str) -> timedelta:
+def _microseconds(text: str) -> int:
     number, unit = text.split()
-    return timedelta(seconds=int(number) * _UNITS[unit.rstrip("s")])
+    return int(number) * _UNITS[unit.rstrip("s")] * 1_000_000
 
 
 @dataclass
@@ -101,46 +100,44 @@ class Running:
 
     aggregation: Aggregation
     out: Path | None
-    kept: list[tuple[datetime, Any]] = field(default_factory=list)
+    kept: list[tuple[int, Any]] = field(default_factory=list)
     """(end of the newest slice, cached slices of a batch)"""
-    emitted_until: datetime = EPOCH
+    emitted_until_us: int = 0
 
-    def take(self, spark: Any, newest: datetime, watermark: datetime) -> None:
-        """A batch, whose view `spark` has; `newest` is the greatest event time."""
+    def take(self, spark: Any, newest_us: int, watermark_us: int) -> None:
+        """A batch, whose view `spark` has; `newest_us` is the greatest event time."""
+        size, slide = self.aggregation.size_us, self.aggregation.slide_us
         slices = spark.sql(self.aggregation.slices).persist()
-        self.kept.append((newest + self.aggregation.slide, slices))
-        slide = self.aggregation.slide
-        if (watermark - EPOCH) // slide > (self.emitted_until - EPOCH) // slide:
-            self._emit(watermark)
+        self.kept.append((newest_us + slide, slices))
+        if watermark_us // slide > self.emitted_until_us // slide:
+            self._emit(watermark_us)
         else:
             slices.count()
-        oldest = watermark - self.aggregation.size
         for end, old in self.kept:
-            if end <= oldest:
+            if end <= watermark_us - size:
                 old.unpersist()
-        self.kept = [(end, old) for end, old in self.kept if end > oldest]
+        self.kept = [(end, old) for end, old in self.kept if end > watermark_us - size]
 
-    def _emit(self, watermark: datetime) -> None:
+    def _emit(self, watermark_us: int) -> None:
         """The windows that have closed since the last time."""
         from pyspark.sql import functions
 
         a = self.aggregation
         rows = reduce(lambda one, other: one.unionAll(other), [slices for _, slices in self.kept])
-        if a.size > a.slide:
-            first = functions.col("slice") - functions.lit(a.size - a.slide)
-            windows = functions.sequence(first, functions.col("slice"), functions.lit(a.slide))
-            rows = rows.withColumn(a.start, functions.explode(windows))
-        else:
-            rows = rows.withColumnRenamed("slice", a.start)
-        end = functions.col(a.start) + functions.lit(a.size)
-        rows = rows.where((end > functions.lit(self.emitted_until)) & (end <= functions.lit(watermark)))
+        if a.size_us > a.slide_us:
+            first = functions.col("slice") - functions.lit(a.size_us // a.slide_us - 1)
+            rows = rows.withColumn("slice", functions.explode(functions.sequence(first, functions.col("slice"))))
+        # A window has the number of its first slice; closed are those that end between the two watermarks.
+        after, until = ((us - a.size_us) // a.slide_us for us in (self.emitted_until_us, watermark_us))
+        rows = rows.where((functions.col("slice") > after) & (functions.col("slice") <= until))
+        rows = rows.withColumn(a.start, functions.timestamp_micros(functions.col("slice") * a.slide_us))
         merged = [getattr(functions, how)(name).alias(name) for name, how in a.merges.items()]
         results = rows.groupBy(a.start, *a.keys).agg(*merged).select(*a.outputs)
         if self.out is None:
             results.write.format("noop").mode("overwrite").save()
         else:
             results.write.mode("append").parquet(str(self.out))
-        self.emitted_until = watermark
+        self.emitted_until_us = watermark_us
 
 
 class Batches:
@@ -153,25 +150,25 @@ class Batches:
         self._running = [
             Running(taken_apart(text), given.out / f"q{i}" if given.out else None) for i, text in enumerate(texts)
         ]
-        self._newest = EPOCH
+        self._newest_us = 0
         self.spans: list[tuple[float, float]] = []
 
     def __call__(self, frame: Any, batch: int) -> None:
         from pyspark.sql import functions
 
         began = time.time()
-        rows = frame.select(*self._columns).persist()
+        at = self._stream.time
+        rows = frame.withColumn(at, functions.unix_micros(at)).select(*self._columns).persist()
         rows.createOrReplaceTempView(self._stream.name)
-        newest = rows.agg(functions.unix_micros(functions.max(self._stream.time))).first()[0]
-        if newest is not None:
-            moment = datetime.fromtimestamp(newest // 1000 / 1000, UTC)
-            self._newest = max(self._newest, moment)
-            watermark = self._newest - timedelta(seconds=self._stream.delay_seconds)
+        newest_us = rows.agg(functions.max(at)).first()[0]
+        if newest_us is not None:
+            self._newest_us = max(self._newest_us, newest_us // 1000 * 1000)
+            watermark_us = self._newest_us - round(self._stream.delay_seconds * 1e6)
             with ThreadPoolExecutor(AT_A_TIME) as pool:
                 # The batch belongs to a session of its own, which alone has the view.
-                taken = [pool.submit(one.take, frame.sparkSession, self._newest, watermark) for one in self._running]
-                for one in taken:
-                    one.result()
+                given = frame.sparkSession, self._newest_us, watermark_us
+                for taken in [pool.submit(one.take, *given) for one in self._running]:
+                    taken.result()
         rows.unpersist()
         self.spans.append((began, time.time()))
 
