@@ -418,15 +418,16 @@ def test_queries_come_and_go_while_orders_change(tmp_path: Path, seed: int, plan
 # -- edges that are only compared beside others
 
 
-def test_an_edge_that_closes_a_cycle_is_counted(tmp_path: Path) -> None:
-    """Some rows look along it and go nowhere: here all, so what they find can be told exactly."""
+TRIANGLE = (("a", "b", "x"), ("a", "c", "y"), ("b", "c", "x"))
+
+
+def run_triangle(tmp_path: Path) -> World:
     rng = random.Random(5)
     relations = tuple(Relation(name, name, (Atom("k", "<", 5),) if name == "b" else ()) for name in "abc")
-    sides = (("a", "b", "x"), ("a", "c", "y"), ("b", "c", "x"))
     join = Join(
         relations,
-        tuple(Equality(KeyPart(one, column(key)), KeyPart(other, column(key))) for one, other, key in sides),
-        tuple(Bound(one, other, -2 * SECOND, 2 * SECOND) for one, other, _ in sides),
+        tuple(Equality(KeyPart(one, column(key)), KeyPart(other, column(key))) for one, other, key in TRIANGLE),
+        tuple(Bound(one, other, -2 * SECOND, 2 * SECOND) for one, other, _ in TRIANGLE),
     )
     outputs = tuple(Output(name, column(joined_column(name, "k"))) for name in "abc")
     world = World(tmp_path, {"q@1": Query("q", "", "j", outputs, join=join)})
@@ -436,7 +437,29 @@ def test_an_edge_that_closes_a_cycle_is_counted(tmp_path: Path) -> None:
         world.pass_time(rows)
     come = world.counted["q@1"]
     assert world.results["q@1"] == expected(world.queries["q@1"], {s: pa.concat_tables(t) for s, t in come.items()})
-    checked = 0
+    return world
+
+
+def test_of_an_edge_with_too_many_partners_fewer_rows_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = counted_rows(run_triangle(tmp_path / "all"))
+    monkeypatch.setattr("thalweg.operate.join.MOST_COUNTED", 2)
+    few = counted_rows(run_triangle(tmp_path / "few"))
+    assert 0 < few[0] < whole[0]
+    assert 0 < few[1] < whole[1]
+
+
+def counted_rows(world: World) -> tuple[int, int]:
+    """Rows that were only counted, and the partners that they found."""
+    counts = [of for probes in world.probed for name, of in probes.items() if name.endswith(f"|{SAMPLED}")]
+    return sum(looked for looked, _ in counts), sum(found for _, found in counts)
+
+
+def test_an_edge_that_closes_a_cycle_is_counted(tmp_path: Path) -> None:
+    """Some rows look along it and go nowhere: here all, so what they find can be told exactly."""
+    world = run_triangle(tmp_path)
+    come, checked = world.counted["q@1"], 0
     for batch, probes in enumerate(world.probed[1:], 1):
         for name, (_, found) in probes.items():
             _, one, other, _, width = name.split("|")
@@ -444,7 +467,7 @@ def test_an_edge_that_closes_a_cycle_is_counted(tmp_path: Path) -> None:
                 con = duckdb.connect()
                 con.register("mine", come[one][batch])
                 con.register("theirs", pa.concat_tables(come[other][:batch]))
-                key = next(key for a, b, key in sides if (a, b) == (one, other))
+                key = next(key for a, b, key in TRIANGLE if (a, b) == (one, other))
                 asked = {"a": "TRUE", "b": "{}.k < 5", "c": "TRUE"}
                 text = f"SELECT count(*) FROM mine m JOIN theirs o USING ({key}) WHERE {asked[one].format('m')}"
                 text += f" AND {asked[other].format('o')} AND abs(epoch_us(o.ts) - epoch_us(m.ts)) <= {2 * SECOND}"

@@ -107,8 +107,10 @@ def next_join_load(
 
     Until an epoch has ended, orders follow the averages, kept to powers of two: noise does not make a new plan.
     """
+    known = JoinStatistics.from_json(value.get("statistics", {}))
     if not plan.joins.groups:
-        return {}
+        # Epochs go on being counted from there: decisions are remembered by their numbers.
+        return {"statistics": JoinStatistics(known.epoch).to_json()} if known.epoch else {}
     average = {
         probe: ratio
         for probe, ratio in value.get("average", {}).items()
@@ -120,7 +122,6 @@ def next_join_load(
             average[probe] = round(0.5 * average.get(probe, found / probing) + 0.5 * found / probing, 6)
     sampled = _next_samples(value.get("samples", {}), plan, batch, samples)
     rates = {name: float(sample["rate"]) for name, sample in samples.items()}
-    statistics = JoinStatistics.from_json(value.get("statistics", {}))
     return {
         "average": average,
         "matches": {probe: _power_of_two(ratio) for probe, ratio in average.items()},
@@ -129,7 +130,7 @@ def next_join_load(
         "since": since,
         "ready": _ready(since, plan, stores),
         "held": _next_held(stores, samples, value.get("held", {})),
-        "statistics": next_statistics(statistics, plan, probes, rates, _samples(sampled), epoch).to_json(),
+        "statistics": next_statistics(known, plan, probes, rates, _samples(sampled), epoch).to_json(),
         "sent": next_sent(value.get("sent", {}), plan, batch, probes, stores),
     }
 

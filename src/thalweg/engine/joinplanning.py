@@ -107,6 +107,10 @@ class JoinPlanner:
 
     def observe(self, plan: Plan, manifest: Manifest) -> None:
         """Asks the optimiser if an epoch has ended with this batch, and if there is a reason."""
+        if not plan.joins.groups:
+            with self._lock:
+                self._proposed = []  # for queries that are no more
+            return
         measured = manifest.extra.get("joins", {})
         statistics = JoinStatistics.from_json(measured.get("statistics", {}))
         ended = statistics.batches == 0 and statistics.epoch > max(self._epoch, 0)

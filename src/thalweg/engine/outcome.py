@@ -94,8 +94,6 @@ class Outcome:
             self.served.setdefault(grouping, {})[report["slot"]] = made
         for grouping, partials in report.get("merged", {}).items():
             self._add_merged(grouping, {report["slot"]: partials})
-        for grouping, by_slot in report["stayed"].items():
-            self._add_merged(grouping, dict(enumerate(by_slot)))
         self.movement.add_slot(report)
         self.busy_seconds += report["seconds"]
         self._slowest("slot", report["seconds"])

@@ -27,7 +27,6 @@ from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.source import Ingested, ingest_joined
 from thalweg.operate.store import (
-    Array,
     Layout,
     Rows,
     View,
@@ -192,10 +191,6 @@ class JoinResult:
     counts: dict[str, list[int]] = field(default_factory=dict)
     kept: list[StoreBucket] = field(default_factory=list)
     """New buckets of intermediates."""
-    staying: dict[str, list[pa.Table]] = field(default_factory=dict)
-    """grouping -> partials for the state."""
-    stayed: dict[str, Array] = field(default_factory=dict)
-    """grouping -> how many these are, by the slot that they belong to."""
     shipments: dict[str, Shipment] = field(default_factory=dict)
     """joined stream -> what was shipped of it."""
     learned: dict[str, Learned] = field(default_factory=dict)
@@ -262,7 +257,7 @@ class SlotJoins:
         with self.watch.during(STATE_WRITE):
             result.kept = self._keep_intermediates(slot, probing)
         result.results += done.results
-        result.partials, result.staying, result.stayed = done.cells, done.staying, done.stayed
+        result.partials = done.cells
         result.shipments = done.shipments
         result.learned = done.partitioners.learned()
         result.failures.update(done.failures)

@@ -172,7 +172,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         report |= {
             "samples": sampled(plan, done, buckets),
             "probing": probing_rows(plan, done.stored),
-            "stayed": _stayed(done.stayed),
+            "stayed": {id_: by_slot.tolist() for id_, by_slot in done.stayed.items()},
             "shipped": _shipped(done.shipments),
             "learned": _learned(done.partitioners.learned()),
         }
@@ -192,10 +192,6 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
 
 def _shipped(shipments: Mapping[str, Shipment]) -> dict[str, Any]:
     return {name: shipment.to_json() for name, shipment in shipments.items() if shipment.rows or shipment.stayed}
-
-
-def _stayed(stayed: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-    return {id_: by_slot.tolist() for id_, by_slot in stayed.items()}
 
 
 def _learned(learned: Mapping[str, Learned]) -> dict[str, str]:
@@ -282,7 +278,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
         with watch.during(STATE_WRITE):
-            staying = _kept(plan, work, joined.staying, joined.shipments)
+            staying = _kept(plan, work, {}, joined.shipments)
             report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, [*result.kept, *staying])]
             report |= joining.keep(slot)
         kept = [bucket.to_json() for bucket in joined.kept]
@@ -292,7 +288,6 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             "replaced": result.replaced,
             "failures": {**result.failures, **joined.failures},
             "probes": joined.counts,
-            "stayed": _stayed(joined.stayed),
             "shipped": _shipped(joined.shipments),
             "learned": _learned(joined.learned),
             "work_seconds": time.perf_counter() - probed,

@@ -19,7 +19,7 @@ from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Decision, Group, Index, Node, Tree
 from thalweg.operate.compute import Failures
 from thalweg.operate.index import KeyIndex, hash_words, word_groups
-from thalweg.operate.probe import Sets, TooMany, narrow, probe, query_sets, starting
+from thalweg.operate.probe import PAIR_LIMIT, Sets, TooMany, narrow, probe, query_sets, starting
 from thalweg.operate.store import SETS, Array, Rows, Views, numbers
 from thalweg.route.hash import hash_rows
 from thalweg.route.table import RoutingTable, deal, routing_table, with_slots
@@ -29,6 +29,8 @@ SAMPLED = "-1"
 """Stands for the number of relations known where a sample of rows was counted."""
 MOST_SAMPLED = 64
 """Rows of a bucket that a slot counts partners of, along an edge of which nothing else tells."""
+MOST_COUNTED = 1 << 18
+"""Partners of these, in all: where there are more, those of fewer rows are counted."""
 
 
 @dataclass
@@ -174,8 +176,11 @@ class Probing:
         groups, routing = word_groups(words, self.plan.groups), self._routing(node.stream, index)
         spread = self._spread(node.stream, index)
         if spread:
-            # Numbers above those of the key groups are slots: tuples of a hot key go to all in turn.
-            turns = np.arange(len(groups)) % self.plan.slots + self.plan.groups
+            # Numbers above those of the key groups are slots: tuples of a hot key go to all of them, by the time of a
+            # row. Not by their place here: another attempt may get them in another order, and must send them alike.
+            times = self.views.times(node.bounds[0][0], tuples.refs)
+            times = times if valid is None else times[valid]
+            turns = hash_words(times) % np.uint64(self.plan.slots) + np.uint64(self.plan.groups)
             groups = np.where(np.isin(groups, spread), turns, groups).astype(np.uint16)
             routing = with_slots(routing)
         for slot, piece in deal(table, groups, routing):
@@ -220,11 +225,17 @@ class Probing:
     def _sample(self, group: Group, node: Node, tuples: Tuples) -> None:
         """Counts the partners of some rows, which go nowhere from here."""
         some, words = self._with_key(node, tuples.pick(np.arange(0, len(tuples), -(-len(tuples) // MOST_SAMPLED))))
-        try:
-            found = self._pairs(group, node, some, words, node.new)
-        except TooMany:
-            return  # nobody asked for them
-        self._count(group, node, SAMPLED, len(some), len(found))
+        while True:
+            try:
+                found = len(self._pairs(group, node, some, words, node.new, most=MOST_COUNTED))
+                break
+            except TooMany:
+                if len(some) == 1:
+                    found = MOST_COUNTED  # and more: enough to avoid the edge
+                    break
+                half = np.arange(len(some) // 2)
+                some, words = some.pick(half), words[half]
+        self._count(group, node, SAMPLED, len(some), found)
 
     def _with_key(self, node: Node, tuples: Tuples) -> tuple[Tuples, Array]:
         """The tuples that can have a partner, and their keys as the index compares them."""
@@ -233,7 +244,10 @@ class Probing:
             tuples, words = tuples.pick(valid), words[valid]
         return tuples, words if words.dtype == np.uint64 else words.astype(np.int64, copy=False)
 
-    def _pairs(self, group: Group, node: Node, tuples: Tuples, words: Array, new: bool) -> Tuples:
+    def _pairs(
+        self, group: Group, node: Node, tuples: Tuples, words: Array, new: bool, most: int | None = None
+    ) -> Tuples:
+        """`most`: raises TooMany rather than to find more in all; else in one bucket."""
         if not len(tuples):
             return self._nothing(node, tuples)
         view = self.views[node.stream]
@@ -249,7 +263,8 @@ class Probing:
             side = bucket.side(group, role, index, node.queries)
             if side is None:
                 continue
-            pairs = probe(words, low, high, tuples.sets, side, hashes=hashes)
+            limit = PAIR_LIMIT if most is None else max(0, most - sum(map(len, parts)))
+            pairs = probe(words, low, high, tuples.sets, side, limit, hashes)
             if len(pairs.left) == 0:
                 continue
             refs = {name: known[pairs.left] for name, known in tuples.refs.items()}

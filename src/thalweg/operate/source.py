@@ -198,7 +198,7 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
     grids: dict[tuple[int, int], Slices] = {}
     columns = dense.Columns(rows)
     made: dict[str, pa.Table] = {}
-    updated, closing_us = updated_groupings(plan), clock.closing_us[stream.stream.name]
+    may_stay, closing_us = staying_groupings(plan, stream), clock.closing_us[stream.stream.name]
     for id_ in stream.groupings:
         if id_ in stream.shipped:
             continue
@@ -220,7 +220,7 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
         extra = [p.name for p in grouping.extra]
         with done.watch.during(ROUTE):
             table = with_groups(plan, grouping, table.drop_columns(extra) if extra else table)
-            if id_ not in updated and table.nbytes >= STAYING_FROM:
+            if id_ in may_stay and table.nbytes >= STAYING_FROM:
                 table = stay(plan, grouping, table, closing_us, done)
             route(plan, grouping, table, done)
     if stream.shipped:
@@ -253,6 +253,18 @@ def with_groups(plan: Plan, grouping: Grouping, table: pa.Table) -> pa.Table:
     columns = [table.column(key(i)) for i in range(len(grouping.keys))]
     groups = key_groups(hash_rows(columns, rows=table.num_rows), plan.groups)
     return table.append_column(GROUP, pa.array(groups))
+
+
+def staying_groupings(plan: Plan, stream: StreamPlan) -> set[str]:
+    """The groupings whose partials need not travel at once.
+
+    Another attempt of the task must decide alike, or slots would lose or double what it made. Its chunks are the
+    same, but joined rows come in any order, and states of own aggregates are not of the same size every time.
+    """
+    if stream.stream.name in plan.joins.joined:
+        return set()
+    own = {id_ for id_ in stream.groupings if any(p.own is not None for p in plan.groupings[id_].partials)}
+    return set(stream.groupings) - updated_groupings(plan) - own
 
 
 def stay(plan: Plan, grouping: Grouping, table: pa.Table, closing_us: int, done: Ingested) -> pa.Table:

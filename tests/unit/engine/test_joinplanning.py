@@ -189,6 +189,19 @@ def test_a_query_that_goes_takes_its_orders_along() -> None:
     assert set(life.ordering.orders) == {"q@1"}
 
 
+def test_joins_that_come_after_the_last_has_gone_are_watched_as_the_first_were() -> None:
+    """Decisions are remembered by the number of their epoch, so the numbers must go on."""
+    life = Life(planner(), q="abcd")
+    life.run(6 * EPOCH, CALM)
+    join = life.queries.pop("q@1")
+    life.run(2, CALM)
+    life.queries["new@1"] = join
+    life.run(4 * EPOCH, CALM)
+    assert life.plans[-1].joins.ordered["new@1"].orders["b"][0][0] == "a"
+    life.run(4 * EPOCH, FLIPPED)
+    assert life.plans[-1].joins.ordered["new@1"].orders["b"][0][0] == "c"
+
+
 def test_a_restart_goes_on_with_what_was_decided() -> None:
     life = Life(planner(), q="abcd")
     life.run(3 * EPOCH, CALM)
