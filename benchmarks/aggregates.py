@@ -25,10 +25,10 @@ EMPTY = side("thalweg", "facts/8", 0, empty=25)
 SIZES = {
     "thalweg facts/8": 12,
     "thalweg facts/20x5": 12,
-    "thalweg facts/wide20x1": 12,
+    "thalweg facts/wide20x1": 8,
     "thalweg facts/wide20x5": 8,
     "thalweg": 16,
-    "thalweg-frame": 16,
+    "thalweg-frame": 12,
     "spark facts/8": 8,
     "spark": 12,
 }
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
     sides = [s for c in comparisons for s in c.sides]
     if not options.quick and (not options.only or "empty" in options.only):
         sides.append(EMPTY)
-    bench.run(_checks(sides), sides)
+    bench.run(_checks(sides), sides, once=[EMPTY])
     lines = [*bench.lines(comparisons), *measure.shuffle_lines(bench), *_empty(bench)]
     bench.result(lines, _series(measure.rates(lines)), _findings(lines))
     return 0

@@ -28,15 +28,15 @@ SIZES = {
     "quick ajoin": (2, 1),
     "quick nway": (2, 1),
     "equal interval": (6, 2),
-    "equal ajoin": (4, 2),
-    "equal nway": (3, 1),
-    "thalweg interval": (100, 10),
-    "spark interval": (20, 5),
+    "equal ajoin": (2, 1),
+    "equal nway": (2, 1),
+    "thalweg interval": (80, 10),
+    "spark interval": (15, 5),
     "spark-rocksdb interval": (9, 3),
     "thalweg ajoin": (30, 5),
-    "spark ajoin": (6, 2),
+    "spark ajoin": (4, 2),
     "thalweg nway": (40, 10),
-    "spark nway": (6, 2),
+    "spark nway": (4, 2),
 }
 """Files of 50,000 rows of each stream, in all and in a batch."""
 

@@ -57,7 +57,7 @@ class Aggregation:
     size_us: int
     slide_us: int
     slices: str
-    """SQL over one batch; `slice` counts slides since the epoch."""
+    """SQL over one batch, `{rows}`; `slice` counts slides since the epoch."""
 
 
 def taken_apart(text: str) -> Aggregation:
@@ -81,8 +81,7 @@ def taken_apart(text: str) -> Aggregation:
     condition = f" WHERE {found['where']}" if found["where"] else ""
     slice_ = f"{found['time']} div {slide}"
     slices = (
-        f"SELECT {slice_} AS slice, {', '.join(selected)} FROM {found['stream']}{condition} "
-        f"GROUP BY {found['keys']}, {slice_}"
+        f"SELECT {slice_} AS slice, {', '.join(selected)} FROM {{rows}}{condition} GROUP BY {found['keys']}, {slice_}"
     )
     if not start or size % slide or re.search(rf"\b{found['time']}\b", condition):
         raise RuntimeError(f"no start of the window, not a whole number of slides, or a condition on time: {text}")
@@ -104,10 +103,10 @@ class Running:
     """(end of the newest slice, cached slices of a batch)"""
     emitted_until_us: int = 0
 
-    def take(self, spark: Any, newest_us: int, watermark_us: int) -> None:
+    def take(self, spark: Any, view: str, newest_us: int, watermark_us: int) -> None:
         """A batch, whose view `spark` has; `newest_us` is the greatest event time."""
         size, slide = self.aggregation.size_us, self.aggregation.slide_us
-        slices = spark.sql(self.aggregation.slices).persist()
+        slices = spark.sql(self.aggregation.slices.format(rows=view)).persist()
         self.kept.append((newest_us + slide, slices))
         if watermark_us // slide > self.emitted_until_us // slide:
             self._emit(watermark_us)
@@ -159,14 +158,16 @@ class Batches:
         began = time.time()
         at = self._stream.time
         rows = frame.withColumn(at, functions.unix_micros(at)).select(*self._columns).persist()
-        rows.createOrReplaceTempView(self._stream.name)
+        # A name of its own: when a view is replaced, all that was cached of it is lost.
+        view = f"{self._stream.name}_{batch}"
+        rows.createTempView(view)
         newest_us = rows.agg(functions.max(at)).first()[0]
         if newest_us is not None:
             self._newest_us = max(self._newest_us, newest_us // 1000 * 1000)
             watermark_us = self._newest_us - round(self._stream.delay_seconds * 1e6)
             with ThreadPoolExecutor(AT_A_TIME) as pool:
                 # The batch belongs to a session of its own, which alone has the view.
-                given = frame.sparkSession, self._newest_us, watermark_us
+                given = frame.sparkSession, view, self._newest_us, watermark_us
                 for taken in [pool.submit(one.take, *given) for one in self._running]:
                     taken.result()
         rows.unpersist()

@@ -239,7 +239,7 @@ def test_an_aggregation_taken_apart() -> None:
     work = named("facts/20x5")
     found = taken_apart(work.queries[70].text)
     assert found.slices == (
-        "SELECT ts div 10000000 AS slice, a % 50 AS k0, b % 50 AS k1, count(*) AS n, sum(v) AS total FROM events "
+        "SELECT ts div 10000000 AS slice, a % 50 AS k0, b % 50 AS k1, count(*) AS n, sum(v) AS total FROM {rows} "
         "WHERE v >= 5000 AND a < 400 GROUP BY a % 50, b % 50, ts div 10000000"
     )
     assert (found.start, found.keys, found.merges) == ("start", ("k0", "k1"), {"n": "sum", "total": "sum"})
