@@ -28,11 +28,11 @@ SIZES = {
     "thalweg facts/wide20x1": 8,
     "thalweg facts/wide20x5": 8,
     "thalweg": 16,
-    "thalweg-frame": 12,
+    "thalweg-frame": 20,
     "spark facts/8": 8,
     "spark": 12,
 }
-"""Millions of rows; a batch is four."""
+"""Millions of rows; a batch is four. What a DataFrame brings before the first batch begins is all in that one."""
 QUICK = {"files": 3, "files_per_batch": 1}
 CHECK = QUICK
 """The fewest rows with which a window closes."""
