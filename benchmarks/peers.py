@@ -2,12 +2,12 @@
 
     thalweg bench peers [--quick] [--json FILE] [--only NAME ...] [--repetitions N]
 
-All over the same rows, results compared first, row by row. Settings meant to be each one's best: plain Spark with as many shuffle
-partitions as cores and 12 GiB of heap; one Structured Streaming query whose foreachBatch caches the batch and
-aggregates it by slices of time, several queries at once, adaptive execution off, slices kept in memory; Flink with
-mini-batches, two-phase aggregation, object and source reuse, no checkpoints. Flink reads CSV: what it takes to parse
-that is measured apart and taken off. DuckDB has all rows at once and two threads: what the hardware allows, so the
-CPU time is what is compared.
+All over the same rows, results compared first, row by row. Settings meant to be each one's best: plain Spark with
+as many shuffle partitions as cores and 12 GiB of heap; one Structured Streaming query whose foreachBatch caches the
+batch and aggregates it by slices of time, several queries at once, adaptive execution off, slices kept in memory;
+Flink with mini-batches, two-phase aggregation, object and source reuse, no checkpoints. Flink reads CSV: what it
+takes to parse that is measured apart and taken off. DuckDB has all rows at once and two threads: what the hardware
+allows, so the CPU time is what is compared.
 """
 
 from __future__ import annotations
