@@ -1,7 +1,6 @@
 """DuckDB over all rows as one batch, one query after the other on two threads: what the hardware allows.
 
-It reads the same Parquet files, once for every query: with the rows in memory instead it was no faster. All of it
-counts, there is no first batch to leave out.
+It reads the same Parquet files, once for every query. All of it counts, there is no first batch to leave out.
 """
 
 from __future__ import annotations

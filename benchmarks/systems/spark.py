@@ -1,8 +1,8 @@
 """Plain Structured Streaming: every query an independent one, started together in one Spark.
 
-Settings that were the fastest here: as many shuffle partitions as cores, a heap of 12 GiB (state lies on it; with 3
-GiB eight queries do not get through), UTC, the checkpoint manager that does not ask the shell for permissions; for
-joins state format 2 with the default store, 4 with RocksDB.
+Settings: as many shuffle partitions as cores, a heap of 12 GiB (state lies on it; with 3 GiB eight queries do not get
+through), UTC, the checkpoint manager that does not ask the shell for permissions; for joins state format 2 with the
+default store, 4 with RocksDB. Others were not searched for.
 """
 
 from __future__ import annotations
