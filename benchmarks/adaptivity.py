@@ -16,6 +16,7 @@ import json
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -25,10 +26,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.measure import add_columns, measure, new_table, out
+from benchmarks.measure import add_columns, new_table, out
 from benchmarks.paced.feed import Feeder, Supply, fill, make_supply
 from benchmarks.paced.schedule import Size
 from benchmarks.paced.thalweg import Thalweg
+from benchmarks.process import run_process
 from benchmarks.result import Finding, Measured, Result, Series, line, machine, measured, medians
 from benchmarks.workloads.clash import adaptive
 
@@ -40,7 +42,7 @@ EPOCH = 2
 NORMAL = 1.5
 """Latency, at most, against the median before the flip."""
 ASKED_EPOCHS = 2
-PACE_SECONDS = 1.0
+PACE_SECONDS = 1.2
 SIDES = ("kept current", "kept as they were")
 
 
@@ -114,49 +116,52 @@ def _paced(side: str, system: Thalweg, supply: Supply, root: Path, results: Path
     feeder.join()
     system.settle(supply.all_rows)
     releases = [feeder.began + float(moment) for moment in schedule.releases]
-    ends = [(b.ended, b.rows // supply.rows_until(1)) for b in system.batches if b.rows]
+    batches = [batch for batch in system.batches_since(0.0) if batch.rows]
+    ends = [(batch.ended, batch.rows) for batch in batches]
+    needed = [supply.rows_until(number + 1) for number in range(supply.before, len(supply.rows))]
     return {
-        "latencies": latencies(releases, ends[supply.before :]),
-        "batch_seconds": [b.seconds for b in system.batches if b.rows],
-        "orders": watch.orders,
-        "explain": system.session.explain(),
+        "latencies": latencies(releases, needed, ends),
+        "batch_seconds": [batch.seconds for batch in batches],
+        "orders": [orders_at(watch.orders, supply.rows_until(n + 1)) for n in range(len(supply.rows))],
         "late_seconds": feeder.late_seconds,
     }
 
 
 class _OrderWatch:
-    """The orders that each batch ran with, in words."""
+    """The orders that batches ran with, in words."""
 
     def __init__(self, session: Any) -> None:
-        self.orders: list[str] = []
-        self._rows = 0
+        self.orders: list[tuple[int, str]] = []
+        """Rows taken in by the end of the batch, and its orders."""
         planner = session._runner.join_planner
         take_in = planner.take_in
 
         def watched(plan: Any, manifest: Any) -> None:
-            rows = sum(progress.rows for progress in manifest.streams.values())
-            if rows > self._rows:  # not one without rows, that only closes windows
-                (join,) = plan.joins.ordered.values()
-                orders = (f"{start}: {_words(order)}" for start, order in sorted(join.orders.items()))
-                self.orders.append("; ".join(orders))
-            self._rows = rows
+            (join,) = plan.joins.ordered.values()
+            orders = "; ".join(f"{start}: {_words(order)}" for start, order in sorted(join.orders.items()))
+            self.orders.append((sum(progress.rows for progress in manifest.streams.values()), orders))
             take_in(plan, manifest)
 
         planner.take_in = watched
+
+
+def orders_at(orders: Sequence[tuple[int, str]], rows: int) -> str:
+    """Of the batch by which so many rows had been taken in."""
+    return next(text for taken, text in orders if taken >= rows)
 
 
 def _words(order: Sequence[Sequence[str]]) -> str:
     return ", ".join(" and ".join(found) for found in order)
 
 
-def latencies(releases: Sequence[float], batches: Sequence[tuple[float, int]]) -> list[float]:
-    """Of every file, from when it was released and from the ends of the batches and how many files each took in."""
-    taken = list(accumulate(count for _, count in batches))
-    found = []
-    for number, moment in enumerate(releases):
-        batch = next(i for i, count in enumerate(taken) if count > number)
-        found.append(batches[batch][0] - moment)
-    return found
+def latencies(releases: Sequence[float], needed: Sequence[int], batches: Sequence[tuple[float, int]]) -> list[float]:
+    """Of every file: from its release to the end of the batch by which so many rows in all had been taken in.
+
+    Files of several streams do not appear at the same instant: a batch may take that of one, the next the others.
+    """
+    taken = list(accumulate(rows for _, rows in batches))
+    ended = [batches[bisect_left(taken, rows)][0] for rows in needed]
+    return [end - moment for end, moment in zip(ended, releases, strict=True)]
 
 
 # -- both
@@ -168,8 +173,9 @@ def compared(files: Files, repetitions: int, quick: bool, began: float) -> Resul
     for _ in range(repetitions):
         with tempfile.TemporaryDirectory() as name:
             for number, side in enumerate(SIDES):
-                given = ["--side", side, *(["--quick"] if quick else [])]
-                found = measure("benchmarks.adaptivity", "", f"{name}/{number}", given)
+                given = ["--side", side, "--work", f"{name}/{number}", *(["--quick"] if quick else [])]
+                with out.status(f"orders {side}"):
+                    found = run_process("benchmarks.adaptivity", given)
                 runs[side].append({**found, **figures(found, files)})
             rows = equal_rows([Path(name) / str(number) for number in range(len(SIDES))], files)
     ours, theirs = (measured(side, "clash/adaptive", runs[side], "after_seconds") for side in SIDES)
