@@ -398,7 +398,3 @@ def check_equal(ours: Path, theirs: Path, queries: int) -> dict[str, int]:
         return compare_directories(ours, theirs, queries)
     except DifferenceError as error:
         raise SystemExit(str(error)) from None
-
-
-def machine() -> str:
-    return str(result.machine())

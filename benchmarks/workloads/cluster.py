@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.workloads.model import Query, Stream, Workload
+from benchmarks.workloads.model import Query, Stream, Workload, over_one
 from benchmarks.workloads.windowed import Windowed
 
 NAMES = {
@@ -51,16 +51,7 @@ SCHEMA = pa.schema(
 def named(name: str) -> Workload | None:
     if name not in NAMES:
         return None
-    queries = QUERIES if name == "gcm" else tuple(q for q in QUERIES if name == f"gcm/{q.name}")
-    return Workload(
-        name=name,
-        streams=(TASKS,),
-        queries=queries,
-        rows_per_file=ROWS_PER_FILE,
-        files_per_batch=4,
-        answers="Holistic Fig. 10, 12; SASPAR Fig. 13",
-        data="gcm",
-    )
+    return over_one(TASKS, name, QUERIES, ROWS_PER_FILE, "Holistic Fig. 10, 12; SASPAR Fig. 13")
 
 
 def rows(number: int) -> pa.Table:

@@ -73,6 +73,13 @@ class Workload:
     """A name of the data alone (seed and sizes in it): workloads that differ in their queries only share files."""
 
 
+def over_one(stream: Stream, name: str, queries: tuple[Query, ...], rows_per_file: int, answers: str) -> Workload:
+    """All queries over a stream, or (`DATA/QUERY`) one of them; four files are a batch."""
+    data, _, only = name.partition("/")
+    chosen = tuple(q for q in queries if not only or q.name == only)
+    return Workload(name, (stream,), chosen, rows_per_file, files_per_batch=4, answers=answers, data=data)
+
+
 def make_files(work: Workload, files: int, directory: Path) -> Path:
     """The first files of every stream and all static tables; what is there already is kept."""
     for stream in work.streams:

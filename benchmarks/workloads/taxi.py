@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.workloads.model import Query, Stream, Workload
+from benchmarks.workloads.model import Query, Stream, Workload, over_one
 from benchmarks.workloads.windowed import NOWHERE, Windowed
 
 NAMES = {
@@ -59,16 +59,7 @@ SCHEMA = pa.schema(
 def named(name: str) -> Workload | None:
     if name not in NAMES:
         return None
-    queries = QUERIES if name == "debs" else tuple(q for q in QUERIES if name == f"debs/{q.name}")
-    return Workload(
-        name=name,
-        streams=(TRIPS,),
-        queries=queries,
-        rows_per_file=ROWS_PER_FILE,
-        files_per_batch=4,
-        answers="Holistic Fig. 8, 9",
-        data="debs",
-    )
+    return over_one(TRIPS, name, QUERIES, ROWS_PER_FILE, "Holistic Fig. 8, 9")
 
 
 def rows(number: int) -> pa.Table:

@@ -162,7 +162,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
     with watch.during(STATE_WRITE):
         buckets = store_rows(plan, work, done.stored)
         stored = [bucket.to_json() for bucket in buckets]
-        task, staying = _task_number() % plan.slots, _kept(plan, work, done.staying, done.shipments)
+        task, staying = _task_number() % plan.slots, _kept(plan, work, [done.staying, *_staying(done.shipments)])
         report["kept"] = [bucket.to_json() for bucket in _write(plan, work, task, staying)]
     faults.point("task.stored")
     if plan.joins.stores:
@@ -278,7 +278,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
         with watch.during(STATE_WRITE):
-            staying = _kept(plan, work, {}, joined.shipments)
+            staying = _kept(plan, work, _staying(joined.shipments))
             report["kept"] = [bucket.to_json() for bucket in _write(plan, work, slot, [*result.kept, *staying])]
             report |= joining.keep(slot)
         kept = [bucket.to_json() for bucket in joined.kept]
@@ -355,13 +355,16 @@ def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket)
     )
 
 
-def _kept(
-    plan: Plan, work: Work, partials: Mapping[str, Sequence[pa.Table]], shipments: Mapping[str, Shipment]
-) -> list[Kept]:
-    """What stays with the task, as buckets: partials, and what became of rows that were not shipped."""
+def _staying(shipments: Mapping[str, Shipment]) -> list[Mapping[str, Sequence[pa.Table]]]:
+    """What became of rows that were not shipped."""
+    return [shipment.staying for shipment in shipments.values()]
+
+
+def _kept(plan: Plan, work: Work, staying: Sequence[Mapping[str, Sequence[pa.Table]]]) -> list[Kept]:
+    """What stays with the task (grouping -> tables), as buckets."""
     found = []
-    for staying in (partials, *(shipment.staying for shipment in shipments.values())):
-        for id_, tables in staying.items():
+    for of_groupings in staying:
+        for id_, tables in of_groupings.items():
             grouping, table = plan.groupings[id_], pa.concat_tables(tables, promote_options="default")
             starts = tuple(pc.unique(table.column(START)).to_pylist())
             found.append(Kept(id_, 0, grouping.slice_us, starts, work.clock.batch, table))
