@@ -30,25 +30,24 @@ FACTS = {
     "thalweg-apart": 8,
     "spark": 8,
     "spark-foreach": 20,
-    "flink": 4,
-    "flink-scan": 4,
     "duckdb": 12,
 }
 """Millions of rows; a batch is four. One foreachBatch has twenty queries to warm up, all of them short."""
+FLINK = {"facts/1": (20, 4), "facts/8": (6, 2)}
+"""Millions of rows, and of these for warming up."""
 INTERVAL = {"thalweg": (80, 10), "flink": (20, 5), "flink-scan": (20, 5)}
 """Files of 50,000 rows of each stream, in all and in a batch."""
 QUICK_FACTS, QUICK_INTERVAL = (3, 1), (6, 2)
-FLINK_FIRST = 2
-"""Files that Flink warms up with."""
 
 
 def _side(system: str, work: str, quick: bool) -> Side:
     if work == "interval":
         files, each = QUICK_INTERVAL if quick else INTERVAL[system]
-        return side(system, work, files, files_per_batch=each)
-    if quick:
-        return side(system, work, QUICK_FACTS[0], files_per_batch=QUICK_FACTS[1])
-    return side(system, work, FACTS[system], files_per_batch=FLINK_FIRST if system.startswith("flink") else 4)
+    elif quick:
+        files, each = QUICK_FACTS
+    else:
+        files, each = FLINK[work] if system.startswith("flink") else (FACTS[system], 4)
+    return side(system, work, files, files_per_batch=each)
 
 
 def comparisons(quick: bool) -> tuple[Comparison, ...]:
