@@ -18,7 +18,7 @@ import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -31,7 +31,7 @@ from benchmarks.paced.feed import Feeder, Supply, fill, make_supply
 from benchmarks.paced.schedule import Size
 from benchmarks.paced.thalweg import Thalweg
 from benchmarks.process import run_process
-from benchmarks.result import Finding, Measured, Result, Series, line, machine, measured, medians
+from benchmarks.result import Finding, Measured, Result, Series, line, machine, measured, medians, options_said
 from benchmarks.workloads.clash import adaptive
 
 ANSWERS = "CLASH Fig. 8"
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         return 0
     repetitions = options.repetitions or (1 if options.quick else 3)
     began = time.perf_counter()
-    result = compared(files, repetitions, options.quick, began)
+    result = replace(compared(files, repetitions, options.quick, began), options=options_said(options))
     show(result)
     if options.json:
         result.write(options.json)

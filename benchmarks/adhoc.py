@@ -61,6 +61,7 @@ CASES = (
     Case("front-20", "ajoin-20", "all:20:20", "the same 20 queries, there from the beginning", pace_of="sc1-20"),
     Case("sc1-100", "ajoin-100", "sc1:10:100:10", "SC1: 10 queries a second until there are 100"),
     Case("front-100", "ajoin-100", "all:100:15", "the same 100 queries, there from the beginning", pace_of="sc1-100"),
+    Case("sc1-500", "ajoin-500", "sc1:50:500:10", "SC1: 50 queries a second until there are 500"),
     Case("sc2-5", "ajoin-100", "sc2:5:5:5:5", "SC2: 5 queries created and dropped every 5 s", pace_of="sc1-100"),
     Case("sc2-20", "ajoin-100", "sc2:20:5:4:5", "SC2: 20 queries created and dropped every 5 s", pace_of="sc1-100"),
     Case("sc1-20x3", "ajoin-20@50x3", "sc1:1:20:10", "SC1: 1 join of three streams a second until there are 20"),

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks import join_planning_findings as findings
 from benchmarks.measure import DATA, add_columns, coloured, new_table, out
 from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Result, machine
+from benchmarks.result import Result, machine, options_said
 from benchmarks.tables import show
 from thalweg.optimize.joins import JoinQuery, Plan, Statistics, attach, detach, optimize
 
@@ -136,6 +136,7 @@ def main(arguments: list[str]) -> int:
         machine=machine(),
         answers=ANSWERS,
         quick=options.quick,
+        options=options_said(options),
         took_seconds=time.perf_counter() - began,
         repetitions=sizes.seeds,
         lines=tuple(findings.lines(found)),

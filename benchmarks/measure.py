@@ -262,14 +262,13 @@ class Bench:
                 f"--quick: small sizes, {self.repetitions} repetition(s); where results are compared, the time is "
                 "that of the run that wrote them"
             )
-        if self.settings:
-            said.append(f"every side with {self.settings}")
         found = Result(
             self.experiment,
             self.title,
             result.machine(),
             self.answers,
             self.quick,
+            result.options_said(self.options),
             took_seconds=round(time.perf_counter() - self._began, 1),
             repetitions=self.repetitions,
             lines=tuple(lines),

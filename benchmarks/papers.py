@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.measure import Bench, Check, Comparison, Side, side
+from benchmarks.partitioner_findings import above_even
 from benchmarks.result import Finding, Line, Series
 from benchmarks.workloads import named
 
@@ -122,12 +123,6 @@ def _loads(bench: Bench, c: Comparison) -> dict[str, Any]:
         if runs and runs[-1].get("dealt"):
             found[name] = runs[-1]["dealt"]
     return found
-
-
-def above_even(loads: Sequence[int]) -> float:
-    """The busiest worker's rows above an even share, as a part of it."""
-    even = sum(loads) / max(1, len(loads))
-    return max(loads) / even - 1 if even else 0.0
 
 
 def _load_series(loads: Mapping[str, Mapping[str, Any]]) -> list[Series]:

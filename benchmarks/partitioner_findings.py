@@ -13,6 +13,7 @@ from benchmarks.result import Finding, Line, Measured, Series, line, measured
 ENGINE = {
     "zipf/unique": ("Zipf 1.5 keys, values that hardly come again", 1.5),
     "zipf/cents": ("Zipf 1.5 keys, prices in cents", 1.5),
+    "moving/unique": ("Zipf 1.5 keys, other hot ones from half way on", 1.5),
     "uniform/unique": ("uniform keys, values that hardly come again", 0.97),
 }
 """work -> what it is, and how many times as fast as by hash is asked for."""
@@ -66,6 +67,7 @@ def _engine_lines(works: Lines) -> Iterator[Line]:
 
 
 def above_even(loads: Sequence[float]) -> float:
+    """The busiest worker's rows above an even share, as a part of it."""
     return max(loads) * len(loads) / sum(loads) - 1 if sum(loads) else 0.0
 
 
@@ -153,6 +155,10 @@ def series(found: Found) -> Iterator[Series]:
             loads = {_side(work, side): _by_slot(work["loads"][side]) for side in work["loads"]}
             title = "Rows of each slot (of each task, where rows stay), Zipf 1.5 keys"
             yield Series("slot-loads", title, "slot", "rows a batch", loads)
+        if work["work"] == "moving/unique":
+            over_time = {_side(work, side): list(enumerate(_above(work, side))) for side in work["runs"]}
+            title = "The busiest slot (or task) over time; half way, other keys are hot"
+            yield Series("slot-loads-over-time", title, "batch", "% above an even share, first repetition", over_time)
     modelled = [*found.get("quality", ()), *found.get("shift", ())]
     for name in dict.fromkeys(each["stream"] for each in modelled):
         if name.startswith(STREAMS):
@@ -194,6 +200,11 @@ def _side(work: Mapping[str, Any], side: str) -> str:
     return {"auto": f"chosen ({work['chosen']})", "hash": "hash", "dalton": "pinned Dalton"}[side]
 
 
+def _above(work: Mapping[str, Any], side: str) -> list[float]:
+    """Batch by batch, percent that the busiest had above its share."""
+    return [100 * above_even(loads) for loads in work["runs"][side][0]["loads_over_time"]]
+
+
 def _by_slot(loads: Sequence[float]) -> list[tuple[float | str, float]]:
     """Busiest first: which slot it is says nothing."""
     names = ("busiest", "second", "third", "fourth")
@@ -208,6 +219,7 @@ def _by_slot(loads: Sequence[float]) -> list[tuple[float | str, float]]:
 def findings(found: Found) -> Iterator[Finding]:
     if found.get("engine"):
         yield _engine_finding(found["engine"])
+        yield from (_moving_finding(work) for work in found["engine"] if work["work"] == "moving/unique")
     if found.get("quality"):
         yield from _quality_findings(found["quality"])
     if found.get("shift"):
@@ -232,6 +244,22 @@ def _engine_finding(works: Lines) -> Finding:
         f"what the engine chooses against hash: {'; '.join(said)}; it leaves rows where they are, or combines them, "
         "before it would split keys",
         "slot-loads",
+    )
+
+
+def _moving_finding(work: Mapping[str, Any]) -> Finding:
+    said = []
+    for side in work["runs"]:
+        above = _above(work, side)
+        half = len(above) // 2
+        said.append(f"{_side(work, side)} {above[half - 1]:.0f}, {above[half]:.0f} and {above[-1]:.0f} %")
+    return Finding(
+        "Dalton, Fig. 9 and 15",
+        "a change of the hot keys costs all partitioners something, the learned one least; its imbalance settles on "
+        "a stable level",
+        "the busiest above an even share in the batch before other keys are hot, in the first one with them and in "
+        f"the last: {'; '.join(said)}",
+        "slot-loads-over-time",
     )
 
 

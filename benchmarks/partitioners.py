@@ -27,7 +27,7 @@ from benchmarks.partition_modelled import cooperative, quality, shift
 from benchmarks.partition_streams import Keys
 from benchmarks.partitioner_findings import ENGINE, PAPER_MB, SKETCHES_MB
 from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Result, machine
+from benchmarks.result import Result, machine, options_said
 from benchmarks.tables import show
 
 ANSWERS = "Holistic Table 4, Fig. 8, 13; Dalton Fig. 7-9, 13, 14"
@@ -58,6 +58,7 @@ def main(arguments: list[str]) -> int:
         machine=machine(),
         answers=ANSWERS,
         quick=options.quick,
+        options=options_said(options),
         took_seconds=time.perf_counter() - began,
         repetitions=sizes.engine_runs,
         lines=tuple(findings.lines(found)),

@@ -23,7 +23,7 @@ from benchmarks.measure import DATA, check_equal, measure, out
 from benchmarks.partition_problems import FIG8, Point
 from benchmarks.partition_sides import WORKS, queries
 from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Result, machine
+from benchmarks.result import Result, machine, options_said
 from benchmarks.tables import show
 
 ANSWERS = "SASPAR Fig. 1, 8, 9"
@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> int:
         machine=machine(),
         answers=ANSWERS,
         quick=options.quick,
+        options=options_said(options),
         took_seconds=time.perf_counter() - began,
         repetitions=repetitions,
         lines=(*findings.engine_lines(ran), *findings.grid_lines(grid)),

@@ -102,13 +102,12 @@ def _provenance(result: Result, left: str) -> str:
     """What it is, how to run it again, when and where it ran."""
     answers = f" Answers {result.answers}." if result.answers else ""
     file = f"{result.experiment}.json"
-    command = f"./dev bench {result.experiment}{' --quick' if result.quick else ''} --json docs/benchmarks/{file}"
     machine = result.machine
     versions = f"Python {machine.python}, Spark {machine.spark}, DuckDB {machine.duckdb}, Thalweg {machine.thalweg}"
     lines = [
         f"{_sentence(result.title)}{answers}",
         "",
-        f"- Run it: `{command}` ([what it left]({left}/{file}))",
+        f"- Run it: `{_command(result)} --json docs/benchmarks/{file}` ([what it left]({left}/{file}))",
         f"- {result.date}, {minutes(result.took_seconds)}, {_repeated(result)}, on {_hardware(result)}; {versions}",
     ]
     if result.quick:
@@ -117,6 +116,11 @@ def _provenance(result: Result, left: str) -> str:
         equal = ", ".join(f"{work} ({rows:,} rows)" for work, rows in result.equal.items())
         lines.append(f"- Results compared row by row and equal: {equal}")
     return "\n".join(lines)
+
+
+def _command(result: Result) -> str:
+    """As it was run."""
+    return " ".join(filter(None, ("./dev bench", result.experiment, "--quick" * result.quick, result.options)))
 
 
 def _sentence(text: str) -> str:
@@ -242,7 +246,7 @@ def readme_part(
 def _lead(result: Result) -> str:
     equal = f", {sum(result.equal.values()):,} result rows compared and equal" if result.equal else ""
     where = f"{_repeated(result)} on {_hardware(result)}, {result.date}{equal}"
-    return f"`./dev bench {result.experiment}`: {result.title.rstrip('.')}; {where}:"
+    return f"`{_command(result)}`: {result.title.rstrip('.')}; {where}:"
 
 
 def _short_table(lines: Sequence[Line]) -> str:

@@ -7,6 +7,7 @@ theirs, what is asked is asked of the median of ours.
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -104,6 +105,8 @@ class Result:
     machine: Machine
     answers: str = ""
     quick: bool = False
+    options: str = ""
+    """What else the command was given."""
     date: str = field(default_factory=lambda: date.today().isoformat())
     took_seconds: float = 0.0
     repetitions: int = 1
@@ -135,6 +138,16 @@ class Result:
     @classmethod
     def read(cls, path: Path) -> Result:
         return cls.from_json(json.loads(path.read_text()))
+
+
+def options_said(given: argparse.Namespace) -> str:
+    """What an experiment was given besides `--quick` and `--json`, as one would write it."""
+    said = []
+    for name, value in vars(given).items():
+        if name not in ("quick", "json") and value:
+            values = value if isinstance(value, list) else [value]
+            said.append(" ".join([f"--{name}", *map(str, values)]))
+    return " ".join(said)
 
 
 def _line(found: Mapping[str, Any]) -> Line:

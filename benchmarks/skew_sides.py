@@ -2,8 +2,9 @@
 
     python -m benchmarks.skew_sides PARTITIONER --work KEYS/VALUES [--rows N] [--batches N]
 
-KEYS: zipf (exponent 1.5, 100,000 keys) or uniform. VALUES: unique (doubles that hardly come again) or cents (prices,
-gamma distributed). Prints what it measured of every batch as one line of JSON.
+KEYS: zipf (exponent 1.5, 100,000 keys), moving (the same, with other hot keys from half way on) or uniform. VALUES:
+unique (doubles that hardly come again) or cents (prices, gamma distributed). Prints what it measured of every batch
+as one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,11 @@ def make_files(work: str, rows: int, batches: int) -> Path:
     kind, values = work.split("/")
     for batch in range(batches):
         rng = np.random.default_rng(batch)
-        key = np.minimum(rng.zipf(1.5, rows), KEYS) if kind == "zipf" else rng.integers(1, KEYS + 1, rows)
+        key = np.minimum(rng.zipf(1.5, rows), KEYS) if kind != "uniform" else rng.integers(1, KEYS + 1, rows)
+        spread = 104_729 if kind == "moving" and batch * 2 >= batches else 7919
         price = rng.random(rows) * 100 if values == "unique" else np.round(rng.gamma(2, 50, rows), 2)
         times = (batch * SECONDS * 1_000_000) + np.arange(rows) * (SECONDS * 1_000_000) // rows
-        columns = {"key": key * 7919 % 1_000_003, "price": price, "ts": pa.array(times, pa.timestamp("us", "UTC"))}
+        columns = {"key": key * spread % 1_000_003, "price": price, "ts": pa.array(times, pa.timestamp("us", "UTC"))}
         pq.write_table(pa.table(columns), making / f"{batch:05d}.parquet")
     making.rename(folder)
     return folder
@@ -61,22 +63,37 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         source = thalweg.files(f"{folder}/*.parquet", max_files_per_batch=1)
         session.create_stream("s", source, time="ts", watermark="1 second")
         query = session.create_query("q", MEDIAN, options={"partitioner": partitioner})
+        runner = session._runner
+        loads: list[Sequence[int]] = []
+        learn = runner._learn
+
+        def watched(plan: Any, *after: Any) -> None:
+            learn(plan, *after)
+            loads.append(_prices(runner.aggregations, plan).loads)
+
+        runner._learn = watched  # type: ignore[method-assign]
         session.run_available()
-        reports = [r for r in session._runner.reports if r.rows]
-        (prices,) = [id_ for id_, grouping in session._runner.plan.groupings.items() if grouping.values]
-        dealt = session.progress()["partitioning"]["aggregations"][prices]
+        reports = [r for r in runner.reports if r.rows]
+        chosen = _prices(runner.aggregations, runner.plan).partitioner
         results = query.results().sort_by([("until", "ascending"), ("key", "ascending")])
         session.stop()
     return {
         "seconds": [r.seconds for r in reports],
         "slot_seconds": [r.phases["slot"] for r in reports],
         "bytes": [r.sent_bytes for r in reports],
-        "chosen": dealt["partitioner"],
-        "loads": dealt["loads"],
+        "chosen": chosen,
+        "loads": loads[len(reports) - 1],
+        "loads_over_time": loads[: len(reports)],
         "rows": rows,
         "result_rows": results.num_rows,
         "results": hashlib.blake2b(repr(results.to_pydict()).encode()).hexdigest(),
     }
+
+
+def _prices(aggregations: Mapping[str, Any], plan: Any) -> Any:
+    """How the rows of the median were dealt out, not those of the count."""
+    (found,) = (report for id_, report in aggregations.items() if plan.groupings[id_].values)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.quantities import compact
 from benchmarks.result import Line, Result
 
 out = Console()
@@ -30,13 +31,9 @@ def _row(line: Line) -> tuple[str, ...]:
     of_ratio = "x" if line.ratio is not None else ""
     asked = "runs" if line.asked is None else f"{sign}{line.asked:.3g}{of_ratio}"
     ratio = "" if line.ratio is None else coloured(f"{line.ratio:.2f}x", line.reached)
-    ours = figure(line.ours.median) if line.ratio is not None else coloured(figure(line.ours.median), line.reached)
+    ours = compact(line.ours.median) if line.ratio is not None else coloured(compact(line.ours.median), line.reached)
     peaks = [f"{m.measures['peak_mib']:,.0f}" if m and "peak_mib" in m.measures else "" for m in (line.ours, theirs)]
-    return line.meaning, line.unit, ours, figure(theirs.median) if theirs else "", ratio, spread, asked, *peaks
-
-
-def figure(value: float) -> str:
-    return f"{value / 1e6:.3f}M" if value >= 10_000 else f"{value:,.3g}"
+    return line.meaning, line.unit, ours, compact(theirs.median) if theirs else "", ratio, spread, asked, *peaks
 
 
 def new_table(title: str, first: str) -> Table:

@@ -113,7 +113,9 @@ def modelled(stream: str, dalton: float) -> list[dict[str, Any]]:
 
 def partitioners() -> dict[str, Any]:
     def side(*rates: float) -> list[dict[str, Any]]:
-        return [{"rows_per_second": rate, "loads": [2.0, 1.0, 1.0, 0.0]} for rate in rates]
+        loads = [2.0, 1.0, 1.0, 0.0]
+        over_time = [[1.0, 1.0], [1.5, 0.5], [1.25, 0.75], [1.0, 1.0]]
+        return [{"rows_per_second": rate, "loads": loads, "loads_over_time": over_time} for rate in rates]
 
     runs = {"hash": side(1.0, 1.0, 1.0), "auto": side(1.4, 1.6, 1.5)}
     loads = {"hash": [2.0, 1.0], "auto": [1.5, 1.5]}
@@ -121,7 +123,10 @@ def partitioners() -> dict[str, Any]:
     asked = {"uniform": 100.0, "Zipf 1.5": 40.0, "T4SA-like": 0.0}
     sources = {"alone, settled": 1.2, "together, settled": 1.1, "late, settled": 1.3}
     return {
-        "engine": [{"work": "zipf/unique", "result_rows": 3, "chosen": "local", "loads": loads, "runs": runs}],
+        "engine": [
+            {"work": work, "result_rows": 3, "chosen": "local", "loads": loads, "runs": runs}
+            for work in ("zipf/unique", "moving/unique")
+        ],
         "quality": modelled("uniform, top key 0.00% of 100,000", 0.5),
         "shift": modelled("alternating", 0.25) + modelled("shifting", 0.5),
         "cooperative": [{"sources": "same Zipf 1.0", "partitioners": 2, **sources}],
@@ -160,8 +165,9 @@ def test_partitioners_are_kept() -> None:
     findings = list(partitioner_findings.findings(found))
     is_kept(partitioner_findings.lines(found), partitioner_findings.series(found), findings)
     assert "1.50x (Zipf 1.5 keys, values that hardly come again: local)" in findings[0].ours
-    assert "Dalton is 0.50x to 2.00x as fast as the better of hash and PK-2" in findings[1].ours
-    assert "DAGreedy is ahead" not in findings[1].ours
+    assert "hash 50, 25 and 0 %; chosen (local) 50, 25 and 0 %" in findings[1].ours
+    assert "Dalton is 0.50x to 2.00x as fast as the better of hash and PK-2" in findings[2].ours
+    assert "DAGreedy is ahead" not in findings[2].ours
     plots = {one.name for one in partitioner_findings.series(found)}
     assert plots == {one.series for one in findings if one.series}
 

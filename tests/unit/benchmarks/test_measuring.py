@@ -52,6 +52,11 @@ def test_results_survive_json(tmp_path: Path) -> None:
     assert [tuple(point) for point in read.series[0].curves["Thalweg"]] == [(1, 2.0)]
 
 
+def test_options_are_said_as_they_were_written() -> None:
+    given = argparse.Namespace(quick=True, repetitions=2, set=["a=1", "b=2"], only=None, json=Path("x"))
+    assert result.options_said(given) == "--repetitions 2 --set a=1 b=2"
+
+
 # -- measuring ---------------------------------------------------------------------------------------------
 
 
