@@ -15,10 +15,9 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -26,12 +25,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.measure import add_columns, new_table, out
+from benchmarks.measure import DATA, Bench, add_columns, new_table, out
 from benchmarks.paced.feed import Feeder, Supply, fill, make_supply
 from benchmarks.paced.schedule import Size
 from benchmarks.paced.thalweg import Thalweg
 from benchmarks.process import run_process
-from benchmarks.result import Finding, Measured, Result, Series, line, machine, measured, medians, options_said
+from benchmarks.remaining import Remaining, Times
+from benchmarks.result import Finding, Measured, Result, Series, line, measured, medians
 from benchmarks.workloads.clash import adaptive
 
 ANSWERS = "CLASH Fig. 8"
@@ -73,12 +73,8 @@ def main(arguments: list[str]) -> int:
     if options.side:
         print("RESULT " + json.dumps(run(options.side, files, options.work)), flush=True)
         return 0
-    repetitions = options.repetitions or (1 if options.quick else 3)
-    began = time.perf_counter()
-    result = replace(compared(files, repetitions, options.quick, began), options=options_said(options))
-    show(result)
-    if options.json:
-        result.write(options.json)
+    bench = Bench("adaptivity", "Join orders kept current", options, ANSWERS)
+    compared(bench, files)
     return 0
 
 
@@ -167,42 +163,34 @@ def latencies(releases: Sequence[float], needed: Sequence[int], batches: Sequenc
 # -- both
 
 
-def compared(files: Files, repetitions: int, quick: bool, began: float) -> Result:
+def compared(bench: Bench, files: Files) -> Result:
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
-    rows = 0
-    for _ in range(repetitions):
-        with tempfile.TemporaryDirectory() as name:
-            for number, side in enumerate(SIDES):
-                given = ["--side", side, "--work", f"{name}/{number}", *(["--quick"] if quick else [])]
-                with out.status(f"orders {side}"):
-                    found = run_process("benchmarks.adaptivity", given)
-                runs[side].append({**found, **figures(found, files)})
-            rows = equal_rows([Path(name) / str(number) for number in range(len(SIDES))], files)
+    planned = [f"adaptivity {side} {files.all}" for side in SIDES] * bench.repetitions
+    with Remaining("adaptivity", planned, Times(DATA / "seconds.json")) as bar:
+        for _ in range(bench.repetitions):
+            with tempfile.TemporaryDirectory() as name:
+                for number, side in enumerate(SIDES):
+                    given = ["--side", side, "--work", f"{name}/{number}", *(["--quick"] if bench.quick else [])]
+                    with bar.during(f"adaptivity {side} {files.all}"):
+                        found = run_process("benchmarks.adaptivity", given)
+                    runs[side].append({**found, **figures(found, files)})
+                rows = equal_rows([Path(name) / str(number) for number in range(len(SIDES))], files)
+                bench.equal["clash/adaptive"] = rows
+    show(runs)
     ours, theirs = (measured(side, "clash/adaptive", runs[side], "after_seconds") for side in SIDES)
     current, kept = (runs[side] for side in SIDES)
-    return Result(
-        experiment="adaptivity",
-        title="Join orders kept current",
-        machine=machine(),
-        answers=ANSWERS,
-        quick=quick,
-        took_seconds=time.perf_counter() - began,
-        repetitions=repetitions,
-        lines=(
-            line("latency", "latency in the last third, orders kept current against kept as they were", ours, theirs,
-                 1.0, unit="s", better="lower"),
-            line("recovery", "epochs after the flip until latency is normal again",
-                 measured(SIDES[0], "clash/adaptive", current, "epochs"), None, ASKED_EPOCHS, unit="epochs",
-                 better="lower"),
-            line("turn", "epochs after the flip until other orders are in force",
-                 measured(SIDES[0], "clash/adaptive", current, "turned_epochs"), None, ASKED_EPOCHS, unit="epochs",
-                 better="lower"),
-        ),
-        series=(_series(current[-1], kept[-1], files),),
-        findings=(_finding(ours, theirs, current),),
-        equal={"clash/adaptive": rows},
-        extra={side: runs[side] for side in SIDES},
+    lines = (
+        line("latency", "latency in the last third, orders kept current against kept as they were", ours, theirs,
+             1.0, unit="s", better="lower"),
+        line("recovery", "epochs after the flip until latency is normal again",
+             measured(SIDES[0], "clash/adaptive", current, "epochs"), None, ASKED_EPOCHS, unit="epochs",
+             better="lower"),
+        line("turn", "epochs after the flip until other orders are in force",
+             measured(SIDES[0], "clash/adaptive", current, "turned_epochs"), None, ASKED_EPOCHS, unit="epochs",
+             better="lower"),
     )  # fmt: skip
+    series, finding = _series(current[-1], kept[-1], files), _finding(ours, theirs, current)
+    return bench.result(lines, (series,), (finding,), extra=runs)
 
 
 def figures(found: Mapping[str, Any], files: Files) -> dict[str, Any]:
@@ -266,11 +254,11 @@ def _finding(ours: Measured, theirs: Measured, runs: Sequence[Mapping[str, Any]]
     )
 
 
-def show(result: Result) -> None:
-    table = new_table(f"adaptivity, {result.machine}", "orders")
+def show(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    table = new_table("medians of all repetitions", "orders")
     add_columns(table, "before, s", "worst, s", "last third, s", "other orders after", "normal after")
     for side in SIDES:
-        found = medians(result.extra[side])
+        found = medians(runs[side])
         table.add_row(
             side,
             f"{found['normal_seconds']:.2f}",
@@ -280,7 +268,6 @@ def show(result: Result) -> None:
             f"{found['epochs']:g} epochs" if found["recovered"] else "never",
         )
     out.print(table)
-    out.print(f"results equal: {sum(result.equal.values()):,} rows")
 
 
 if __name__ == "__main__":

@@ -24,14 +24,13 @@ from statistics import median
 from typing import Any
 
 from benchmarks import join_planning_findings as findings
-from benchmarks.measure import DATA, add_columns, coloured, new_table, out
+from benchmarks.measure import DATA, Bench, add_columns, coloured, new_table, out
 from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Result, machine, options_said
-from benchmarks.tables import show
 from thalweg.optimize.joins import JoinQuery, Plan, Statistics, attach, detach, optimize
 
 ANSWERS = "CLASH Section V.2, Fig. 9"
 MINUTES = (2, 15)
+TITLE = "The join optimiser: its time, what sharing saves, and how near the optimum it is"
 RATE = 1000
 ATTRIBUTES = 3
 NAMES_PER_RELATION = 1.7
@@ -118,10 +117,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="*", choices=list(sections), help="some of the sections")
     parser.add_argument("--seeds", type=int, help="workloads drawn for each line")
     options = parser.parse_args(arguments)
-    began = time.perf_counter()
+    bench = Bench("join-planning", TITLE, options, ANSWERS)
     sizes = sizes_of(options.quick)
     if options.seeds:
         sizes = replace(sizes, seeds=options.seeds)
+    bench.repetitions = sizes.seeds
     chosen = options.only or list(sections)
     runs = {name: f"join-planning {name} {sizes.seeds} {len(sizes.counts)}" for name in chosen}
     found: dict[str, Any] = {}
@@ -130,24 +130,8 @@ def main(arguments: list[str]) -> int:
         for name, run in runs.items():
             with bar.during(run):
                 found[name] = sections[name](sizes)
-    result = Result(
-        experiment="join-planning",
-        title="The join optimiser: its time, what sharing saves, and how near the optimum it is",
-        machine=machine(),
-        answers=ANSWERS,
-        quick=options.quick,
-        options=options_said(options),
-        took_seconds=time.perf_counter() - began,
-        repetitions=sizes.seeds,
-        lines=tuple(findings.lines(found)),
-        series=tuple(findings.series(found)),
-        findings=tuple(findings.findings(found)),
-        notes=findings.NOTES,
-        extra={"sizes": asdict(sizes), **found},
-    )
-    show(result)
-    if options.json:
-        result.write(options.json)
+    lines, series, told = (tuple(of(found)) for of in (findings.lines, findings.series, findings.findings))
+    bench.result(lines, series, told, findings.NOTES, {"sizes": asdict(sizes), **found})
     return 0
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from rich.markup import escape
 
 from benchmarks import result, systems
-from benchmarks.equality import DifferenceError, compare_directories, compare_results
+from benchmarks.equality import DifferenceError, compare_results
 from benchmarks.process import TREE, SideFailedError, run_process
 from benchmarks.remaining import Remaining, Times
 from benchmarks.result import Finding, Line, Measured, Result, Series
@@ -157,8 +157,8 @@ class Bench:
         self.experiment, self.title, self.answers = experiment, title, answers
         self.options = options
         self.quick: bool = options.quick
-        self.repetitions: int = options.repetitions or (1 if options.quick else 3)
-        self.settings = dict(setting.split("=", 1) for setting in options.set)
+        self.repetitions: int = getattr(options, "repetitions", None) or (1 if options.quick else 3)
+        self.settings = dict(setting.split("=", 1) for setting in getattr(options, "set", ()))
         self.runs: dict[Side, list[dict[str, Any]]] = {}
         self.checked: dict[Side, dict[str, Any]] = {}
         """What the runs measured whose results were compared."""
@@ -220,11 +220,15 @@ class Bench:
         return found
 
     def leave_out(self, one: Side, reason: str) -> None:
-        """From now on; the reason is told in full, its last line is kept."""
+        """From now on."""
         self._left_out.add(one.name)
+        self.skip(one.name, reason)
+
+    def skip(self, name: str, reason: str) -> None:
+        """Says that something was not measured; the reason is told in full, its last line is kept."""
         lines = [line for line in reason.splitlines() if line.strip()] or ["no reason was given"]
-        out.print(f"[red]{one.name} is left out:[/] {escape(reason.strip())}", soft_wrap=True)
-        self.skipped.append(f"{one.name}: {lines[-1].strip()}")
+        out.print(f"[red]{escape(name)} is left out:[/] {escape(reason.strip())}", soft_wrap=True)
+        self.skipped.append(f"{name}: {lines[-1].strip()}")
 
     def measured(self, one: Side, figure: str = "rows_per_second") -> Measured | None:
         runs = [run for run in self.runs.get(one, ()) if run.get(figure) is not None]
@@ -257,11 +261,8 @@ class Bench:
     ) -> Result:
         """What was found; shown, and written where `--json` says."""
         said = [*notes]
-        if self.quick:
-            said.append(
-                f"--quick: small sizes, {self.repetitions} repetition(s); where results are compared, the time is "
-                "that of the run that wrote them"
-            )
+        if self.quick and self.checked:
+            said.append("where results are compared, the time is that of the run that wrote them")
         found = Result(
             self.experiment,
             self.title,
@@ -380,20 +381,9 @@ def shuffle_lines(bench: Bench) -> list[Line]:
 
 
 def measure(module: str, side: str, work: str, options: Iterable[str] = ()) -> dict[str, Any]:
-    """Runs a module for one side of one piece of work."""
-    try:
-        found = run_process(module, [side, *options, *(["--work", work] if work else [])])
-    except SideFailedError as error:
-        raise SystemExit(f"{side} {work} failed:\n{error}") from None
+    """Runs a module for one side of one piece of work. Raises SideFailedError."""
+    found = run_process(module, [side, *options, *(["--work", work] if work else [])])
     rate = f"{found['rows_per_second'] / 1e6:.3f}M rows/s" if "rows_per_second" in found else ""
     costs = f"peak {found['peak_mib']:,.0f} MiB, {found['total_seconds']:.0f} s in all"
     out.print(f"  {side:14} {work:32} {rate:16} {costs}", soft_wrap=True)
     return found
-
-
-def check_equal(ours: Path, theirs: Path, queries: int) -> dict[str, int]:
-    """Rows of the results that both sides wrote to `q0`, `q1`, ... of a directory."""
-    try:
-        return compare_directories(ours, theirs, queries)
-    except DifferenceError as error:
-        raise SystemExit(str(error)) from None

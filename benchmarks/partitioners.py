@@ -21,17 +21,18 @@ import numpy as np
 
 from benchmarks import partition_streams as streams
 from benchmarks import partitioner_findings as findings
-from benchmarks.measure import DATA, add_columns, coloured, measure, new_table, out
+from benchmarks.equality import DifferenceError
+from benchmarks.measure import DATA, Bench, add_columns, coloured, measure, new_table, out
 from benchmarks.partition_contenders import CONTENDERS, SEED, Contender, Sizes, sizes_of
 from benchmarks.partition_modelled import cooperative, quality, shift
 from benchmarks.partition_streams import Keys
 from benchmarks.partitioner_findings import ENGINE, PAPER_MB, SKETCHES_MB
+from benchmarks.process import SideFailedError
 from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Result, machine, options_said
-from benchmarks.tables import show
 
 ANSWERS = "Holistic Table 4, Fig. 8, 13; Dalton Fig. 7-9, 13, 14"
 MINUTES = (2, 30)
+TITLE = "Partitioners: speed, memory, balance against aggregation, and what the engine's choice is worth"
 SPEED_WORKERS = 32
 MEMORY_KEYS = 8_100_000
 """All groups of 002's DEBS query 1 in one window."""
@@ -47,34 +48,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="*", choices=SECTIONS, help="some of the sections")
     parser.add_argument("--repetitions", type=int, help="of each side in the engine; 3, with --quick 1")
     options = parser.parse_args(arguments)
-    began = time.perf_counter()
-    sizes = sizes_of(options.quick)
-    if options.repetitions:
-        sizes = replace(sizes, engine_runs=options.repetitions)
-    found = run(options.only or SECTIONS, sizes)
-    result = Result(
-        experiment="partitioners",
-        title="Partitioners: speed, memory, balance against aggregation, and what the engine's choice is worth",
-        machine=machine(),
-        answers=ANSWERS,
-        quick=options.quick,
-        options=options_said(options),
-        took_seconds=time.perf_counter() - began,
-        repetitions=sizes.engine_runs,
-        lines=tuple(findings.lines(found)),
-        series=tuple(findings.series(found)),
-        findings=tuple(findings.findings(found)),
-        equal={line["work"]: line["result_rows"] for line in found.get("engine", ())},
-        notes=findings.NOTES,
-        extra={"sizes": asdict(sizes), **found},
-    )
-    show(result)
-    if options.json:
-        result.write(options.json)
+    bench = Bench("partitioners", TITLE, options, ANSWERS)
+    sizes = replace(sizes_of(options.quick), engine_runs=bench.repetitions)
+    found = run(options.only or SECTIONS, sizes, bench)
+    bench.equal |= {line["work"]: line["result_rows"] for line in found.get("engine", ())}
+    lines, series, told = (tuple(of(found)) for of in (findings.lines, findings.series, findings.findings))
+    bench.result(lines, series, told, findings.NOTES, {"sizes": asdict(sizes), **found})
     return 0
 
 
-def run(chosen: Sequence[str], sizes: Sizes) -> dict[str, Any]:
+def run(chosen: Sequence[str], sizes: Sizes, bench: Bench) -> dict[str, Any]:
     """The sections, one after the other."""
     alone: dict[str, Callable[[Sizes], Any]] = {
         "speed": speed, "memory": memory, "quality": quality, "shift": shift, "cooperative": cooperative,
@@ -89,7 +72,7 @@ def run(chosen: Sequence[str], sizes: Sizes) -> dict[str, Any]:
                 with bar.during(f"partitioners {name} {size}"):
                     found[name] = alone[name](sizes)
             else:
-                found[name] = engine(sizes, bar)
+                found[name] = engine(sizes, bar, bench)
     return found
 
 
@@ -106,13 +89,17 @@ SETTLED = 2
 """Batches after which everything is measured, learned and compiled."""
 
 
-def engine(sizes: Sizes, bar: Remaining) -> list[dict[str, Any]]:
+def engine(sizes: Sizes, bar: Remaining, bench: Bench) -> list[dict[str, Any]]:
     """A windowed median through the engine, sides in turn, each in a process of its own."""
     found = []
     table = new_table(f"windowed median, 4 slots, batches of {sizes.engine_rows:,} rows", "stream")
     add_columns(table, "by hash", "chosen", "times as fast", "asked", "by Dalton", "busiest slot", "Dalton's")
     for work in sizes.engine_works:
-        runs = _in_turn(work, sizes, bar)
+        try:
+            runs = _in_turn(work, sizes, bar)
+        except (SideFailedError, DifferenceError) as error:
+            bench.skip(work, str(error))
+            continue
         rates = {side: float(np.median([run["rows_per_second"] for run in done])) for side, done in runs.items()}
         line = {
             "work": work,
@@ -144,7 +131,7 @@ def _in_turn(work: str, sizes: Sizes, bar: Remaining) -> dict[str, list[dict[str
                 run = measure("benchmarks.skew_sides", side, work, options)
             done.append({**run, "rows_per_second": sizes.engine_rows / _batch_seconds(run)})
     if len({run["results"] for done in runs.values() for run in done}) > 1:
-        raise SystemExit(f"{work}: results differ")
+        raise DifferenceError("results differ")
     return runs
 
 

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import partition_findings as findings
 from benchmarks import partition_planning as planning
-from benchmarks.measure import DATA, check_equal, measure, out
+from benchmarks.equality import DifferenceError, compare_directories
+from benchmarks.measure import DATA, Bench, measure, out
 from benchmarks.partition_problems import FIG8, Point
 from benchmarks.partition_sides import WORKS, queries
+from benchmarks.process import SideFailedError
 from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Result, machine, options_said
-from benchmarks.tables import show
 
 ANSWERS = "SASPAR Fig. 1, 8, 9"
 MINUTES = (2, 25)
+TITLE = "Shared partitioning: the optimiser alone, and what its routing tables save in the engine"
 SIDES = ("hashed", "optimised")
 QUICK_WORKS = ("packs", "shift", "independent")
 
@@ -42,41 +42,34 @@ def main(arguments: list[str]) -> int:
         "--prove", type=float, metavar="SECONDS", help="let HiGHS prove the optimum of the whole problem"
     )
     options = parser.parse_args(arguments)
-    began = time.perf_counter()
-    repetitions = options.repetitions or (1 if options.quick else 3)
+    bench = Bench("partitioning", TITLE, options, ANSWERS)
     sections = options.only or ["grid", "engine"]
     points = (FIG8[:4] if options.quick else FIG8) if "grid" in sections else ()
     works = (QUICK_WORKS if options.quick else tuple(WORKS)) if "engine" in sections else ()
     size = ["--rows", "100000", "--batches", "12"] if options.quick else []
     runs = [_point(point) for point in points]
-    runs += [_side(side, work, size) for work in works for side in SIDES] * repetitions
+    runs += [_side(side, work, size) for work in works for side in SIDES] * bench.repetitions
     grid: list[dict[str, Any]] = []
+    ran: list[dict[str, Any]] = []
     with Remaining("partitioning", runs, Times(DATA / "seconds.json")) as bar:
         for point in points:
             with bar.during(_point(point)):
                 grid += planning.grid(findings.BUDGET, options.prove, [point])
-        ran = [engine(work, size, repetitions, bar) for work in works]
+        for work in works:
+            try:
+                ran.append(engine(work, size, bench.repetitions, bar))
+            except (SideFailedError, DifferenceError) as error:
+                bench.skip(work, str(error))
     if grid:
         out.print(planning.table(grid), soft_wrap=True, highlight=False)
-    result = Result(
-        experiment="partitioning",
-        title="Shared partitioning: the optimiser alone, and what its routing tables save in the engine",
-        machine=machine(),
-        answers=ANSWERS,
-        quick=options.quick,
-        options=options_said(options),
-        took_seconds=time.perf_counter() - began,
-        repetitions=repetitions,
-        lines=(*findings.engine_lines(ran), *findings.grid_lines(grid)),
-        series=(*(findings.engine_series(ran) if ran else ()), *(findings.grid_series(grid) if grid else ())),
-        findings=(*findings.engine_findings(ran), *(findings.grid_findings(grid) if grid else ())),
-        equal={work["work"]: work["result_rows"] for work in ran},
-        notes=NOTES,
-        extra={"grid": grid, "engine": ran},
+    bench.equal |= {work["work"]: work["result_rows"] for work in ran}
+    bench.result(
+        (*findings.engine_lines(ran), *findings.grid_lines(grid)),
+        (*(findings.engine_series(ran) if ran else ()), *(findings.grid_series(grid) if grid else ())),
+        (*findings.engine_findings(ran), *(findings.grid_findings(grid) if grid else ())),
+        NOTES,
+        {"grid": grid, "engine": ran},
     )
-    show(result)
-    if options.json:
-        result.write(options.json)
     return 0
 
 
@@ -106,6 +99,6 @@ def engine(work: str, size: Sequence[str], repetitions: int, bar: Remaining) -> 
                 with bar.during(_side(side, work, size)):
                     run = measure("benchmarks.partition_sides", side, work, options)
                 done.append({name: value for name, value in run.items() if name != "explain"})
-            compared = check_equal(Path(folder, "hashed"), Path(folder, "optimised"), len(queries(work)))
+            compared = compare_directories(Path(folder, "hashed"), Path(folder, "optimised"), len(queries(work)))
             rows = sum(compared.values())
     return {"work": work, "meaning": WORKS[work], "result_rows": rows, "runs": runs}

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from rich.markup import escape
-
 from benchmarks.measure import DATA, Bench, out
 from benchmarks.process import SideFailedError, run_process
 from benchmarks.remaining import Remaining, Times
@@ -43,7 +41,7 @@ class Runs:
             found = run_process("benchmarks.paced", [side[0], "--work", work or side[1], *options])
             check_rows(found)
         except SideFailedError as error:
-            self._leave_out(side, str(error))
+            self._bench.skip(" ".join(side), str(error))
             return None
         finally:
             self._remaining.ended()
@@ -59,11 +57,6 @@ class Runs:
 
     def _name(self, side: Side) -> str:
         return f"{self._prefix} {side[0]} {side[1]}"
-
-    def _leave_out(self, side: Side, reason: str) -> None:
-        lines = [line.strip() for line in reason.splitlines() if line.strip()] or ["no reason was given"]
-        out.print(f"[red]{escape(' '.join(side))} is left out:[/] {escape(reason.strip())}", soft_wrap=True)
-        self._bench.skipped.append(f"{side[0]} {side[1]}: {lines[-1]}")
 
     def _say(self, side: Side, found: dict[str, Any]) -> None:
         rate = f"{found['rows_per_second'] / 1e6:.4f}M rows/s"
