@@ -38,9 +38,13 @@ SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Cells are large arrays that live for one batch: the parallel collector copes with them best. Logging has to
-    # be quiet before the first line of Python runs; what goes wrong reaches the user as an error of ours.
-    "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Dlog4j2.configurationFile=file:{_LOGGING}",
+    # The JVM plans, schedules and passes bytes on: its optimising compiler would take half of a core for the first
+    # twenty batches and give nothing back. Cells are large arrays that live for one batch: the parallel collector
+    # copes with them best. Logging has to be quiet before the first line of Python runs; what goes wrong reaches the
+    # user as an error of ours.
+    "spark.driver.extraJavaOptions": (
+        f"-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Dlog4j2.configurationFile=file:{_LOGGING}"
+    ),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.shuffle.compress": "false",
     "spark.sql.shuffle.partitions": "2",
