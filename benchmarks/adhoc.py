@@ -194,37 +194,53 @@ def _findings(cases: Sequence[Case], runs: Runs) -> list[Finding]:
     ours = [case for case in cases if case.system == "thalweg"]
     first = [case for case in ours if case.kind == "sc1" and not case.pace_of]
     second = [case for case in ours if case.kind == "sc2"]
-    asked: list[tuple[str, str, Sequence[Case], Told]] = [
+    asked: list[tuple[str, str, Sequence[Case], Told, str]] = [
         (
             "Fig. 18a (SC1)",
             "the more queries come per second, the farther least and greatest latency are apart; the mean is low",
             first,
             _latency,
+            f"latency-{first[-1].name}" if first else "",
         ),
-        ("Fig. 18a (SC2)", "mean latency is lower than in SC1 and fluctuates more", second, _latency),
+        (
+            "Fig. 18a (SC2)",
+            "mean latency is lower than in SC1 and fluctuates more",
+            second,
+            _latency,
+            f"latency-{second[-1].name}" if second else "",
+        ),
         (
             "Fig. 18b",
             "deployment takes longer at 1qs 20qp than at 10qs 100qp: requests are gathered for a second",
             first,
             _deployment,
+            "",
         ),
         (
             "Fig. 15",
             "more parallel queries raise the overall throughput (the sum over queries): more is shared",
             first,
             _overall,
+            "throughput",
         ),
-        ("Fig. 16", "with more queries more is kept, of indexes more than of rows, which are shared", first, _held),
+        (
+            "Fig. 16",
+            "with more queries more is kept, of indexes more than of rows, which are shared",
+            first,
+            _held,
+            "state",
+        ),
         (
             "Fig. 20a",
             "the same queries reach less throughput ad hoc than at compile time, more so the more there are",
             [c for c in ours if c.kind == "all" or any(o.pace_of == c.name and o.kind == "all" for o in ours)],
             _ad_hoc,
+            "",
         ),
     ]
     return [
-        Finding(f"AJoin, {figure}", theirs, "; ".join(f"{c.meaning}: {told(_last(c, runs))}" for c in some))
-        for figure, theirs, some, told in asked
+        Finding(f"AJoin, {figure}", theirs, "; ".join(f"{c.meaning}: {told(_last(c, runs))}" for c in some), plot)
+        for figure, theirs, some, told, plot in asked
         if some
     ]
 

@@ -157,7 +157,7 @@ def _findings(cases: Sequence[Case], runs: Runs) -> list[Finding]:
         if ours and theirs:
             told.append(f"{case.meaning}: {ours} against Spark's {theirs}")
     paper = "AJoin's event-time latency is like that of Flink with one query, at many times Flink's throughput"
-    return [Finding("AJoin, Fig. 18a", paper, "; ".join(told))] if told else []
+    return [Finding("AJoin, Fig. 18a", paper, "; ".join(told), "queries")] if told else []
 
 
 def _brief(side: Side, runs: Runs) -> str | None:

@@ -139,9 +139,14 @@ def _load_series(loads: Mapping[str, Mapping[str, Any]]) -> list[Series]:
             for name, dealt in found.items()
             if worst in dealt
         }
-        name = f"loads-{work.replace('/', '-')}"
-        made.append(Series(name, f"{work}: rows of each worker in the last batch", "worker", "rows", curves))
+        made.append(
+            Series(_loads_plot(work), f"{work}: rows of each worker in the last batch", "worker", "rows", curves)
+        )
     return made
+
+
+def _loads_plot(work: str) -> str:
+    return f"loads-{work.replace('/', '-')}"
 
 
 # -- what was found ----------------------------------------------------------------------------------------
@@ -181,15 +186,15 @@ def _findings(lines: Sequence[Line], loads: Mapping[str, Mapping[str, Any]]) -> 
         if name.startswith("game-")
     ]
     theirs = "one partitioning shared by queries of different keys sends a row once where the keys are correlated"
-    found = [Finding("SASPAR, Listing 1, Fig. 1", theirs, "; ".join(game))] if game else []
+    found = [Finding("SASPAR, Listing 1, Fig. 1", theirs, "; ".join(game), "game")] if game else []
     for kind, (paper, told) in PAPERS.items():
-        ours = [
-            f"{name}: {_chosen(loads.get(name, {}))} at {line.ratio:.2f}x the rate of hash"
+        ours = {
+            name: f"{name}: {_chosen(loads.get(name, {}))} at {line.ratio:.2f}x the rate of hash"
             for name, line in ratios.items()
             if name.split("/")[0] == kind
-        ]
+        }
         if ours:
-            found.append(Finding(paper, told, "; ".join(ours)))
+            found.append(Finding(paper, told, "; ".join(ours.values()), _loads_plot(list(ours)[-1])))
     return found
 
 

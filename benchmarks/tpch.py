@@ -121,4 +121,4 @@ def _findings(lines: Sequence[Line]) -> list[Finding]:
         "one query is as fast with shared partitioning as without; with 14 the shared systems have up to 3 times the "
         "overall throughput, because the others copy lineitem for every query"
     )
-    return [Finding("SASPAR, Fig. 6", theirs, "; ".join(ours))] if ours else []
+    return [Finding("SASPAR, Fig. 6", theirs, "; ".join(ours), "throughput")] if ours else []
