@@ -220,6 +220,14 @@ def test_duckdb_answers_a_join(tmp_path: Path) -> None:
     assert found["cpu_seconds_per_million"] > 0
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_peer_is_compared_before_it_is_timed(quick: bool) -> None:
+    sides = [s for c in peers.comparisons(quick) for s in c.sides]
+    checked = {(peer.system, peer.work) for check in peers._checks(sides) for peer in check.peers}
+    for one in (s for s in sides if s.system != "thalweg"):
+        assert {(one.system, one.work), (one.system, one.work.replace("facts/1", "facts/8"))} & checked
+
+
 def test_every_name_that_is_listed_is_known() -> None:
     for name in (
         "facts/8",
