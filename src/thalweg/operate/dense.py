@@ -7,8 +7,8 @@ goes through DuckDB; both give the same groups, and a test holds them against ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,11 @@ Array = npt.NDArray[Any]
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
 _EVERY_ROW: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+WORTH_CLASSES = 3
+"""Filters from which on rows are told apart by all of them at once."""
+MOST_FILTERS = 12
+ROWS_A_CLASS_CELL = 2
+"""Rows that there must be for a place of each class: what is folded in the end must be less than what is read."""
 
 
 @kernel
@@ -77,6 +82,20 @@ def _greatest(cells: Any, admitted: Any, values: Any, out: Any) -> None:
 
 
 @kernel
+def _mark(sets: Any, admitted: Any, bit: Any) -> None:
+    for i in range(sets.size):
+        sets[i] |= np.uint16(admitted[i]) << bit
+
+
+@kernel
+def _tell_apart(cells: Any, sets: Any, classes: Any, places: Any, out: Any) -> None:
+    """The place of each row within its class, classes one after the other; none for a row without a class."""
+    for i in range(cells.size):
+        number = classes[sets[i]]
+        out[i] = number * places + cells[i] if cells[i] >= 0 and number >= 0 else -1
+
+
+@kernel
 def _gather(cells: Any, seen: Any, values: Any, next_: Any, out: Any, out_seen: Any) -> None:
     """`next_` is where the next value of each place goes."""
     for i in range(cells.size):
@@ -106,6 +125,7 @@ class Columns:
     _keys: dict[str, Key | None] = field(default_factory=dict)
     _values: dict[str, tuple[Array, Array] | None] = field(default_factory=dict)
     _filters: dict[str, Array] = field(default_factory=dict)
+    _classes: dict[tuple[str | None, ...], Classes] = field(default_factory=dict)
 
     def key(self, name: str) -> Key | None:
         """None where the column cannot be a place in an array: another type, a NULL."""
@@ -125,6 +145,11 @@ class Columns:
             column = pc.fill_null(self.table.column(name), False)
             self._filters[name] = frozen_view(column.to_numpy())
         return self._filters[name]
+
+    def classes(self, filters: tuple[str | None, ...]) -> Classes:
+        if filters not in self._classes:
+            self._classes[filters] = _classes(self, filters)
+        return self._classes[filters]
 
 
 def as_key(column: pa.ChunkedArray) -> Key | None:
@@ -156,6 +181,43 @@ def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if pa.types.is_timestamp(kind):
         return column.cast(pa.int64())
     return None
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Rows told apart by which of some filters admit them; those that none admits are in no class."""
+
+    sets: npt.NDArray[np.uint16]
+    """The filters that admit each row, a bit for each."""
+    numbers: npt.NDArray[np.int32]
+    """Set -> class, or -1."""
+    count: int
+    members: Mapping[str | None, npt.NDArray[np.int64]]
+    """Filter -> the classes that it admits."""
+
+    def apart(self, places: Places) -> Places:
+        """The places of every class, one class after the other."""
+        rounds = []
+        for cells in places.rounds:
+            out = np.empty_like(cells)
+            _tell_apart(frozen_view(cells), self.sets, self.numbers, np.int32(places.count), out)
+            rounds.append(out)
+        return Places(tuple(rounds), places.count * self.count, places.keys)
+
+
+def _classes(columns: Columns, filters: tuple[str | None, ...]) -> Classes:
+    sets: npt.NDArray[np.uint16] = np.zeros(columns.table.num_rows, dtype=np.uint16)
+    for bit, name in enumerate(filters):
+        if name is None:
+            sets |= np.uint16(1 << bit)
+        else:
+            _mark(sets, columns.filter(name), np.uint16(bit))
+    occurring = np.flatnonzero(np.bincount(sets, minlength=1 << len(filters)))
+    occurring = occurring[occurring > 0]
+    numbers = np.full(1 << len(filters), -1, dtype=np.int32)
+    numbers[occurring] = np.arange(len(occurring))
+    members = {name: np.flatnonzero(occurring >> bit & 1) for bit, name in enumerate(filters)}
+    return Classes(frozen_view(sets), frozen_view(numbers), len(occurring), members)
 
 
 @dataclass(frozen=True)
@@ -221,15 +283,25 @@ def aggregate(
 
     Combining reads the columns that partials are made from, and their filters; merging reads partials.
     """
-    lanes = _Lanes(places, columns, merging)
+    lanes = _lanes(places, columns, partials, merging)
     made = []
     for partial in partials:
         lane = lanes.run(partial)
         if lane is None:
             return None
         made.append((partial, *lane))
-    occupied = np.flatnonzero(np.logical_or.reduce([rows > 0 for rows in lanes.rows.values()]))
+    occupied = np.flatnonzero(lanes.occupied())
     return occupied, {p.name: _column(p, out[occupied], seen[occupied], merging) for p, out, seen in made}
+
+
+def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], merging: bool) -> _Lanes | _ClassLanes:
+    """Filter by filter, or, where there are several and groups are few, by class."""
+    filters = () if merging else tuple(dict.fromkeys(p.filter for p in partials))
+    if WORTH_CLASSES <= len(filters) <= MOST_FILTERS:
+        classes = columns.classes(filters)
+        if classes.count * places.count * ROWS_A_CLASS_CELL <= columns.table.num_rows:
+            return _ClassLanes(places, columns, classes)
+    return _Lanes(places, columns, merging)
 
 
 def _column(partial: Partial, values: Array, seen: Array, merging: bool) -> pa.Array:
@@ -250,6 +322,11 @@ class _Lanes:
         self.rows: dict[str | None, Array] = {}
         """filter -> rows admitted, by place."""
         self.counts: dict[tuple[str | None, str], Array] = {}
+
+    def occupied(self) -> Array:
+        """Whether any row was admitted, by place."""
+        found: Array = np.logical_or.reduce([rows > 0 for rows in self.rows.values()])
+        return found
 
     def run(self, partial: Partial) -> tuple[Array, Array] | None:
         """(aggregate, how many values went into it), by place."""
@@ -299,6 +376,39 @@ class _Lanes:
         for cells in self.places.rounds:
             run(frozen_view(cells), admitted, values, out)
         return out
+
+
+class _ClassLanes:
+    """The same with many filters: every row is added up once, in its class, and a filter's lane is that of its
+    classes together. A hundred queries over the same keys look at a row about as often as one does."""
+
+    def __init__(self, places: Places, columns: Columns, classes: Classes) -> None:
+        self.shape = (classes.count, places.count)
+        self.classes = classes
+        self.apart = _Lanes(classes.apart(places), columns, merging=False)
+        self.made: dict[tuple[str | None, str | None, str], tuple[Array, Array] | None] = {}
+
+    def occupied(self) -> Array:
+        found: Array = np.logical_or.reduce(self.apart.occupied().reshape(self.shape))
+        return found
+
+    def run(self, partial: Partial) -> tuple[Array, Array] | None:
+        kind = (partial.op, partial.argument, partial.type)
+        if kind not in self.made:
+            self.made[kind] = self.apart.run(replace(partial, filter=None))
+        found = self.made[kind]
+        if found is None:
+            return None
+        values, seen = found
+        folding = {"min": np.minimum, "max": np.maximum}.get(partial.op or "", np.add)
+        return self._fold(folding, values, partial.filter), self._fold(np.add, seen, partial.filter)
+
+    def _fold(self, folding: np.ufunc, of: Array, name: str | None) -> Array:
+        chosen = of.reshape(self.shape)[self.classes.members[name]]
+        if len(chosen) == 0:  # no row was admitted: nobody looks at the values
+            return np.zeros(self.shape[1], dtype=of.dtype)
+        folded: Array = folding.reduce(chosen, axis=0)
+        return folded
 
 
 def _neutral(kind: np.dtype[Any], op: str) -> Any:

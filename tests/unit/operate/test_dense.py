@@ -16,7 +16,8 @@ from thalweg.operate.combine import Slices, combine, combine_dense
 from thalweg.optimize.partials import Columns, presence, take_apart
 
 SECOND = 1_000_000
-KINDS = {"k": "int", "day": "date", "x": "bigint", "y": "double", "t": "timestamp", "yes": "boolean"}
+FLAGS = ("yes", "rare", "never", "often")
+KINDS = {"k": "int", "day": "date", "x": "bigint", "y": "double", "t": "timestamp", **dict.fromkeys(FLAGS, "boolean")}
 AGGREGATES = [
     ("count", "x", "bigint"),
     ("sum", "x", "bigint"),
@@ -45,6 +46,9 @@ def rows(rng: random.Random, n: int) -> pa.Table:
             "y": pa.array([maybe(rng.randint(-400, 400) / 4) for _ in range(n)], pa.float64()),
             "t": pa.array([maybe(rng.randint(0, 10**12)) for _ in range(n)], pa.int64()).cast(pa.timestamp("us")),
             "yes": pa.array([maybe(rng.random() < 0.5) for _ in range(n)], pa.bool_()),
+            "rare": pa.array([maybe(rng.random() < 0.02) for _ in range(n)], pa.bool_()),
+            "never": pa.array([False] * n, pa.bool_()),
+            "often": pa.array([rng.random() < 0.9 for _ in range(n)], pa.bool_()),
         }
     )
 
@@ -70,7 +74,22 @@ def test_direct_address_equals_duckdb(seed: int) -> None:
     rng = random.Random(seed)
     table = rows(rng, rng.choice([1, 7, 300]))
     where = [None] if seed % 3 == 0 else [column("yes")] if seed % 3 == 1 else [None, column("yes")]
-    group = grouping(rng.choice([(), ("k",), ("day", "k")]), where)
+    check_against_duckdb(rng, table, grouping(rng.choice([(), ("k",), ("day", "k")]), where))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_filters_equal_duckdb(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    by_class = []
+    original = dense.Classes.apart
+    monkeypatch.setattr(dense.Classes, "apart", lambda *args: by_class.append(1) or original(*args))
+    filters = [column(flag) for flag in rng.sample(FLAGS, rng.choice([3, 4]))] + [None] * rng.choice([0, 1])
+    few = seed % 4 == 0
+    check_against_duckdb(rng, rows(rng, 20 if few else 3000), grouping(rng.choice([(), ("k",)]), filters))
+    assert bool(by_class) != few
+
+
+def check_against_duckdb(rng: random.Random, table: pa.Table, group: Grouping) -> None:
     times = [rng.randint(-20, 60) * SECOND // 2 for _ in range(table.num_rows)]
     slices = Slices.of(pa.array(times, pa.int64()).to_numpy(), group)
     direct = combine_dense(dense.Columns(table), slices, group, group.keys, merging=False)
