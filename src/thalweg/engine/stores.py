@@ -33,6 +33,9 @@ from thalweg.operate.store import (
     Views,
     add_words,
     distinct_keys,
+    in_key_order,
+    index_from_table,
+    index_to_table,
     key_words,
     make_indexes,
     numbers,
@@ -126,14 +129,11 @@ def _write_bucket(
     batches: tuple[int, int],
     part: int,
 ) -> StoreBucket:
-    table = add_words(store, rows)
+    table = in_key_order(store, add_words(store, rows))
     times = numbers(table.column(store.time))
     layout = replace(layout, low_us=int(times.min()), high_us=int(times.max()))
     made = make_indexes(store, table)
-    indexes = {
-        id_: writer.add(id_, pa.table({"i": np.concatenate([index.starts, index.order])}), {"bits": index.bits})
-        for id_, index in made.items()
-    }
+    indexes = {id_: writer.add(id_, index_to_table(index), {"bits": index.bits}) for id_, index in made.items()}
     distinct = {id_: round(distinct_keys(index)) for id_, index in made.items()}
     section = writer.add(store.stream, table, {"columns": table.column_names, "distinct": distinct})
     return StoreBucket(store.stream, section, indexes, level, *batches, part, layout_to_json(layout))
@@ -221,9 +221,7 @@ class SlotJoins:
             section = bucket.indexes.get(id_)
             if section is None:
                 return None
-            both = numbers(read_section(directory, section).column(0))
-            split = (1 << section.meta["bits"]) + 1
-            return KeyIndex(both[:split], both[split:])
+            return index_from_table(read_section(directory, section), section.meta["bits"])
 
         return Rows(
             store,

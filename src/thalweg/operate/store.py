@@ -112,6 +112,34 @@ def add_words(store: Store, table: pa.Table) -> pa.Table:
     return table
 
 
+def in_key_order(store: Store, table: pa.Table) -> pa.Table:
+    """The rows in the order of the store's index, those without a key last; as they come where there are several.
+
+    A row's partners then lie side by side, in the order in which the rows of a batch look for them: probes, and
+    fetching what they find, go through memory once instead of jumping.
+    """
+    if len(store.indexes) != 1:
+        return table
+    order = make_index(store.indexes[0], table).order
+    if len(order) < table.num_rows:
+        without_key = np.ones(table.num_rows, dtype=bool)
+        without_key[order] = False
+        order = np.concatenate([order, np.flatnonzero(without_key)])
+    return table.take(pa.array(order))
+
+
+def index_to_table(index: KeyIndex) -> pa.Table:
+    """An index as it is kept: of rows that lie in its order, without saying so row by row."""
+    in_order = bool((index.order == np.arange(len(index.order))).all())
+    return pa.table({"i": index.starts if in_order else np.concatenate([index.starts, index.order])})
+
+
+def index_from_table(table: pa.Table, bits: int) -> KeyIndex:
+    both = numbers(table.column(0))
+    starts, order = np.split(both, [(1 << bits) + 1])
+    return KeyIndex(starts, order if len(order) else np.arange(starts[-1], dtype=starts.dtype))
+
+
 def distinct_keys(index: KeyIndex) -> float:
     """How many keys there are about, from how many prefixes of their hashes occur (linear counting)."""
     prefixes = len(index.starts) - 1
