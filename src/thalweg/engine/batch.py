@@ -140,6 +140,8 @@ class BatchRunner:
         self.aggregations: dict[str, AggregationReport] = {}
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
+        self._planned: tuple[dict[str, Any], Plan] | None = None
+        """The last plan and all that it was made from: most batches ask for the same again."""
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
         self._used_tables: dict[str, Table] = {}
         """file -> version, of those that batches have used and that were not deleted."""
@@ -281,20 +283,22 @@ class BatchRunner:
         self, entries: Mapping[str, Entry], intent: Mapping[str, Any], schemas: Mapping[str, Schema]
     ) -> Plan:
         running = registered(entries.values())
-        plan = make_plan(
-            running,
-            self.streams(),
-            slots=intent["slots"],
-            groups=self.manifest.groups,
-            loads=_loads(intent),
-            tables=schemas,
-            joins=join_load(intent.get("joins", {}), Ordering.from_json(intent.get("ordering", {}))),
-            assignment=intent.get("assignment", {}),
-            follows=intent.get("follows", {}),
-            partitioners=intent.get("partitioners", {}),
-            spread=intent.get("spread", {}),
-        )
-        return replace(plan, functions=self.functions(entry.query for entry in running))
+        given = {
+            "registered": running,
+            "streams": self.streams(),
+            "slots": intent["slots"],
+            "groups": self.manifest.groups,
+            "loads": _loads(intent),
+            "tables": schemas,
+            "joins": join_load(intent.get("joins", {}), Ordering.from_json(intent.get("ordering", {}))),
+            "assignment": intent.get("assignment", {}),
+            "follows": intent.get("follows", {}),
+            "partitioners": intent.get("partitioners", {}),
+            "spread": intent.get("spread", {}),
+        }
+        if self._planned is None or self._planned[0] != given:
+            self._planned = (given, make_plan(**given))
+        return replace(self._planned[1], functions=self.functions(entry.query for entry in running))
 
     def _layouts(self) -> dict[str, list[tuple[Layout, frozenset[str]]]]:
         found: dict[str, list[tuple[Layout, frozenset[str]]]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from thalweg.model.plan import Grouping, Plan
 from thalweg.model.probe import JoinPlan
-from thalweg.model.query import Query, Window, query_from_json, query_to_json
+from thalweg.model.query import Query, Window, query_from_json
 from thalweg.model.stream import Schema, Stream
 from thalweg.operate.store import Layout, usable
 from thalweg.operate.windows import BEGINNING
@@ -38,7 +38,7 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "query": query_to_json(self.query),
+            "query": self.query.json,
             "state": self.state,
             "error": self.error,
             "created": self.created,

@@ -21,6 +21,8 @@ from thalweg.stats.joining import JoinStatistics
 
 EPOCH = 8
 """Batches of an epoch, unless the session says otherwise."""
+STAYS = 1.8
+"""A power of two is kept while the ratio is less than so many times away."""
 REFRESHED = 16
 """Batches after which a sample of the same predicates is replaced."""
 
@@ -124,7 +126,7 @@ def next_join_load(
     rates = {name: float(sample["rate"]) for name, sample in samples.items()}
     return {
         "average": average,
-        "matches": {probe: _power_of_two(ratio) for probe, ratio in average.items()},
+        "matches": {p: _power_of_two(ratio, value.get("matches", {}).get(p)) for p, ratio in average.items()},
         "samples": sampled,
         "groups": [list(group.queries) for group in plan.joins.groups.values()],
         "since": since,
@@ -177,7 +179,8 @@ def _next_held(
             b.section.rows for b in stores if b.stream == name and b.batch_from == b.batch_to == _newest(stores)
         )
         if came and sample["rate"]:
-            after[name] = _power_of_two(sum(b.section.rows for b in stores if b.stream == name) / came)
+            held = sum(b.section.rows for b in stores if b.stream == name) / came
+            after[name] = _power_of_two(held, known.get(name))
     return after
 
 
@@ -190,5 +193,8 @@ def _is_current(probe: str, intermediates: Mapping[str, Any]) -> bool:
     return all(not name.startswith("+") or name in intermediates for name in probe.split("|"))
 
 
-def _power_of_two(ratio: float) -> float:
+def _power_of_two(ratio: float, known: float | None) -> float:
+    """The nearest one; the known one as long as it is not far off, so that what lies between two does not sway."""
+    if known is not None and known / STAYS <= ratio <= known * STAYS:
+        return known
     return 0.0 if ratio <= 0 else float(2.0 ** round(math.log2(ratio)))

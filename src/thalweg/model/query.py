@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from thalweg.model.expr import Expr, expr_from_json
@@ -100,10 +101,10 @@ class Query:
         """The streams it reads."""
         return (self.stream,) if self.join is None else self.join.streams
 
-
-def query_to_json(query: Query) -> dict[str, Any]:
-    """A query as JSON values: what the log of changes and the manifest keep of it."""
-    return asdict(query)
+    @cached_property
+    def json(self) -> dict[str, Any]:
+        """What the log of changes and every manifest keep of it: made once, and not to be changed."""
+        return asdict(self)
 
 
 def query_from_json(value: Mapping[str, Any]) -> Query:

@@ -138,6 +138,18 @@ def test_statistics_of_an_epoch_are_in_force_two_epochs_later() -> None:
     assert life.planner.report(life.manifest).epoch == 7
 
 
+def test_what_lies_between_two_powers_of_two_does_not_sway() -> None:
+    life = Life(planner(), q="ab")
+    seen = []
+    for partners in (2.7, 3.0) * 6:
+        life.batch({"ab": partners})
+        seen.append(life.manifest.extra["joins"]["matches"])
+    assert seen[-1].values()
+    assert all(found == seen[0] for found in seen)
+    life.run(8, {"ab": 12.0})
+    assert life.manifest.extra["joins"]["matches"] != seen[0]
+
+
 def test_it_is_not_asked_while_nothing_changes() -> None:
     life = Life(planner(), q="abcd", p="abc")
     life.run(3 * EPOCH, CALM)

@@ -10,7 +10,7 @@ import pytest
 from thalweg.errors import SqlError
 from thalweg.model.expr import Expr
 from thalweg.model.join import Atom, Bound, Join
-from thalweg.model.query import Query, query_from_json, query_to_json
+from thalweg.model.query import Query, query_from_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.sql.bind import bind
 
@@ -57,7 +57,7 @@ def _columns(*types: str) -> list[tuple[str, str]]:
 
 def _bind(text: str, *answers: list[tuple[str, str]]) -> Query:
     query = bind("q", text, STREAMS, Canned(*answers), tables=TABLES)
-    assert query_from_json(json.loads(json.dumps(query_to_json(query)))) == query
+    assert query_from_json(json.loads(json.dumps(query.json))) == query
     return query
 
 
