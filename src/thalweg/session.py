@@ -27,12 +27,12 @@ from thalweg.engine.joinplanning import JoinPlanning
 from thalweg.engine.landing import Landing, is_dataframe
 from thalweg.engine.pipeline import Pipeline
 from thalweg.engine.repartition import Repartitioning
-from thalweg.engine.spark import check_settings, cores, create_session
+from thalweg.engine.spark import check_settings, cores, create_session, warm_up
 from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
 from thalweg.ingest.sources import Memory, files, generate, memory
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
-from thalweg.model.query import Query, SinkSpec, query_from_json, query_to_json
+from thalweg.model.query import Query, SinkSpec, query_from_json
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import element_type, to_arrow
 from thalweg.observe.drawing import FORMS, draw
@@ -95,8 +95,8 @@ class Session:
         self.state_dir = state_dir.absolute()
         self._lock = DirectoryLock(self.state_dir)
         try:
-            self._own_spark = spark is None
             self._spark = create_session(**settings) if spark is None else check_settings(spark)
+            self._warming = warm_up(self._spark) if spark is None else None
             self._mutex = threading.RLock()
             self._changes = ChangeLog(self.state_dir)
             self._streams = self._load_catalog()
@@ -272,7 +272,7 @@ class Session:
             self._delivery.check(query)
             self._aggregates.take(query if handle is None else handle.definition, own)
             if handle is None:
-                sequence = self._changes.append({"op": "create", "query": query_to_json(query)})
+                sequence = self._changes.append({"op": "create", "query": query.json})
                 handle = QueryHandle(self, query_id(name, sequence), query)
                 self._alive.add(handle)
             handle.restored = False
@@ -447,7 +447,8 @@ class Session:
             self._changes.close()
             self._changes = None  # type: ignore[assignment]
             self._lock.release()
-            if self._own_spark:
+            if self._warming is not None:  # the Spark session is ours
+                self._warming.join()
                 self._spark.stop()
 
     def __enter__(self) -> Session:
