@@ -25,8 +25,6 @@ EMPTY_TARGET = 0.5
 EMPTY = side("thalweg", "facts/8", 0, empty=25)
 
 SIZES = {
-    "thalweg facts/8": 12,
-    "thalweg facts/20x5": 12,
     "thalweg facts/wide20x1": 8,
     "thalweg facts/wide20x5": 8,
     "thalweg": 16,

@@ -34,12 +34,12 @@ SIZES = {
     "equal interval": (6, 2),
     "equal ajoin": (2, 1),
     "equal nway": (2, 1),
-    "thalweg interval": (120, 10),
+    "thalweg interval": (120, 20),
     "spark interval": (15, 5),
-    "thalweg ajoin": (30, 5),
+    "thalweg ajoin": (50, 10),
     "spark ajoin": (4, 2),
-    "thalweg nway": (40, 10),
-    "spark nway": (4, 2),
+    "thalweg nway": (80, 10),
+    "spark nway": (6, 2),
 }
 """Files of 50,000 rows of each stream, in all and in a batch."""
 

@@ -172,13 +172,19 @@ class Bench:
         self._times = Times(DATA / "seconds.json")
         self._progress: Remaining | None = None
 
-    def chosen(self, comparisons: Sequence[Comparison], also: Iterable[str] = ()) -> list[Comparison]:
-        """Those that are asked for and have somebody to be compared with. `also`: what else may be asked for."""
+    def chosen(
+        self, comparisons: Sequence[Comparison], also: Iterable[str] = (), usual: Iterable[str] | None = None
+    ) -> list[Comparison]:
+        """Those that are asked for and have somebody to be compared with.
+
+        `also`: what else may be asked for. `usual`: what runs where nothing is asked for, all unless given.
+        """
         only = self.options.only
         unknown = set(only or ()) - {c.name for c in comparisons} - {*also}
         if unknown:
             raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}")
-        asked = [c for c in comparisons if not only or c.name in only]
+        wanted = only or ({c.name for c in comparisons} if usual is None else {*usual})
+        asked = [c for c in comparisons if c.name in wanted]
         return [c for c in asked if c.theirs is None or self._available(c.sides[1:])]
 
     def run(self, checks: Sequence[Check], sides: Sequence[Side], once: Sequence[Side] = ()) -> None:
