@@ -86,15 +86,13 @@ class Comparison:
     theirs: Side | None = None
     asked: float | None = None
     """None: it is enough that ours runs."""
-    also: tuple[Side, ...] = ()
-    """Other settings of theirs: the best of all counts."""
     figure: str = "rows_per_second"
     unit: str = "rows/s"
     better: str = "higher"
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        return tuple(s for s in (self.ours, self.theirs, *self.also) if s is not None)
+        return (self.ours,) if self.theirs is None else (self.ours, self.theirs)
 
     def resized(self, files: int, **settings: Any) -> Comparison:
         """The same, every side over so many files."""
@@ -103,7 +101,7 @@ class Comparison:
             return replace(one, files=files).with_settings(**settings)
 
         theirs = None if self.theirs is None else smaller(self.theirs)
-        return replace(self, ours=smaller(self.ours), theirs=theirs, also=tuple(map(smaller, self.also)))
+        return replace(self, ours=smaller(self.ours), theirs=theirs)
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ class Bench:
             raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}")
         wanted = only or ({c.name for c in comparisons} if usual is None else {*usual})
         asked = [c for c in comparisons if c.name in wanted]
-        return [c for c in asked if c.theirs is None or self._available(c.sides[1:])]
+        return [c for c in asked if c.theirs is None or self._available([c.theirs])]
 
     def run(self, checks: Sequence[Check], sides: Sequence[Side], once: Sequence[Side] = ()) -> None:
         """Compares results, then measures every side as often as is asked, in turn; `once`: those known to be slow.
@@ -249,12 +247,9 @@ class Bench:
 
     def line(self, c: Comparison) -> Line | None:
         ours = self.measured(c.ours, c.figure)
-        rivals = [self.measured(s, c.figure) for s in c.sides[1:]]
-        known = [m for m in rivals if m is not None]
-        if ours is None or (c.theirs is not None and not known):
+        theirs = None if c.theirs is None else self.measured(c.theirs, c.figure)
+        if ours is None or (c.theirs is not None and theirs is None):
             return None
-        best = max if c.better == "higher" else min
-        theirs = best(known, key=lambda m: m.median) if known else None
         return result.line(c.name, c.meaning, ours, theirs, c.asked, unit=c.unit, better=c.better)
 
     def result(

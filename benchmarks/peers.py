@@ -35,7 +35,7 @@ FACTS = {
 """Millions of rows; a batch is four. One foreachBatch has twenty queries to warm up, all of them short."""
 FLINK = {"facts/1": (20, 4), "facts/8": (6, 2)}
 """Millions of rows, and of these for warming up."""
-INTERVAL = {"thalweg": (120, 10), "flink": (20, 5), "flink-scan": (20, 5)}
+INTERVAL = {"thalweg": (120, 20), "flink": (40, 15), "flink-scan": (40, 15)}
 """Files of 50,000 rows of each stream, in all and in a batch."""
 QUICK_FACTS, QUICK_INTERVAL = (3, 1), (6, 2)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import aggregates, joins, measure, peers, result
+from benchmarks import aggregates, joins, measure, papers, peers, result, tpch
 from benchmarks.equality import DifferenceError, compare_directories, compare_results
 from benchmarks.measure import Bench, Check, Comparison, side
 from benchmarks.process import SideFailedError
@@ -91,7 +91,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
 
 OURS, SPARK, ROCKS = (side(system, "interval", 6) for system in ("thalweg", "spark", "spark-rocksdb"))
 CHECK = Check(side("thalweg", "interval", 2), (side("spark", "interval", 2),))
-COMPARISON = Comparison("c", "m", OURS, SPARK, 2, also=(ROCKS,))
+COMPARISON, ROCKS_COMPARISON = (Comparison(one.system, "m", OURS, one, 2) for one in (SPARK, ROCKS))
 
 
 def test_repetitions_are_interleaved_after_the_check(runs: Runs) -> None:
@@ -107,10 +107,9 @@ def test_a_side_that_fails_is_told_and_the_rest_goes_on(runs: Runs) -> None:
     bench = Bench("e", "t", OPTIONS)
     bench.run([], [OURS, SPARK, ROCKS])
     assert runs.order.count("spark") == 1
-    (line,) = bench.lines([COMPARISON])
+    (line,) = bench.lines([COMPARISON, ROCKS_COMPARISON])
     assert line.theirs is not None
     assert line.theirs.system == "spark-rocksdb"
-    assert bench.lines([Comparison("c", "m", OURS, SPARK, 2)]) == ()
     assert bench.skipped == ["spark interval: why it failed"]
 
 
@@ -119,7 +118,7 @@ def test_what_differs_is_not_timed(runs: Runs) -> None:
     bench = Bench("e", "t", OPTIONS)
     bench.run([CHECK], [OURS, SPARK])
     assert runs.order.count("spark") == 0
-    assert bench.lines([Comparison("c", "m", OURS, SPARK, 2)]) == ()
+    assert bench.lines([COMPARISON]) == ()
     assert bench.equal == {}
 
 
@@ -133,11 +132,17 @@ def test_quick_takes_the_time_of_the_runs_that_are_compared(runs: Runs) -> None:
 def test_a_peer_that_is_not_there_is_skipped_with_a_line(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure.systems, "missing", lambda s: "not installed" if s == "spark" else None)
     bench = Bench("e", "t", OPTIONS)
-    alone = Comparison("c", "m", OURS, SPARK, 2)
-    assert bench.chosen([alone, COMPARISON]) == [COMPARISON]
-    bench.run([CHECK], [*alone.sides, ROCKS])
+    assert bench.chosen([COMPARISON, ROCKS_COMPARISON]) == [ROCKS_COMPARISON]
+    bench.run([CHECK], [*COMPARISON.sides, ROCKS])
     assert set(runs.order) == {"thalweg", "spark-rocksdb"}
     assert bench.skipped == ["spark: not installed"]
+
+
+def test_what_nobody_asks_for_is_only_what_is_usual() -> None:
+    both, usual = [COMPARISON, ROCKS_COMPARISON], ["spark"]
+    assert Bench("e", "t", OPTIONS).chosen(both, usual=usual) == [COMPARISON]
+    asked = argparse.Namespace(**{**vars(OPTIONS), "only": ["spark-rocksdb"]})
+    assert Bench("e", "t", asked).chosen(both, usual=usual) == [ROCKS_COMPARISON]
 
 
 def test_time_left_is_that_of_the_runs_ahead(tmp_path: Path) -> None:
@@ -155,8 +160,10 @@ def test_time_left_is_that_of_the_runs_ahead(tmp_path: Path) -> None:
 def test_every_comparison_is_over_workloads_and_systems_that_there_are() -> None:
     offered = [
         *aggregates.COMPARISONS, *aggregates.QUICK_COMPARISONS, *joins.COMPARISONS, *joins.QUICK_COMPARISONS,
-        *peers.comparisons(False), *peers.comparisons(True),
+        *peers.comparisons(False), *peers.comparisons(True), *tpch.COMPARISONS, *papers.COMPARISONS,
     ]  # fmt: skip
+    assert {*tpch.USUAL, *tpch.QUICK_NAMES} <= {c.name for c in tpch.COMPARISONS}
+    assert {*papers.USUAL, *papers.QUICK_NAMES} <= {c.name for c in papers.COMPARISONS}
     for one in (s for c in offered for s in c.sides):
         assert one.system in SYSTEMS
         assert one.files // Given(named(one.work), Path(), one.files, None, dict(one.settings)).files_per_batch > 1

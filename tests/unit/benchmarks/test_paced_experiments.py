@@ -86,14 +86,14 @@ def test_latency_sets_both_systems_side_by_side(made: Made, tmp_path: Path) -> N
 
 
 def test_latency_also_at_plain_sparks_pace(made: Made, tmp_path: Path) -> None:
-    latency.main(["--only", "ajoin-20", "--repetitions", "2", "--json", str(tmp_path / "found.json")])
+    latency.main(["--only", "interval", "--repetitions", "2", "--json", str(tmp_path / "found.json")])
     same_pace = made.calls[2]
-    assert same_pace[:3] == ["thalweg", "--work", "ajoin-20"]
+    assert same_pace[:3] == ["thalweg", "--work", "interval"]
     assert float(same_pace[same_pace.index("--rate") + 1]) == pytest.approx(70_000)
     assert len(made.calls) == 6
     lines = {line.name: line for line in _read(tmp_path / "found.json").lines}
-    assert lines["ajoin-20-same-pace-p50"].theirs is not None
-    assert lines["ajoin-20-p50"].ours.values == (0.5, 0.5)
+    assert lines["interval-same-pace-p50"].theirs is not None
+    assert lines["interval-p50"].ours.values == (0.5, 0.5)
 
 
 def test_a_side_that_fails_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch, made: Made, tmp_path: Path) -> None:
