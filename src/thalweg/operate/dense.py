@@ -23,9 +23,13 @@ Array = npt.NDArray[Any]
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
 _EVERY_ROW: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+_MIXING = np.uint64(0x9E3779B97F4A7C15)
 WORTH_CLASSES = 3
 """Filters from which on rows are told apart by all of them at once."""
-MOST_FILTERS = 12
+MOST_FILTERS = 64
+"""A bit for each in one word."""
+MOST_CLASSES = 1024
+"""Thresholds of one column make one more class than there are, predicates of many columns soon too many."""
 ROWS_A_CLASS_CELL = 2
 """Rows that there must be for a place of each class: what is folded in the end must be less than what is read."""
 
@@ -84,15 +88,34 @@ def _greatest(cells: Any, admitted: Any, values: Any, out: Any) -> None:
 @kernel
 def _mark(sets: Any, admitted: Any, bit: Any) -> None:
     for i in range(sets.size):
-        sets[i] |= np.uint16(admitted[i]) << bit
+        sets[i] |= np.uint64(admitted[i]) << bit
 
 
 @kernel
-def _tell_apart(cells: Any, sets: Any, classes: Any, places: Any, out: Any) -> None:
+def _number(sets: Any, known: Any, table: Any, out: Any) -> Any:
+    """Numbers the sets that occur as they come, 0 being none: how many, or -1 where `known` is too short."""
+    count, mask = 0, np.uint64(table.size - 1)
+    for i in range(sets.size):
+        if sets[i] == 0:
+            out[i] = -1
+            continue
+        at = (sets[i] * _MIXING >> np.uint64(40)) & mask
+        while table[at] >= 0 and known[table[at]] != sets[i]:
+            at = (at + np.uint64(1)) & mask
+        if table[at] < 0:
+            if count == known.size:
+                return -1
+            known[count], table[at] = sets[i], count
+            count += 1
+        out[i] = table[at]
+    return count
+
+
+@kernel
+def _tell_apart(cells: Any, numbers: Any, places: Any, out: Any) -> None:
     """The place of each row within its class, classes one after the other; none for a row without a class."""
     for i in range(cells.size):
-        number = classes[sets[i]]
-        out[i] = number * places + cells[i] if cells[i] >= 0 and number >= 0 else -1
+        out[i] = numbers[i] * places + cells[i] if cells[i] >= 0 and numbers[i] >= 0 else -1
 
 
 @kernel
@@ -125,7 +148,7 @@ class Columns:
     _keys: dict[str, Key | None] = field(default_factory=dict)
     _values: dict[str, tuple[Array, Array] | None] = field(default_factory=dict)
     _filters: dict[str, Array] = field(default_factory=dict)
-    _classes: dict[tuple[str | None, ...], Classes] = field(default_factory=dict)
+    _classes: dict[tuple[str | None, ...], Classes | None] = field(default_factory=dict)
 
     def key(self, name: str) -> Key | None:
         """None where the column cannot be a place in an array: another type, a NULL."""
@@ -146,7 +169,8 @@ class Columns:
             self._filters[name] = frozen_view(column.to_numpy())
         return self._filters[name]
 
-    def classes(self, filters: tuple[str | None, ...]) -> Classes:
+    def classes(self, filters: tuple[str | None, ...]) -> Classes | None:
+        """None where there are too many."""
         if filters not in self._classes:
             self._classes[filters] = _classes(self, filters)
         return self._classes[filters]
@@ -187,10 +211,8 @@ def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 class Classes:
     """Rows told apart by which of some filters admit them; those that none admits are in no class."""
 
-    sets: npt.NDArray[np.uint16]
-    """The filters that admit each row, a bit for each."""
     numbers: npt.NDArray[np.int32]
-    """Set -> class, or -1."""
+    """The class of each row, or -1."""
     count: int
     members: Mapping[str | None, npt.NDArray[np.int64]]
     """Filter -> the classes that it admits."""
@@ -200,24 +222,25 @@ class Classes:
         rounds = []
         for cells in places.rounds:
             out = np.empty_like(cells)
-            _tell_apart(frozen_view(cells), self.sets, self.numbers, np.int32(places.count), out)
+            _tell_apart(frozen_view(cells), self.numbers, np.int32(places.count), out)
             rounds.append(out)
         return Places(tuple(rounds), places.count * self.count, places.keys)
 
 
-def _classes(columns: Columns, filters: tuple[str | None, ...]) -> Classes:
-    sets: npt.NDArray[np.uint16] = np.zeros(columns.table.num_rows, dtype=np.uint16)
+def _classes(columns: Columns, filters: tuple[str | None, ...]) -> Classes | None:
+    sets: npt.NDArray[np.uint64] = np.zeros(columns.table.num_rows, dtype=np.uint64)
     for bit, name in enumerate(filters):
         if name is None:
-            sets |= np.uint16(1 << bit)
+            sets |= np.uint64(1 << bit)
         else:
-            _mark(sets, columns.filter(name), np.uint16(bit))
-    occurring = np.flatnonzero(np.bincount(sets, minlength=1 << len(filters)))
-    occurring = occurring[occurring > 0]
-    numbers = np.full(1 << len(filters), -1, dtype=np.int32)
-    numbers[occurring] = np.arange(len(occurring))
-    members = {name: np.flatnonzero(occurring >> bit & 1) for bit, name in enumerate(filters)}
-    return Classes(frozen_view(sets), frozen_view(numbers), len(occurring), members)
+            _mark(sets, columns.filter(name), np.uint64(bit))
+    known, table = np.empty(MOST_CLASSES, np.uint64), np.full(4 * MOST_CLASSES, -1, np.int32)
+    numbers = np.empty(len(sets), np.int32)
+    count = _number(frozen_view(sets), known, table, numbers)
+    if count < 0:
+        return None
+    members = {name: np.flatnonzero(known[:count] >> np.uint64(bit) & 1) for bit, name in enumerate(filters)}
+    return Classes(frozen_view(numbers), count, members)
 
 
 @dataclass(frozen=True)
@@ -299,7 +322,7 @@ def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], mergin
     filters = () if merging else tuple(dict.fromkeys(p.filter for p in partials))
     if WORTH_CLASSES <= len(filters) <= MOST_FILTERS:
         classes = columns.classes(filters)
-        if classes.count * places.count * ROWS_A_CLASS_CELL <= columns.table.num_rows:
+        if classes is not None and classes.count * places.count * ROWS_A_CLASS_CELL <= columns.table.num_rows:
             return _ClassLanes(places, columns, classes)
     return _Lanes(places, columns, merging)
 

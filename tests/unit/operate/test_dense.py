@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from thalweg.model.expr import Expr, quote
@@ -17,7 +18,15 @@ from thalweg.optimize.partials import Columns, presence, take_apart
 
 SECOND = 1_000_000
 FLAGS = ("yes", "rare", "never", "often")
-KINDS = {"k": "int", "day": "date", "x": "bigint", "y": "double", "t": "timestamp", **dict.fromkeys(FLAGS, "boolean")}
+STEPS = tuple(f"below{i}" for i in range(40))
+KINDS = {
+    "k": "int",
+    "day": "date",
+    "x": "bigint",
+    "y": "double",
+    "t": "timestamp",
+    **dict.fromkeys((*FLAGS, *STEPS), "boolean"),
+}
 AGGREGATES = [
     ("count", "x", "bigint"),
     ("sum", "x", "bigint"),
@@ -87,6 +96,32 @@ def test_many_filters_equal_duckdb(seed: int, monkeypatch: pytest.MonkeyPatch) -
     few = seed % 4 == 0
     check_against_duckdb(rng, rows(rng, 20 if few else 3000), grouping(rng.choice([(), ("k",)]), filters))
     assert bool(by_class) != few
+
+
+def test_forty_thresholds_are_forty_classes() -> None:
+    rng = random.Random(1)
+    table = rows(rng, 20_000)
+    for i, step in enumerate(STEPS):
+        table = table.append_column(step, pc.less(table.column("x"), -(10**6) + (i + 1) * 49_000))
+    classes = dense.Columns(table).classes(STEPS)
+    assert classes is not None
+    assert classes.count == 40  # and those that are below none
+    check_against_duckdb(rng, table, grouping((), [column(step) for step in STEPS]))
+
+
+def test_rows_that_no_filter_admits_make_no_group() -> None:
+    table = rows(random.Random(1), 500)
+    for flag in ("yes", "rare"):
+        table = table.drop_columns([flag]).append_column(flag, table.column("never"))
+    check_against_duckdb(random.Random(1), table, grouping(("k",), [column(f) for f in ("never", "yes", "rare")]))
+
+
+def test_too_many_classes_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "MOST_CLASSES", 3)
+    rng = random.Random(2)
+    table = rows(rng, 3000)
+    assert dense.Columns(table).classes(FLAGS) is None
+    check_against_duckdb(rng, table, grouping(("k",), [column(flag) for flag in FLAGS]))
 
 
 def check_against_duckdb(rng: random.Random, table: pa.Table, group: Grouping) -> None:
