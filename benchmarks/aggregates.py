@@ -25,11 +25,10 @@ EMPTY_TARGET = 0.5
 EMPTY = side("thalweg", "facts/8", 0, empty=25)
 
 SIZES = {
-    "thalweg facts/wide20x1": 8,
-    "thalweg facts/wide20x5": 8,
+    "thalweg facts/wide20x1": 12,
+    "thalweg facts/wide20x5": 12,
     "thalweg": 16,
     "thalweg-frame": 20,
-    "spark facts/8": 8,
     "spark": 12,
 }
 """Millions of rows; a batch is four. What a DataFrame brings before the first batch begins is all in that one."""

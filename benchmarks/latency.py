@@ -77,7 +77,7 @@ CASES = (
     Case("facts/1", "1 aggregation", Sizes(12, 4, 15, 30_000_000), Sizes(6, 2, 20, 30_000_000)),
     Case("facts/8", "8 aggregations", Sizes(12, 4, 15, 30_000_000), Sizes(4, 1, 60, 30_000_000), True),
     Case("interval", "1 interval join", Sizes(40, 10, 15, 10_000_000), Sizes(15, 5, 20, 10_000_000), True),
-    Case("ajoin-20", "20 joins of AJoin's template", Sizes(20, 5, 15, 10_000_000), Sizes(4, 2, 30, 10_000_000)),
+    Case("ajoin-20", "20 joins of AJoin's template", Sizes(20, 5, 15, 10_000_000), Sizes(6, 2, 30, 10_000_000)),
 )
 QUICK_CASES = (
     Case("facts/1", "1 aggregation", Sizes(8, 4, 4, 8_000_000), Sizes(3, 1, 6, 6_000_000)),

@@ -27,8 +27,8 @@ MINUTES = (2, 35)
 TITLE = "Thalweg against its peers"
 
 FACTS = {
-    "thalweg": 12,
-    "thalweg-apart": 8,
+    "thalweg": 16,
+    "thalweg-apart": 12,
     "spark-foreach": 20,
     "duckdb": 12,
 }

@@ -6,6 +6,8 @@ system can be read in one place.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class ThalwegError(Exception):
     """What happened, where in the SQL, and what to do about it."""
@@ -230,9 +232,9 @@ def corrupt_file(path: object, expected: str, found: str) -> StateError:
     )
 
 
-def wrong_state_format(path: object, found: object, needed: int) -> StateError:
+def wrong_state_format(path: object, found: object, read: Iterable[int]) -> StateError:
     return StateError(
-        f"the state directory was written in format {found}, this release reads format {needed}",
+        f"the state directory was written in format {found}, this release reads {' and '.join(map(str, read))}",
         detail=f"in {path}",
         hint="Open it with the release that wrote it, or start with an empty state directory.",
     )

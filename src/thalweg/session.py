@@ -448,8 +448,8 @@ class Session:
             self._changes = None  # type: ignore[assignment]
             self._lock.release()
             if self._warming is not None:  # the Spark session is ours
-                self._warming.join()
-                self._spark.stop()
+                self._spark.stop()  # which also ends what still warms up
+                self._warming.join(10)
 
     def __enter__(self) -> Session:
         return self

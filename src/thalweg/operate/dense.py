@@ -30,6 +30,8 @@ MOST_FILTERS = 64
 """A bit for each in one word."""
 MOST_CLASSES = 1024
 """Thresholds of one column make one more class than there are, predicates of many columns soon too many."""
+SOME_ROWS = 1 << 15
+"""Rows that show whether there are too many."""
 ROWS_A_CLASS_CELL = 2
 """Rows that there must be for a place of each class: what is folded in the end must be less than what is read."""
 
@@ -99,7 +101,8 @@ def _number(sets: Any, known: Any, table: Any, out: Any) -> Any:
         if sets[i] == 0:
             out[i] = -1
             continue
-        at = (sets[i] * _MIXING >> np.uint64(40)) & mask
+        mixed = (sets[i] ^ (sets[i] >> np.uint64(32))) * _MIXING
+        at = (mixed >> np.uint64(40)) & mask
         while table[at] >= 0 and known[table[at]] != sets[i]:
             at = (at + np.uint64(1)) & mask
         if table[at] < 0:
@@ -228,19 +231,29 @@ class Classes:
 
 
 def _classes(columns: Columns, filters: tuple[str | None, ...]) -> Classes | None:
-    sets: npt.NDArray[np.uint64] = np.zeros(columns.table.num_rows, dtype=np.uint64)
+    rows = columns.table.num_rows
+    if rows > SOME_ROWS and _numbered(columns, filters, SOME_ROWS) is None:
+        return None
+    found = _numbered(columns, filters, rows)
+    if found is None:
+        return None
+    numbers, known = found
+    members = {name: np.flatnonzero(known >> np.uint64(bit) & np.uint64(1)) for bit, name in enumerate(filters)}
+    return Classes(frozen_view(numbers), len(known), members)
+
+
+def _numbered(columns: Columns, filters: tuple[str | None, ...], rows: int) -> tuple[Array, Array] | None:
+    """(class of each of the first rows, the filters of each class as bits); None where there are too many classes."""
+    sets: npt.NDArray[np.uint64] = np.zeros(rows, dtype=np.uint64)
     for bit, name in enumerate(filters):
         if name is None:
             sets |= np.uint64(1 << bit)
         else:
-            _mark(sets, columns.filter(name), np.uint64(bit))
+            _mark(sets, columns.filter(name)[:rows], np.uint64(bit))
     known, table = np.empty(MOST_CLASSES, np.uint64), np.full(4 * MOST_CLASSES, -1, np.int32)
-    numbers = np.empty(len(sets), np.int32)
+    numbers = np.empty(rows, np.int32)
     count = _number(frozen_view(sets), known, table, numbers)
-    if count < 0:
-        return None
-    members = {name: np.flatnonzero(known[:count] >> np.uint64(bit) & 1) for bit, name in enumerate(filters)}
-    return Classes(frozen_view(numbers), count, members)
+    return None if count < 0 else (numbers, known[:count])
 
 
 @dataclass(frozen=True)
@@ -320,9 +333,10 @@ def aggregate(
 def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], merging: bool) -> _Lanes | _ClassLanes:
     """Filter by filter, or, where there are several and groups are few, by class."""
     filters = () if merging else tuple(dict.fromkeys(p.filter for p in partials))
-    if WORTH_CLASSES <= len(filters) <= MOST_FILTERS:
+    most = columns.table.num_rows // (places.count * ROWS_A_CLASS_CELL)
+    if WORTH_CLASSES <= len(filters) <= MOST_FILTERS and most > 1:
         classes = columns.classes(filters)
-        if classes is not None and classes.count * places.count * ROWS_A_CLASS_CELL <= columns.table.num_rows:
+        if classes is not None and classes.count <= most:
             return _ClassLanes(places, columns, classes)
     return _Lanes(places, columns, merging)
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
 from thalweg.operate.gather import Column
-from thalweg.operate.index import KeyIndex, build_index
+from thalweg.operate.index import SMALL, KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
 from thalweg.operate.probe import Side, make_lut, query_sets
 from thalweg.operate.windows import BEGINNING
@@ -137,7 +137,19 @@ def index_to_table(index: KeyIndex) -> pa.Table:
 def index_from_table(table: pa.Table, bits: int) -> KeyIndex:
     both = numbers(table.column(0))
     starts, order = np.split(both, [(1 << bits) + 1])
-    return KeyIndex(starts, order if len(order) else np.arange(starts[-1], dtype=starts.dtype))
+    return KeyIndex(starts, order if len(order) else _numbers_up_to(int(starts[-1]), starts.dtype))
+
+
+_UP_TO: dict[Any, Array] = {}
+"""Type -> the longest row of numbers that was asked for: all implicit orders are the beginning of one."""
+
+
+def _numbers_up_to(count: int, kind: Any) -> Array:
+    known = _UP_TO.get(kind)
+    if known is None or len(known) < count:
+        known = _UP_TO[kind] = np.arange(max(count, SMALL), dtype=kind)
+        known.flags.writeable = False
+    return known[:count]
 
 
 def distinct_keys(index: KeyIndex) -> float:

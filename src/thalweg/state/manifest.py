@@ -22,8 +22,9 @@ from thalweg.errors import corrupt_file, wrong_state_format
 from thalweg.state.container import Section
 from thalweg.state.durable import make_directory, read_bytes, write_atomic
 
-FORMAT = 2
-"""1 kept whole rows for percentiles."""
+FORMAT = 3
+"""1 kept whole rows for percentiles; in 2 every index of a store had row numbers."""
+READ = (2, 3)
 _KEPT = 2
 
 
@@ -257,8 +258,8 @@ def _read(path: Path) -> dict[str, Any]:
         found_format, crc, length = header["format"], header["crc"], header["length"]
     except (KeyError, TypeError, ValueError) as error:
         raise corrupt_file(path, "a header line", repr(head[:80])) from error
-    if found_format != FORMAT:
-        raise wrong_state_format(path, found_format, FORMAT)
+    if found_format not in READ:
+        raise wrong_state_format(path, found_format, READ)
     body = rest[:-1]
     if len(body) != length or zlib.crc32(body) != crc:
         raise corrupt_file(

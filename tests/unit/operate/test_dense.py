@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -114,6 +115,22 @@ def test_rows_that_no_filter_admits_make_no_group() -> None:
     for flag in ("yes", "rare"):
         table = table.drop_columns([flag]).append_column(flag, table.column("never"))
     check_against_duckdb(random.Random(1), table, grouping(("k",), [column(f) for f in ("never", "yes", "rare")]))
+
+
+def test_classes_of_the_last_of_64_filters_are_found_fast() -> None:
+    rng = random.Random(3)
+    names = tuple(f"f{i}" for i in range(64))
+    n = 60_000
+    table = pa.table(
+        {name: [rng.random() < 0.5 if i >= 54 else False for _ in range(n)] for i, name in enumerate(names)}
+    )
+    columns = dense.Columns(table)
+    columns.classes(names[:3])
+    began = time.perf_counter()
+    classes = columns.classes(names)
+    assert time.perf_counter() - began < 0.5  # in one chain of collisions it takes many times that
+    assert classes is not None
+    assert classes.count == 1023
 
 
 def test_too_many_classes_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,10 +74,17 @@ def test_another_format_says_which_and_what_to_do(tmp_path: Path) -> None:
     path = write_manifest(tmp_path, manifest(1))
     header, body = path.read_bytes().split(b"\n", 1)
     path.write_bytes(json.dumps(json.loads(header) | {"format": 9}).encode() + b"\n" + body)
-    with pytest.raises(StateError, match="format 9, this release reads format 2") as raised:
+    with pytest.raises(StateError, match="format 9, this release reads 2 and 3") as raised:
         latest_manifest(tmp_path)
     assert raised.value.hint
     assert "release" in raised.value.hint
+
+
+def test_the_format_before_is_read(tmp_path: Path) -> None:
+    path = write_manifest(tmp_path, manifest(1))
+    header, body = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps(json.loads(header) | {"format": 2}).encode() + b"\n" + body)
+    assert latest_manifest(tmp_path) == manifest(1)
 
 
 def test_intents_are_kept_for_the_last_two_batches(tmp_path: Path) -> None:
