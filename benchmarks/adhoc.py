@@ -91,7 +91,6 @@ def main(arguments: list[str]) -> int:
                 runs.run(case.side, case.options(_rate(case, runs)), work=case.work)
     there = [case for case in chosen if case.side in runs.found]
     lines = [line for case in there if case.system == "thalweg" for line in _lines(case, there, runs)]
-    bench.equal |= {case.name: _last(case, runs)["checked_rows"] for case in there}
     extra = {case.name: scalars(_last(case, runs)) for case in there}
     bench.result(lines, _series(there, runs), _findings(there, runs), _notes(there, runs), extra)
     return 0

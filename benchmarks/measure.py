@@ -261,13 +261,13 @@ class Bench:
         extra: Mapping[str, Any] | None = None,
     ) -> Result:
         """What was found; shown, and written where `--json` says."""
-        said = [*notes]
+        said = [*notes, *result.short_of_memory(lines, machine := result.machine())]
         if self.quick and self.checked:
             said.append("where results are compared, the time is that of the run that wrote them")
         found = Result(
             self.experiment,
             self.title,
-            result.machine(),
+            machine,
             self.answers,
             self.quick,
             result.options_said(self.options),

@@ -26,13 +26,14 @@ README_LINES: Mapping[str, Sequence[str]] = {
     "aggregates": ("1-query", "4-queries", "8-queries", "8-frame", "100-queries", "100-wide", "sliding"),
     "joins": ("interval", "ajoin-1", "ajoin-20", "ajoin-100", "ajoin-500", "nway-3", "nway-4", "nway-5"),
     "peers": ("foreach-20", "flink-1-net", "flink-8-net", "flink-interval-net", "apart-8", "duckdb-8"),
+    "latency": ("facts/1-p50", "facts/1-p99", "interval-p50", "interval-p99"),
     "partitioning": ("packs", "tpch", "cities", "shift", "independent"),
     "partitioners": ("engine-zipf-unique", "engine-zipf-cents", "engine-uniform-unique"),
 }
 """Experiment -> the lines that the README shows, in this order."""
 README_PLOTS = {"aggregates": "throughput"}
 """Experiment -> the plot that follows its lines there."""
-ORDER = (*README_LINES, "latency", "adhoc", "adaptivity", "tpch", "papers", "join-planning")
+ORDER = (*README_LINES, "adhoc", "adaptivity", "tpch", "papers", "join-planning")
 """Of the page's sections; what is not named here follows."""
 out = Console()
 

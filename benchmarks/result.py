@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -207,6 +207,23 @@ def machine() -> Machine:
         duckdb=_version("duckdb"),
         thalweg=_described(),
     )
+
+
+FULL = 0.9
+"""Of the machine's memory: whoever has more in use may be slow for that reason alone."""
+
+
+def short_of_memory(lines: Iterable[Line], machine: Machine) -> list[str]:
+    """A sentence for every side that had nearly all of the machine's memory in use."""
+    found = {}
+    for one in (side for line in lines for side in (line.ours, line.theirs) if side is not None):
+        gib = float(one.measures.get("peak_mib", 0)) / 1024
+        if gib > FULL * machine.memory_gib:
+            found[one.system, one.work] = gib
+    return [
+        f"{system} {work} had {gib:.0f} of {machine.memory_gib:.0f} GiB in use and may have been slower for it."
+        for (system, work), gib in found.items()
+    ]
 
 
 def _cpu() -> str:

@@ -13,12 +13,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import DATA, directory_of
+from benchmarks.measure import DATA, run_side, side
 from benchmarks.paced.feed import Supply, make_supply
 from benchmarks.paced.latencies import reach_seconds
 from benchmarks.paced.schedule import size_for
-from benchmarks.systems import Given, run
-from benchmarks.workloads.model import Query, Workload, make_files
+from benchmarks.workloads.model import Query, Workload
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,14 @@ class Pace:
 
 
 def rates(system: str, work: Workload, pace: Pace) -> tuple[float | None, float]:
-    """Rows a second that the system sustains (None: not measured) and at which it is fed."""
+    """Rows a second that the system sustains (None: not measured) and at which it is fed.
+
+    Measured in a process of its own: what it leaves in memory is not there when the pace begins.
+    """
     if pace.rate is not None:
         return None, pace.rate
-    directory = make_files(work, pace.files, directory_of(work))
-    given = Given(work, directory, pace.files, settings={"files_per_batch": str(pace.files_per_batch)})
-    sustained = float(run(system, given)["rows_per_second"])
+    found = run_side(side(system, work.name, pace.files, files_per_batch=pace.files_per_batch))
+    sustained = float(found["rows_per_second"])
     return sustained, sustained * pace.share
 
 

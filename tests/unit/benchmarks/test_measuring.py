@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from benchmarks.equality import DifferenceError, compare_directories, compare_re
 from benchmarks.measure import Bench, Check, Comparison, side
 from benchmarks.process import SideFailedError
 from benchmarks.remaining import Remaining, Times
+from benchmarks.result import Measured
 from benchmarks.systems import SYSTEMS, Given, linked, run
 from benchmarks.systems.eventlog import written
 from benchmarks.systems.foreach import taken_apart, used_columns
@@ -143,6 +145,16 @@ def test_what_nobody_asks_for_is_only_what_is_usual() -> None:
     assert Bench("e", "t", OPTIONS).chosen(both, usual=usual) == [COMPARISON]
     asked = argparse.Namespace(**{**vars(OPTIONS), "only": ["spark-rocksdb"]})
     assert Bench("e", "t", asked).chosen(both, usual=usual) == [ROCKS_COMPARISON]
+
+
+def test_a_side_that_had_all_memory_is_told() -> None:
+    machine = replace(result.machine(), memory_gib=24.0)
+    sides = [
+        Measured(system, "w", 1.0, 1.0, 1.0, (1.0,), {"peak_mib": mib})
+        for system, mib in (("ours", 3000), ("a", 23_500))
+    ]
+    lines = [result.line("l", "m", sides[0], sides[1])] * 2
+    assert result.short_of_memory(lines, machine) == ["a w had 23 of 24 GiB in use and may have been slower for it."]
 
 
 def test_time_left_is_that_of_the_runs_ahead(tmp_path: Path) -> None:

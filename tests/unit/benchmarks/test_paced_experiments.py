@@ -91,6 +91,9 @@ def test_latency_also_at_plain_sparks_pace(made: Made, tmp_path: Path) -> None:
     assert same_pace[:3] == ["thalweg", "--work", "interval"]
     assert float(same_pace[same_pace.index("--rate") + 1]) == pytest.approx(70_000)
     assert len(made.calls) == 6
+    again = made.calls[3]
+    assert again[again.index("--rate") + 1] == "700000.0"  # the pace of the first repetition
+    assert "--rate" not in made.calls[0]
     lines = {line.name: line for line in _read(tmp_path / "found.json").lines}
     assert lines["interval-same-pace-p50"].theirs is not None
     assert lines["interval-p50"].ours.values == (0.5, 0.5)
