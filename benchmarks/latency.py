@@ -80,10 +80,7 @@ CASES = (
     Case("interval", "1 interval join", Sizes(40, 10, 15, 10_000_000), Sizes(15, 5, 20, 10_000_000), True),
     Case("ajoin-20", "20 joins of AJoin's template", Sizes(20, 5, 15, 10_000_000), Sizes(6, 2, 30, 10_000_000)),
 )
-QUICK_CASES = (
-    Case("facts/1", "1 aggregation", Sizes(8, 4, 4, 8_000_000), Sizes(3, 1, 6, 6_000_000)),
-    Case("interval", "1 interval join", Sizes(12, 4, 5, 2_000_000), Sizes(4, 2, 6, 2_000_000)),
-)
+QUICK_CASES = (Case("interval", "1 interval join", Sizes(12, 4, 5, 2_000_000), Sizes(4, 2, 6, 2_000_000)),)
 
 
 def main(arguments: list[str]) -> int:
