@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.kernel import frozen_view, kernel
+from thalweg.kernel import frozen_view, inlined, kernel
 from thalweg.model.plan import Partial
 
 Array = npt.NDArray[Any]
@@ -93,6 +93,12 @@ def _mark(sets: Any, admitted: Any, bit: Any) -> None:
         sets[i] |= np.uint64(admitted[i]) << bit
 
 
+@inlined
+def _slot(of: Any, mask: Any) -> Any:
+    """Where a set is looked for first: by the highest bits of a product, which all of its factor's have a say in."""
+    return (of * _MIXING >> np.uint64(52)) & mask
+
+
 @kernel
 def _number(sets: Any, known: Any, table: Any, out: Any) -> Any:
     """Numbers the sets that occur as they come, 0 being none: how many, or -1 where `known` is too short."""
@@ -101,8 +107,7 @@ def _number(sets: Any, known: Any, table: Any, out: Any) -> Any:
         if sets[i] == 0:
             out[i] = -1
             continue
-        mixed = (sets[i] ^ (sets[i] >> np.uint64(32))) * _MIXING
-        at = (mixed >> np.uint64(40)) & mask
+        at = _slot(sets[i], mask)
         while table[at] >= 0 and known[table[at]] != sets[i]:
             at = (at + np.uint64(1)) & mask
         if table[at] < 0:
