@@ -108,6 +108,12 @@ def group_range(index: KeyIndex, first_group: int, last_group: int, groups: int 
     return int(index.starts[first_group * width]), int(index.starts[last_group * width])
 
 
+def hash_range(index: KeyIndex, least: int, most: int) -> tuple[int, int]:
+    """The places in `order` of all keys whose hashes are between the two."""
+    shift = 64 - index.bits
+    return int(index.starts[least >> shift]), int(index.starts[(most >> shift) + 1])
+
+
 def hash_words(words: Array) -> npt.NDArray[np.uint64]:
     """What `route.hash.hash_rows` gives for rows of this one column."""
     out = np.empty(len(words), dtype=np.uint64)

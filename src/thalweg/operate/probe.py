@@ -3,15 +3,16 @@
 What a row can serve is its query set, a 64-bit word; a pair serves the AND of two. A row keeps the predicates it
 satisfies, and every group of queries turns those into its own sets by a table per byte.
 
-A probe works on a few hundred candidates at a time. Word, time and query set are looked at in turn, and each look
-writes all candidates and moves on by 0 or 1: there is no branch to mispredict, and the next reads of memory do not
-wait for the last.
+There are two ways to probe a bucket. Where few rows do, words, times and sets are read where they lie, a few hundred
+candidates at a time: each look writes all candidates and moves on by 0 or 1, so there is no branch to mispredict, and
+the next reads of memory do not wait for the last. Where many rows do, words, times and sets are first laid out in the
+order of the index (`lay`): the candidates of a row then lie side by side, and one look at each is enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ _BLOCK = 512
 """Candidates that are looked at together; they stay in the first-level cache."""
 
 _ONE, _S58 = np.uint64(1), np.uint64(58)
+_NO_EDGES: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+_ANY: Sets = np.full(1, EVERY_QUERY, dtype=np.uint64)
 _DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
 _BIT_NUMBER: Array = np.empty(64, dtype=np.int64)
 _BIT_NUMBER[[((0x03F79D71B4CB0A89 << b) & EVERY_QUERY) >> 58 for b in range(64)]] = range(64)
@@ -54,9 +57,21 @@ def _query_set(bits: Any, row: Any, lut: Any, always: Any) -> Any:
     return found
 
 
+@inlined
+def _mask(difference: Any, edges: Any, masks: Any) -> Any:
+    """masks[number of edges <= difference], by halving."""
+    passed: Any = 0
+    length = edges.size
+    while length > 0:
+        half = (length + 1) >> 1
+        passed += half * np.int64(edges[passed + half - 1] <= difference)
+        length -= half
+    return masks[passed]
+
+
 @kernel
 def _probe(
-    words: Any, hashes: Any, shift: Any, low: Any, high: Any, sets: Any,
+    words: Any, hashes: Any, shift: Any, low: Any, high: Any, sets: Any, known: Any, edges: Any, masks: Any,
     starts: Any, order: Any, side_words: Any, times: Any, bits: Any, lut: Any, always: Any, allowed: Any,
     i: Any, place: Any, n: Any, left: Any, right: Any, out: Any,
 ) -> Any:  # fmt: skip
@@ -85,9 +100,70 @@ def _probe(
         for c in range(timely):
             row, partner = rows[c], partners[c]
             found = _query_set(bits, partner, lut, always) & allowed & sets[row]
+            found &= _mask(times[partner] - known[row], edges, masks)
             left[n], right[n], out[n] = row, partner, found
             n += np.int64(found != 0)
     return i, place, n
+
+
+@kernel
+def _probe_laid(
+    words: Any, hashes: Any, shift: Any, low: Any, high: Any, sets: Any, known: Any, edges: Any, masks: Any,
+    starts: Any, order: Any, side_words: Any, times: Any, side_sets: Any, skipped: Any, allowed: Any,
+    i: Any, place: Any, n: Any, left: Any, right: Any, out: Any,
+) -> Any:  # fmt: skip
+    """The same over rows that are laid out in the order of the index, from the place `skipped` of it on."""
+    first = n
+    full = False
+    while i < words.size and not full:
+        word, earliest, latest, serving = words[i], low[i], high[i], sets[i] & allowed
+        prefix = np.int64(hashes[i] >> shift)
+        begin = np.int64(starts[prefix]) - skipped + place
+        end = np.int64(starts[prefix + 1]) - skipped
+        stop = min(end, begin + left.size - n)
+        for k in range(np.uint64(begin), np.uint64(stop)):
+            found = side_sets[k] & serving
+            left[np.uint64(n)], right[np.uint64(n)], out[np.uint64(n)] = i, k, found
+            timely = np.int64(earliest <= times[k]) & np.int64(times[k] <= latest)
+            n += np.int64(side_words[k] == word) & timely & np.int64(found != 0)
+        full = stop < end
+        if full:
+            place += stop - begin
+        else:
+            i, place = i + 1, 0
+    kept: Any = first
+    for c in range(first, n):
+        row, k = left[c], right[c]
+        found = out[c] & _mask(times[k] - known[row], edges, masks)
+        left[kept], right[kept], out[kept] = row, order[k], found
+        kept += np.int64(found != 0)
+    return i, place, kept
+
+
+@kernel
+def _lay(order: Any, words: Any, times: Any, bits: Any, lut: Any, always: Any, to: Any, at: Any, sets: Any) -> None:
+    # One after the other: as one loop this is three times slower, since stores to one wait for reads of another.
+    for k in range(order.size):
+        to[k] = words[order[k]]
+    for k in range(order.size):
+        at[k] = times[order[k]]
+    for k in range(order.size):
+        sets[k] = always
+    for b in range(lut.shape[0]):
+        for k in range(order.size):
+            sets[k] |= lut[b, bits[order[k], b]]
+
+
+@kernel
+def _begin(
+    order: Any, words: Any, times: Any, sets: Any, first: Any, last: Any, serving: Any, base: Any,
+    n: Any, out_rows: Any, out_words: Any, out_times: Any, out_sets: Any,
+) -> Any:  # fmt: skip
+    for k in range(first, last):
+        found = sets[k] & serving
+        out_rows[n], out_words[n], out_times[n], out_sets[n] = order[k] + base, words[k], times[k], found
+        n += np.int64(found != 0)
+    return n
 
 
 @kernel
@@ -99,12 +175,7 @@ def _query_sets(bits: Any, lut: Any, always: Any, every: Any, rows: Any, out: An
 @kernel
 def _narrow(sets: Any, differences: Any, edges: Any, masks: Any, out: Any) -> None:
     for i in range(out.size):
-        passed, length = 0, edges.size
-        while length > 0:
-            half = (length + 1) >> 1
-            passed += half * np.int64(edges[passed + half - 1] <= differences[i])
-            length -= half
-        out[i] = sets[i] & masks[passed]
+        out[i] = sets[i] & _mask(differences[i], edges, masks)
 
 
 @inlined
@@ -151,6 +222,29 @@ class TooMany(Exception):  # noqa: N818 - says what there is
 
 
 @dataclass(frozen=True)
+class Laid:
+    """The rows of a bucket in the order of an index, from one place of it to another."""
+
+    first: int
+    last: int
+    """Not included."""
+    words: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    sets: Sets
+    """What each can serve, of all queries of the group."""
+
+
+@dataclass(frozen=True)
+class Near:
+    """A Check of the plan for a probe: masks[number of edges <= time of the partner - time] of a set remain."""
+
+    times: npt.NDArray[np.int64]
+    """Of the rows that probe."""
+    edges: npt.NDArray[np.int64]
+    masks: Sets
+
+
+@dataclass(frozen=True)
 class Side:
     """The rows of a bucket that are probed. A row's query set is (always | its predicates' queries) & allowed."""
 
@@ -164,6 +258,8 @@ class Side:
     """[bytes, 256], of `make_lut`."""
     always: int
     allowed: int = EVERY_QUERY
+    laid: Laid | None = None
+    """All rows that can be found, in the order of the index."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +289,44 @@ def query_sets(side_bits: Array, lut: Sets, always: int, rows: Array | None = No
     return out
 
 
+def lay(
+    index: KeyIndex, words: Array, times: Array, bits: Array, lut: Sets, always: int, first: int, last: int
+) -> Laid:
+    """The rows of a bucket as `Side` has them, at these places of an index of it."""
+    n = last - first
+    laid = Laid(first, last, np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.uint64))
+    inputs = (frozen_view(index.order[first:last]), as_words(words), frozen_view(times), frozen_view(bits))
+    _lay(*inputs, frozen_view(lut), np.uint64(always), laid.words, laid.times, laid.sets)
+    return laid
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Rows that set out to probe, with what their own index says of them."""
+
+    rows: npt.NDArray[np.int64]
+    """Their numbers in the store."""
+    words: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    sets: Sets
+
+
+def begin(index: KeyIndex, laid: Laid, places: Sequence[tuple[int, int]], serving: int, base: int) -> Begun:
+    """The rows at these places that serve one of these queries; `base`: the number of the bucket's first row."""
+    room = sum(last - first for first, last in places)
+    inputs = (index.order[laid.first : laid.last], laid.words, laid.times, laid.sets)
+    order, their_words, their_times, their_sets = map(frozen_view, inputs)
+    rows, words, times = (np.empty(room, dtype=np.int64) for _ in range(3))
+    sets: Sets = np.empty(room, dtype=np.uint64)
+    n = 0
+    for first, last in places:
+        n = _begin(
+            order, their_words, their_times, their_sets, first - laid.first, last - laid.first,
+            np.uint64(serving), base, n, rows, words, times, sets,
+        )  # fmt: skip
+    return Begun(rows[:n], words[:n], times[:n], sets[:n])
+
+
 def probe(
     words: Array,
     low: Array,
@@ -201,29 +335,34 @@ def probe(
     side: Side,
     limit: int = PAIR_LIMIT,
     hashes: Array | None = None,
+    near: Near | None = None,
 ) -> Pairs:
-    """All (i, s): equal words, low[i] <= time of s <= high[i], a query that both serve.
+    """All (i, s): equal words, low[i] <= time of s <= high[i], a query that both serve and that is `near` enough.
 
     By i, and by place in the index where i is the same. Raises TooMany instead of finding more than `limit`.
     `hashes` are those of the words, for whoever probes several sides.
     """
     words = frozen_view(as_words(words).astype(np.int64, copy=False))
     hashes = hash_words(words) if hashes is None else hashes
-    inputs = (
-        words, frozen_view(hashes), np.uint64(64 - side.index.bits),
-        frozen_view(low), frozen_view(high), frozen_view(sets),
-        frozen_view(side.index.starts), frozen_view(side.index.order), as_words(side.words), frozen_view(side.times),
-        frozen_view(side.bits), frozen_view(side.lut), np.uint64(side.always), np.uint64(side.allowed),
-    )  # fmt: skip
+    near = near or Near(low, _NO_EDGES, _ANY)
+    probing = (hashes, np.uint64(64 - side.index.bits), low, high, sets, near.times, near.edges, near.masks)
+    run: Callable[..., tuple[int, int, int]] = _probe
+    order, laid = side.index.order, side.laid
+    probed: tuple[Any, ...] = (as_words(side.words), side.times, side.bits, side.lut, np.uint64(side.always))
+    if laid is not None:
+        run, order = _probe_laid, order[laid.first : laid.last]
+        probed = (laid.words, laid.times, laid.sets, laid.first)
+    given = (words, *probing, side.index.starts, order, *probed, np.uint64(side.allowed))
+    inputs = [frozen_view(x) if isinstance(x, np.ndarray) else x for x in given]
     most = limit + 1 + _BLOCK
     room = min(len(words) + _BLOCK, most)
     left, right = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.uint32)
     found: Sets = np.empty(room, dtype=np.uint64)
-    i, place, n = _probe(*inputs, 0, 0, 0, left, right, found)
+    i, place, n = run(*inputs, 0, 0, 0, left, right, found)
     while i < len(words) and n <= limit:
         room = min(2 * room, most)
         left, right, found = (_grown(a, n, room) for a in (left, right, found))
-        i, place, n = _probe(*inputs, i, place, n, left, right, found)
+        i, place, n = run(*inputs, i, place, n, left, right, found)
     if n > limit:
         values, counts = np.unique(words[left[: limit + 1]], return_counts=True)
         raise TooMany(int(values[counts.argmax()]), limit + 1)
@@ -236,9 +375,14 @@ def _grown(array: Array, filled: int, room: int) -> Array:
     return grown
 
 
+def group_places(index: KeyIndex, ranges: Sequence[tuple[int, int]], groups: int) -> list[tuple[int, int]]:
+    """Where the rows of several ranges of key groups are in an index."""
+    return [group_range(index, first, last, groups) for first, last in ranges]
+
+
 def starting(index: KeyIndex, ranges: Sequence[tuple[int, int]], groups: int = KEY_GROUPS) -> npt.NDArray[np.uint32]:
     """The row numbers of several ranges of key groups, each in the order of the index."""
-    pieces = [index.order[slice(*group_range(index, first, last, groups))] for first, last in ranges]
+    pieces = [index.order[slice(*place)] for place in group_places(index, ranges, groups)]
     rows = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint32)
     return rows.astype(np.uint32, copy=False)
 
@@ -278,6 +422,10 @@ def warm_probes() -> None:
         words: Array = np.array([1, 2], dtype=theirs)
         small = build_index(words, np.array([True, False]))
         for index in (small, KeyIndex(small.starts.astype(np.uint32), small.order.astype(np.uint32))):
-            probe(words, times, times, sets, Side(index, words, times, bits, make_lut(1, []), 1))
+            side = Side(index, words, times, bits, make_lut(1, []), 1)
+            laid = lay(index, words, times, bits, side.lut, 1, 0, len(index.order))
+            begin(index, laid, [(0, len(index.order))], 1, 0)
+            for one in (side, replace(side, laid=laid)):
+                probe(words, times, times, sets, one)
         hash_words(words)
     split_sets(narrow(sets, times, (0,), (1, 1)), 1)

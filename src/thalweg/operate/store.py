@@ -22,7 +22,7 @@ from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Sto
 from thalweg.operate.gather import Column
 from thalweg.operate.index import SMALL, KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
-from thalweg.operate.probe import Side, make_lut, query_sets
+from thalweg.operate.probe import Laid, Side, lay, make_lut, query_sets
 from thalweg.operate.windows import BEGINNING
 from thalweg.route.hash import hash_rows
 
@@ -212,6 +212,7 @@ class Rows:
     _words: dict[str, Array] = field(default_factory=dict)
     _times: Array | None = None
     _marks: dict[tuple[str, str], tuple[Array, Array, int, int]] = field(default_factory=dict)
+    _laid: dict[tuple[str, str, str], Laid] = field(default_factory=dict)
 
     @property
     def table(self) -> pa.Table:
@@ -295,13 +296,32 @@ class Rows:
             bits = np.hstack([bits, predicate_index(fresh).evaluate(self.table)])
         return np.ascontiguousarray(bits), order
 
-    def side(self, group: Group, role: Role, index: Index, queries: int) -> Side | None:
-        """The rows as they are probed for some of the group's queries; None where they serve none of them."""
+    def lay(self, group: Group, role: Role, index: Index, first: int, last: int) -> int:
+        """Lays the rows at these places of the index out in its order, if they are not yet; how many that were."""
+        known = self.laid(group, role, index, first, last)
+        if known is not None:
+            return 0
+        place = (group.id, role.relation, index.id)
+        if place in self._laid:
+            first, last = min(first, self._laid[place].first), max(last, self._laid[place].last)
+        bits, lut, always, _ = self.marks(group, role)
+        self._laid[place] = lay(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
+        return last - first
+
+    def laid(self, group: Group, role: Role, index: Index, first: int, last: int) -> Laid | None:
+        """The rows at these places of the index, if they have been laid out."""
+        laid = self._laid.get((group.id, role.relation, index.id))
+        return laid if laid is not None and laid.first <= first and last <= laid.last else None
+
+    def side(self, group: Group, role: Role, index: Index, queries: int, first: int, last: int) -> Side | None:
+        """The rows at these places of the index, as they are probed for some of the group's queries; None where they
+        serve none of them."""
         bits, lut, always, allowed = self.marks(group, role)
         allowed &= queries
         if not allowed:
             return None
-        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed)
+        laid = self.laid(group, role, index, first, last)
+        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed, laid)
 
 
 def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:

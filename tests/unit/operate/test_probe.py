@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thalweg.operate import probe as module
-from thalweg.operate.index import build_index
+from thalweg.operate.index import build_index, hash_range
 from thalweg.operate.probe import (
     EVERY_QUERY,
+    Laid,
+    Near,
     Side,
     TooMany,
+    begin,
+    group_places,
+    lay,
     make_lut,
     narrow,
     probe,
@@ -60,6 +66,15 @@ def found(pairs: module.Pairs) -> list[Triple]:
     return list(zip(pairs.left.tolist(), pairs.right.tolist(), pairs.sets.tolist(), strict=True))
 
 
+def both_ways(side: Side) -> tuple[Side, Side]:
+    """As it lies, and laid out in the order of its index."""
+    return side, replace(side, laid=laid_out(side, 0, len(side.index.order)))
+
+
+def laid_out(side: Side, first: int, last: int) -> Laid:
+    return lay(side.index, side.words, side.times, side.bits, side.lut, side.always, first, last)
+
+
 def random_masks(rng: np.random.Generator, nb: int) -> list[tuple[int, int]]:
     return [
         (int(bit), int(rng.integers(0, 2**64, dtype=np.uint64)) & int(rng.integers(0, 2**64, dtype=np.uint64)))
@@ -87,8 +102,18 @@ def test_probe_equals_nested_loops(kinds: tuple[type, type], n: int, keys: int, 
     high = low + rng.integers(-5, 20, 200)
     sets = rng.integers(0, 2**64, 200, dtype=np.uint64) & rng.integers(0, 2**64, 200, dtype=np.uint64)
     expected = plain_probe(words, low, high, sets, side, side_sets)
-    assert found(probe(words, low, high, sets, side)) == expected
-    assert found(probe(words[:0], low[:0], high[:0], sets[:0], side)) == []
+    known = rng.integers(0, 50, 200)
+    edges = np.sort(rng.integers(-50, 50, int(rng.integers(0, 7))))
+    masks = rng.integers(0, 2**64, len(edges) + 1, dtype=np.uint64)
+    near_enough = [
+        (i, s, left)
+        for i, s, q in expected
+        if (left := q & int(masks[np.count_nonzero(edges <= side.times[s] - known[i])]))
+    ]
+    for way in both_ways(side):
+        assert found(probe(words, low, high, sets, way)) == expected
+        assert found(probe(words, low, high, sets, way, near=Near(known, edges, masks))) == near_enough
+        assert found(probe(words[:0], low[:0], high[:0], sets[:0], way)) == []
 
 
 def every_pair(n: int, m: int, word: int = 7) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Side]:
@@ -103,7 +128,22 @@ def every_pair(n: int, m: int, word: int = 7) -> tuple[np.ndarray, np.ndarray, n
 @pytest.mark.parametrize("m", [1, 511, 512, 513, 1024, 5000])
 @pytest.mark.parametrize("n", [1, 3])
 def test_output_grows_in_the_middle_of_a_run(n: int, m: int) -> None:
-    assert found(probe(*every_pair(n, m))) == [(i, s, 1) for i in range(n) for s in range(m)]
+    *rows, side = every_pair(n, m)
+    for way in both_ways(side):
+        assert found(probe(*rows, way)) == [(i, s, 1) for i in range(n) for s in range(m)]
+
+
+@pytest.mark.parametrize("m", [511, 512, 513, 5000])
+def test_what_is_not_near_makes_room(m: int) -> None:
+    """The output fills with pairs that the check then refuses: it goes on, and finds what is left once."""
+    *rows, side = every_pair(3, m)
+    edges, masks = np.array([m // 2, m // 2 + 3]), np.array([0, 1, 0], dtype=np.uint64)
+    near = Near(np.zeros(3, np.int64), edges, masks)
+    late = replace(side, times=np.arange(m))
+    words, low, _, sets = rows
+    for way in both_ways(late):
+        pairs = found(probe(words, low, low + m, sets, way, near=near))
+        assert pairs == [(i, s, 1) for i in range(3) for s in range(m // 2, m // 2 + 3)]
 
 
 def test_growth_with_many_keys_equals_nested_loops() -> None:
@@ -114,10 +154,11 @@ def test_growth_with_many_keys_equals_nested_loops() -> None:
     sets = np.full(400, EVERY_QUERY, dtype=np.uint64)
     expected = plain_probe(words, low, high, sets, side, side_sets)
     assert len(expected) > 8 * (400 + 512)
-    assert found(probe(words, low, high, sets, side)) == expected
-    assert found(probe(words, low, high, sets, side, limit=len(expected))) == expected
-    with pytest.raises(TooMany):
-        probe(words, low, high, sets, side, limit=len(expected) - 1)
+    for way in both_ways(side):
+        assert found(probe(words, low, high, sets, way)) == expected
+        assert found(probe(words, low, high, sets, way, limit=len(expected))) == expected
+        with pytest.raises(TooMany):
+            probe(words, low, high, sets, way, limit=len(expected) - 1)
 
 
 @pytest.mark.parametrize("limit", [0, 10, 600, 2999])
@@ -128,12 +169,13 @@ def test_too_many_pairs_name_the_hottest_key(limit: int) -> None:
     side = Side(
         build_index(theirs), theirs, np.zeros(3002, np.int64), np.empty((3002, 0), np.uint8), make_lut(0, []), 1
     )
-    with pytest.raises(TooMany) as caught:
-        probe(words, low, high, sets, side, limit=limit)
     first = words[plain_left(words, theirs)[: limit + 1]].tolist()
-    assert caught.value.count == limit + 1
-    assert caught.value.word == Counter(first).most_common(1)[0][0]
-    assert str(caught.value.word) in str(caught.value)
+    for way in both_ways(side):
+        with pytest.raises(TooMany) as caught:
+            probe(words, low, high, sets, way, limit=limit)
+        assert caught.value.count == limit + 1
+        assert caught.value.word == Counter(first).most_common(1)[0][0]
+        assert str(caught.value.word) in str(caught.value)
 
 
 def plain_left(words: np.ndarray, theirs: np.ndarray) -> list[int]:
@@ -147,10 +189,11 @@ def test_extremes() -> None:
     side = Side(build_index(theirs), theirs, times, bits, make_lut(1, []), 1 << 63)
     low, high = np.full(4, INT64.min), np.full(4, INT64.max)
     sets = np.full(4, EVERY_QUERY, dtype=np.uint64)
-    pairs = found(probe(theirs, low, high, sets, side))
-    assert pairs == [(i, i, 1 << 63) for i in range(4)]
-    assert found(probe(theirs.view(np.uint64), low, high, sets, side)) == pairs
-    assert found(probe(np.array([-1], np.int8), low[:1], high[:1], sets[:1], side)) == [(0, 2, 1 << 63)]
+    for way in both_ways(side):
+        pairs = found(probe(theirs, low, high, sets, way))
+        assert pairs == [(i, i, 1 << 63) for i in range(4)]
+        assert found(probe(theirs.view(np.uint64), low, high, sets, way)) == pairs
+        assert found(probe(np.array([-1], np.int8), low[:1], high[:1], sets[:1], way)) == [(0, 2, 1 << 63)]
 
 
 @pytest.mark.parametrize("nb", [0, 1, 13])
@@ -175,6 +218,41 @@ def test_start_with_the_rows_of_some_key_groups() -> None:
     wanted = ((groups < 10) | (groups >= 200)) & (words != 3)
     assert rows.tolist() == [r for r in index.order.tolist() if wanted[r]]
     assert starting(index, []).tolist() == []
+
+
+@pytest.mark.parametrize("nb", [0, 2])
+def test_rows_set_out_with_what_their_index_says_of_them(nb: int) -> None:
+    rng = np.random.default_rng(3)
+    side, sets = random_side(rng, 3000, 200, np.int32, nb)
+    ranges = [(0, 10), (10, 10), (200, 256)]
+    serving = 0b1010 if nb else 0b1111
+    rows = [r for r in starting(side.index, ranges).tolist() if sets[r] & serving]
+    places = group_places(side.index, ranges, 256)
+    laid = laid_out(side, 0, len(side.index.order))
+    begun = begin(side.index, laid, places, serving, base=70_000)
+    assert rows
+    assert begun.rows.tolist() == [70_000 + r for r in rows]
+    assert begun.words.tolist() == side.words[rows].tolist()
+    assert begun.times.tolist() == side.times[rows].tolist()
+    assert begun.sets.tolist() == [sets[r] & serving for r in rows]
+    assert len(begin(side.index, laid, [], serving, 0).rows) == 0
+
+
+def test_a_part_that_is_laid_out_serves_the_keys_of_its_hashes() -> None:
+    rng = np.random.default_rng(4)
+    side, side_sets = random_side(rng, 3000, 200, np.int32, 2)
+    words = rng.integers(-200, 200, 300)
+    hashes = module.hash_words(words)
+    words, hashes = (a[(hashes > 1 << 61) & (hashes < 3 << 61)] for a in (words, hashes))
+    low, high = np.zeros(len(words), np.int64), np.full(len(words), 30)
+    sets = np.full(len(words), EVERY_QUERY, dtype=np.uint64)
+    first, last = hash_range(side.index, int(hashes.min()), int(hashes.max()))
+    assert 0 < first < last < len(side.index.order)
+    part = replace(side, laid=laid_out(side, first, last))
+    assert found(probe(words, low, high, sets, part)) == plain_probe(words, low, high, sets, side, side_sets)
+    some = begin(side.index, part.laid, [(first + 5, first + 9), (last - 2, last)], EVERY_QUERY, 0)
+    chosen = [*side.index.order[first + 5 : first + 9], *side.index.order[last - 2 : last]]
+    assert some.rows.tolist() == [r for r in chosen if side_sets[r]]
 
 
 @settings(deadline=None)
@@ -210,11 +288,14 @@ def test_split_lists_every_bit(sets: list[int], n: int) -> None:
 
 def test_warm_kernels_serve_real_calls() -> None:
     warm_probes()
-    compiled = len(module._probe.signatures)
+    kernels = (module._probe, module._probe_laid, module._lay, module._begin)
+    compiled = [len(kernel.signatures) for kernel in kernels]
     rng = np.random.default_rng(1)
     for ours, theirs in itertools.product([np.int8, np.int16, np.int32, np.int64, np.uint64], repeat=2):
         side, _ = random_side(rng, 10, 3, np.int64, 2)
         side = Side(side.index, abs(side.words).astype(theirs), side.times, side.bits, side.lut, 1)
         low = np.zeros(5, dtype=np.int64)
-        probe(np.arange(5).astype(ours), low, low, np.ones(5, dtype=np.uint64), side)
-    assert len(module._probe.signatures) == compiled
+        for way in both_ways(side):
+            probe(np.arange(5).astype(ours), low, low, np.ones(5, dtype=np.uint64), way)
+        begin(way.index, way.laid, [(0, 5)], 1, 7)
+    assert [len(kernel.signatures) for kernel in kernels] == compiled
