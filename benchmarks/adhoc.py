@@ -26,6 +26,12 @@ ANSWERS = "AJoin Fig. 15, 16, 18, 20"
 SHARE = 0.7
 BEHIND_SECONDS = 5
 LATE_SECONDS = 1
+FILES = 15
+"""Of each stream, to measure what is sustained."""
+SPARK_RATE = 10_000.0
+"""Rows/s of both streams together: a pace that plain Spark keeps up with a few of the queries."""
+QUICK_RATE = 50_000.0
+"""Far below what is sustained, which takes a run of its own to find out."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,11 @@ class Case:
     scenario: str
     """As `python -m benchmarks.paced` reads it."""
     meaning: str
-    files: int = 15
-    """Of each stream, to measure what is sustained."""
     pace_of: str = ""
-    """The case whose pace is taken over; else it is measured."""
+    """The case that it is compared with, at the same pace."""
     system: str = "thalweg"
+    rate: float | None = None
+    """Rows/s of all streams together; else as much as the other case's, or 70 % of what is sustained."""
 
     @property
     def side(self) -> Side:
@@ -51,7 +57,7 @@ class Case:
         return self.scenario.split(":")[0]
 
     def options(self, rate: float | None) -> list[str]:
-        given = {"scenario": self.scenario, "files": self.files, "files-per-batch": 5, "share": SHARE}
+        given = {"scenario": self.scenario, "files": FILES, "files-per-batch": 5, "share": SHARE}
         given |= {} if rate is None else {"rate": rate}
         return [part for name, value in given.items() for part in (f"--{name}", str(value))]
 
@@ -65,17 +71,27 @@ CASES = (
     Case("sc2-5", "ajoin-100", "sc2:5:5:5:5", "SC2: 5 queries created and dropped every 5 s", pace_of="sc1-100"),
     Case("sc2-20", "ajoin-100", "sc2:20:5:4:5", "SC2: 20 queries created and dropped every 5 s", pace_of="sc1-100"),
     Case("sc1-20x3", "ajoin-20@50x3", "sc1:1:20:10", "SC1: 1 join of three streams a second until there are 20"),
-    Case("spark-sc1-4", "ajoin-20", "sc1:0.2:4:20", "1 query in 5 s until there are 4", 6, system="spark"),
-    Case("sc1-4", "ajoin-20", "sc1:0.2:4:20", "1 query in 5 s until there are 4", pace_of="spark-sc1-4"),
+    Case(
+        "spark-sc1-4", "ajoin-20", "sc1:0.2:4:20", "1 query in 5 s until there are 4", system="spark", rate=SPARK_RATE
+    ),
+    Case(
+        "sc1-4",
+        "ajoin-20",
+        "sc1:0.2:4:20",
+        "1 query in 5 s until there are 4",
+        pace_of="spark-sc1-4",
+        rate=SPARK_RATE,
+    ),
 )
 QUICK_CASES = (
-    Case("sc1-10", "ajoin-20", "sc1:2:10:4", "SC1: 2 queries a second until there are 10", 6),
-    Case("sc2-4", "ajoin-20", "sc2:4:2:4:2", "SC2: 4 queries created and dropped every 2 s", pace_of="sc1-10"),
-    Case("spark-sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", 2, system="spark"),
-    Case("sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", pace_of="spark-sc1-3"),
+    Case("sc2-4", "ajoin-20", "sc2:4:2:4:2", "SC2: 4 queries created and dropped every 2 s", rate=QUICK_RATE),
+    Case(
+        "spark-sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", system="spark", rate=SPARK_RATE
+    ),
+    Case(
+        "sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", pace_of="spark-sc1-3", rate=SPARK_RATE
+    ),
 )
-SPARK_RATE = 10_000.0
-"""Rows/s of both streams together: a pace that plain Spark keeps up with a few of the queries."""
 
 Told = Callable[[dict[str, Any]], str]
 
@@ -97,9 +113,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _rate(case: Case, runs: Runs) -> float | None:
-    """Cases that are compared run at one pace; plain Spark at one that it keeps up."""
-    if case.system == "spark" or case.pace_of.startswith("spark"):
-        return SPARK_RATE
+    """Cases that are compared run at one pace."""
+    if case.rate is not None:
+        return case.rate
     same = runs.found.get(("thalweg", case.pace_of))
     return float(same[-1]["rows_per_second"]) if same else None
 

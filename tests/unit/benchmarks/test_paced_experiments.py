@@ -118,17 +118,24 @@ def test_a_side_with_other_results_is_left_out(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_adhoc_tells_requests_latency_and_batches(made: Made, tmp_path: Path) -> None:
-    adhoc.main(["--quick", "--json", str(tmp_path / "found.json")])
+    some = ("sc1-20", "sc2-5", "spark-sc1-4", "sc1-4")
+    adhoc.main(["--only", *some, "--repetitions", "1", "--json", str(tmp_path / "found.json")])
     found = _read(tmp_path / "found.json")
     lines = {line.name: line for line in found.lines}
-    assert lines["sc1-3-create-done"].ratio == pytest.approx(0.1)
-    assert lines["sc1-10-create-done"].theirs is None
-    assert lines["sc2-4-drop-done"].ours.median == 0.2
-    assert lines["sc1-10-slowest-batch"].ours.median == 3.0
+    assert lines["sc1-4-create-done"].ratio == pytest.approx(0.1)
+    assert lines["sc1-20-create-done"].theirs is None
+    assert lines["sc2-5-drop-done"].ours.median == 0.2
+    assert lines["sc1-20-slowest-batch"].ours.median == 3.0
     assert not any(name.startswith("spark") for name in lines)
-    assert {"throughput", "state", "latency-sc1-10"} <= {series.name for series in found.series}
+    assert {"throughput", "state", "latency-sc1-20"} <= {series.name for series in found.series}
     assert {finding.paper for finding in found.findings} >= {"AJoin, Fig. 18b", "AJoin, Fig. 15", "AJoin, Fig. 16"}
     assert any("late" in note for note in found.notes)
+
+
+def test_a_quick_run_of_adhoc_looks_for_no_pace(made: Made, tmp_path: Path) -> None:
+    adhoc.main(["--quick", "--json", str(tmp_path / "found.json")])
+    assert all("--rate" in call for call in made.calls)
+    assert {line.name for line in _read(tmp_path / "found.json").lines} >= {"sc1-3-create-done", "sc2-4-drop-done"}
 
 
 def test_adhoc_compares_at_one_pace(made: Made, tmp_path: Path) -> None:
