@@ -311,11 +311,11 @@ class Probing:
             skipped = bucket.is_new and not new
             if skipped or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
                 continue
+            if not bucket.marks(group, role)[-1] & node.queries:
+                continue  # rows from before anyone asked: they may not even have the key
             first, last = hash_range(bucket.index(index), *between)
             self._lay(group, role, index, bucket, first, last, len(tuples))
             side = bucket.side(group, role, index, node.queries, first, last)
-            if side is None:
-                continue
             limit = PAIR_LIMIT if most is None else max(0, most - sum(map(len, parts)))
             pairs = probe(words, low, high, tuples.sets, side, limit, hashes, near)
             if len(pairs.left) == 0:

@@ -298,8 +298,7 @@ class Rows:
 
     def lay(self, group: Group, role: Role, index: Index, first: int, last: int) -> int:
         """Lays the rows at these places of the index out in its order, if they are not yet; how many that were."""
-        known = self.laid(group, role, index, first, last)
-        if known is not None:
+        if self.laid(group, role, index, first, last) is not None:
             return 0
         place = (group.id, role.relation, index.id)
         if place in self._laid:
@@ -313,15 +312,11 @@ class Rows:
         laid = self._laid.get((group.id, role.relation, index.id))
         return laid if laid is not None and laid.first <= first and last <= laid.last else None
 
-    def side(self, group: Group, role: Role, index: Index, queries: int, first: int, last: int) -> Side | None:
-        """The rows at these places of the index, as they are probed for some of the group's queries; None where they
-        serve none of them."""
+    def side(self, group: Group, role: Role, index: Index, queries: int, first: int, last: int) -> Side:
+        """The rows at these places of the index, as they are probed for some of the group's queries."""
         bits, lut, always, allowed = self.marks(group, role)
-        allowed &= queries
-        if not allowed:
-            return None
         laid = self.laid(group, role, index, first, last)
-        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed, laid)
+        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, laid)
 
 
 def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:
