@@ -38,7 +38,7 @@ SIZES = {
     "equal nway": (2, 1),
     "thalweg interval": (120, 20),
     "spark interval": (15, 5),
-    "thalweg ajoin": (50, 10),
+    "thalweg ajoin": (80, 10),
     "spark ajoin": (6, 2),
     "thalweg nway": (80, 10),
     "spark nway": (12, 4),
