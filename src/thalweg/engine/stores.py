@@ -22,7 +22,7 @@ from thalweg.observe.stopwatch import STATE_WRITE, Stopwatch
 from thalweg.operate.compute import Failures
 from thalweg.operate.index import SMALL, KeyIndex, word_groups
 from thalweg.operate.join import Probing, Tuples
-from thalweg.operate.joined import Materializing, intermediate_rows
+from thalweg.operate.joined import Emit, Materializing, intermediate_rows
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.source import Ingested, ingest_joined
@@ -182,7 +182,6 @@ def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
 
 @dataclass
 class JoinResult:
-    results: list[tuple[str, pa.Table]] = field(default_factory=list)
     partials: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
     """slot -> (grouping, bucket)."""
     tuples: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
@@ -232,7 +231,8 @@ class SlotJoins:
             bucket.section.rows,
         )
 
-    def run(self, slot: int, tuples: Sequence[tuple[str, pa.Table]]) -> JoinResult:
+    def run(self, slot: int, tuples: Sequence[tuple[str, pa.Table]], emit: Emit) -> JoinResult:
+        """`emit` is given the results of queries as they are made."""
         result = JoinResult()
         if not self.plan.joins.groups or self.work.stage > self.plan.joins.stages:
             return result
@@ -241,9 +241,7 @@ class SlotJoins:
         def consume(joined: str, rows: pa.Table) -> None:
             ingest_joined(self.plan, joined, rows, self.work.clock, done)
 
-        rows = Materializing(
-            self.plan, self.views, open_tables(self.plan, self.work), consume, result.results, result.failures
-        )
+        rows = Materializing(self.plan, self.views, open_tables(self.plan, self.work), consume, emit, result.failures)
         probing = Probing(self.plan, slot, self.views, rows.take, result.failures, result.tuples)
         result.counts = probing.counts
         if self.work.stage == 1:
@@ -254,7 +252,8 @@ class SlotJoins:
         rows.finish()
         with self.watch.during(STATE_WRITE):
             result.kept = self._keep_intermediates(slot, probing)
-        result.results += done.results
+        for query, table in done.results:
+            emit(query, table)
         result.partials = done.cells
         result.shipments = done.shipments
         result.learned = done.partitioners.learned()

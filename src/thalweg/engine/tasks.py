@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,12 +29,13 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
 
+from thalweg.engine.results import Results
 from thalweg.engine.stores import SlotJoins, open_tables, probing_rows, sampled, stage_plan, store_rows
 from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
 from thalweg.ingest.split import parse_splits
 from thalweg.model.plan import Grouping, Plan, named
-from thalweg.observe.stopwatch import DECODE, OPERATE, READ, ROUTE, SINK, STATE_WRITE, Stopwatch
+from thalweg.observe.stopwatch import DECODE, OPERATE, READ, ROUTE, STATE_WRITE, Stopwatch
 from thalweg.operate.columns import GROUP, START
 from thalweg.operate.compute import Failures
 from thalweg.operate.own import define
@@ -57,8 +57,6 @@ ROWS_AT_ONCE = 1_000_000
 """Rows that INGEST groups in one go: more per pass means fewer partials, this many bounds its memory."""
 CELL_BYTES = 128 << 20
 """What goes into one cell of the shuffle at most: the JVM copies cells whole."""
-INLINE_BYTES = 1_000_000
-"""Results up to this size travel with the report; larger ones are left in a file for the driver."""
 
 CELL_SCHEMA = "slot int, kind string, payload binary"
 CELLS = pa.schema([("slot", pa.int32()), ("kind", pa.string()), ("payload", pa.binary())])
@@ -158,7 +156,10 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
             sent += len(payload)
             yield cell
     report |= {"sent_bytes": sent, "ship_seconds": done.ship_seconds + time.perf_counter() - began}
-    yield from _results(work, 0, done.results, watch)
+    results = Results(work.state_dir, work.clock.batch, 0, watch)
+    for query, table in done.results:
+        results.add(query, table)
+    yield from _results(0, results)
     with watch.during(STATE_WRITE):
         buckets = store_rows(plan, work, done.stored)
         stored = [bucket.to_json() for bucket in buckets]
@@ -271,9 +272,10 @@ class _Inbox:
 def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, watch: Stopwatch) -> Batches:
     began = time.perf_counter()
     report: dict[str, Any] = {"slot": slot, "stage": work.stage, "task": slot % work.tasks}
+    results = Results(work.state_dir, work.clock.batch, slot, watch)
     try:
         with watch.during(OPERATE):
-            joined = joining.run(slot, inbox.tuples.pop(slot, []))
+            joined = joining.run(slot, inbox.tuples.pop(slot, []), results.add)
             probed = time.perf_counter()
             result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
@@ -292,7 +294,9 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             "learned": _learned(joined.learned),
             "work_seconds": time.perf_counter() - probed,
         }
-        yield from _results(work, slot, [*result.results, *joined.results], watch)
+        for query, table in result.results:
+            results.add(query, table)
+        yield from _results(slot, results)
         for task in range(work.tasks) if kept and not work.is_last else ():
             yield _cell(task, "stored", json.dumps(kept).encode())
         for kind, cells in (("tuples", joined.tuples), ("partials", joined.partials)):
@@ -304,6 +308,8 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
                         yield cell
     except ThalwegError as error:
         report["error"] = _error_json(error)
+    finally:
+        results.abandon()
     report |= {"seconds": time.perf_counter() - began, "time": watch.take()}
     yield _cell(slot, "slot", json.dumps(report).encode())
 
@@ -391,24 +397,10 @@ def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Buck
     return buckets
 
 
-def _results(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]], watch: Stopwatch) -> Batches:
-    if results:
-        with watch.during(SINK):
-            cell = _result_cell(work, slot, results)
-        yield cell
-
-
-def _result_cell(work: Work, slot: int, results: Sequence[tuple[str, pa.Table]]) -> pa.RecordBatch:
-    if sum(table.nbytes for _, table in results) <= INLINE_BYTES:
-        return _cell(slot, "results", pack(results))
-    name = f"spill/{work.clock.batch:012d}-{slot}-{secrets.token_hex(6)}.arrow"
-    path = Path(work.state_dir) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with ContainerWriter(path, root=work.state_dir) as writer:
-        for query, table in results:
-            writer.stream(query, table)
-        sections = writer.close(sync=False)
-    return _cell(slot, "spill", json.dumps([s.to_json() for s in sections]).encode())
+def _results(slot: int, results: Results) -> Batches:
+    told = results.close()
+    if told is not None:
+        yield _cell(slot, *told)
 
 
 def _error_json(error: ThalwegError) -> dict[str, Any]:

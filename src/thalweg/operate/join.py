@@ -19,6 +19,7 @@ from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Check, Decision, Group, Index, Node, Role, Tree
 from thalweg.operate.compute import Failures
 from thalweg.operate.index import KeyIndex, hash_range, hash_words, word_groups
+from thalweg.operate.laid import LaidOut
 from thalweg.operate.probe import (
     PAIR_LIMIT,
     Begun,
@@ -44,11 +45,6 @@ MOST_SAMPLED = 64
 """Rows of a bucket that a slot counts partners of, along an edge of which nothing else tells."""
 MOST_COUNTED = 1 << 18
 """Partners of these, in all: where there are more, those of fewer rows are counted."""
-WORTH = 4
-"""Laying a row out for a probe costs a fourth of what it saves a row that probes (about 10 and 30 ns), and serves
-further probes."""
-MOST_LAID = 1 << 24
-"""Rows that a slot lays out in a batch, 24 bytes each. Those of more are probed where they lie."""
 
 
 @dataclass
@@ -121,7 +117,7 @@ class Probing:
 
     The last is 0 where more than the edge had to be equal, and for rows that the watermark decides: what these find
     says nothing of the edge. It is -1 where some rows were only counted."""
-    _room: int = MOST_LAID
+    _laid_out: LaidOut | None = None
 
     # -- stages
 
@@ -186,31 +182,30 @@ class Probing:
             return None, []
         places = group_places(bucket.index(index), self._ranges(role.stream, index), self.plan.groups)
         first, last = min((f for f, _ in places), default=0), max((to for _, to in places), default=0)
-        self._lay(group, role, index, bucket, first, last, sum(to - f for f, to in places))
-        return bucket.laid(group, role, index, first, last), places
+        rows = sum(to - f for f, to in places)
+        return self._layouts(group).find(bucket, role, index, first, last, rows), places
 
-    def _lay(self, group: Group, role: Role, index: Index, bucket: Rows, first: int, last: int, probing: int) -> None:
-        """Lays rows of a bucket out where enough others look for them: what is done for rows that are stored stays in
-        proportion to those that arrive."""
-        if probing * WORTH >= last - first and self._room >= last - first:
-            self._room -= bucket.lay(group, role, index, first, last)
+    def _layouts(self, group: Group) -> LaidOut:
+        """Of one group at a time: what was laid out for another is let go."""
+        if self._laid_out is None or self._laid_out.group is not group:
+            self._laid_out = LaidOut(group)
+        return self._laid_out
 
     def _step(self, group: Group, node: Node, address: str, tuples: Tuples) -> None:
         """One probe and all that follows in this slot."""
         found = self.partners(group, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
         if not len(found):
             return
-        healthy = self._healthy(group)
         for kept, queries in node.keeps:
-            keeping = found.serving(queries & healthy, node.queries)
+            keeping = found.serving(queries & self._healthy(group), node.queries)
             if len(keeping):
                 self.kept.setdefault(kept, []).append((group.id, keeping))
         for joined, queries in node.complete:
-            complete = found.serving(queries & healthy, node.queries)
+            complete = found.serving(queries & self._healthy(group), node.queries)
             if len(complete):
                 self.take(joined, group, complete)
         for number, child in enumerate(node.children):
-            going = found.serving(child.queries & healthy, node.queries)
+            going = found.serving(child.queries & self._healthy(group), node.queries)
             if len(going):
                 self._go(group, child, f"{address}/{number}", going)
 
@@ -314,8 +309,8 @@ class Probing:
             if not bucket.marks(group, role)[-1] & node.queries:
                 continue  # rows from before anyone asked: they may not even have the key
             first, last = hash_range(bucket.index(index), *between)
-            self._lay(group, role, index, bucket, first, last, len(tuples))
-            side = bucket.side(group, role, index, node.queries, first, last)
+            laid = self._layouts(group).find(bucket, role, index, first, last, len(tuples))
+            side = bucket.side(group, role, index, node.queries, laid)
             limit = PAIR_LIMIT if most is None else max(0, most - sum(map(len, parts)))
             pairs = probe(words, low, high, tuples.sets, side, limit, hashes, near)
             if len(pairs.left) == 0:

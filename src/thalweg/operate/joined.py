@@ -29,6 +29,8 @@ TUPLES_AT_ONCE = 2_000_000
 
 Consume = Callable[[str, pa.Table], None]
 """Takes rows of a joined stream as a table with its columns and flags."""
+Emit = Callable[[str, pa.Table], None]
+"""Takes results of a query."""
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Materializing:
     tables: Mapping[str, pa.Table]
     """The static tables, by name."""
     consume: Consume
-    results: list[tuple[str, pa.Table]]
+    emit: Emit
     failures: Failures
     _waiting: dict[tuple[str, str, tuple[str, ...]], list[Tuples]] = field(default_factory=dict)
     """Tuples of one shape together: a path may have found several relations as one intermediate."""
@@ -105,7 +107,7 @@ class Materializing:
                 bit = group.bit(selection.query)
                 chosen = positions[offsets[bit] : offsets[bit + 1]]
                 if len(chosen) and selection.query not in self.failures:
-                    self.results.append((selection.query, self._select(info, selection, tuples, chosen)))
+                    self.emit(selection.query, self._select(info, selection, tuples, chosen))
         rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in flagged)
         if rest:
             tuples = self._holding(info, group, tuples.serving(rest))

@@ -141,17 +141,20 @@ def _probe_laid(
 
 
 @kernel
-def _lay(order: Any, words: Any, times: Any, bits: Any, lut: Any, always: Any, to: Any, at: Any, sets: Any) -> None:
+def _lay(
+    order: Any, words: Any, times: Any, bits: Any, lut: Any, always: Any, out_words: Any, out_times: Any, sets: Any
+) -> None:
     # One after the other: as one loop this is three times slower, since stores to one wait for reads of another.
     for k in range(order.size):
-        to[k] = words[order[k]]
+        out_words[k] = words[order[k]]
     for k in range(order.size):
-        at[k] = times[order[k]]
+        out_times[k] = times[order[k]]
     for k in range(order.size):
-        sets[k] = always
-    for b in range(lut.shape[0]):
-        for k in range(order.size):
-            sets[k] |= lut[b, bits[order[k], b]]
+        row = order[k]
+        found = always
+        for b in range(lut.shape[0]):
+            found |= lut[b, bits[row, b]]
+        sets[k] = found
 
 
 @kernel
@@ -221,6 +224,11 @@ class TooMany(Exception):  # noqa: N818 - says what there is
         return f"a probe found more than {self.count - 1} pairs, most of them with key {self.word}"
 
 
+def _check_masks(edges: Sequence[int] | Array, masks: Sequence[int] | Array) -> None:
+    if len(masks) != len(edges) + 1:
+        raise ValueError(f"{len(edges)} edges part {len(edges) + 1} ranges, but there are {len(masks)} masks")
+
+
 @dataclass(frozen=True)
 class Laid:
     """The rows of a bucket in the order of an index, from one place of it to another."""
@@ -242,6 +250,9 @@ class Near:
     """Of the rows that probe."""
     edges: npt.NDArray[np.int64]
     masks: Sets
+
+    def __post_init__(self) -> None:
+        _check_masks(self.edges, self.masks)
 
 
 @dataclass(frozen=True)
@@ -360,8 +371,9 @@ def probe(
     found: Sets = np.empty(room, dtype=np.uint64)
     i, place, n = run(*inputs, 0, 0, 0, left, right, found)
     while i < len(words) and n <= limit:
-        room = min(2 * room, most)
-        left, right, found = (_grown(a, n, room) for a in (left, right, found))
+        if 2 * n > room or n + _BLOCK > room:  # otherwise the check has made room
+            room = min(2 * room, most)
+            left, right, found = (_grown(a, n, room) for a in (left, right, found))
         i, place, n = run(*inputs, i, place, n, left, right, found)
     if n > limit:
         values, counts = np.unique(words[left[: limit + 1]], return_counts=True)
@@ -389,8 +401,7 @@ def starting(index: KeyIndex, ranges: Sequence[tuple[int, int]], groups: int = K
 
 def narrow(sets: Sets, differences: Array, edges: Sequence[int] | Array, masks: Sequence[int] | Array) -> Sets:
     """sets & masks[number of edges <= difference]: a Check of the plan."""
-    if len(masks) != len(edges) + 1:
-        raise ValueError(f"{len(edges)} edges part {len(edges) + 1} ranges, but there are {len(masks)} masks")
+    _check_masks(edges, masks)
     out = np.empty_like(sets)
     bounds = frozen_view(np.asarray(edges, dtype=np.int64))
     _narrow(frozen_view(sets), frozen_view(differences), bounds, frozen_view(np.asarray(masks, dtype=np.uint64)), out)

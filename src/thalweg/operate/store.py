@@ -212,7 +212,6 @@ class Rows:
     _words: dict[str, Array] = field(default_factory=dict)
     _times: Array | None = None
     _marks: dict[tuple[str, str], tuple[Array, Array, int, int]] = field(default_factory=dict)
-    _laid: dict[tuple[str, str, str], Laid] = field(default_factory=dict)
 
     @property
     def table(self) -> pa.Table:
@@ -296,26 +295,14 @@ class Rows:
             bits = np.hstack([bits, predicate_index(fresh).evaluate(self.table)])
         return np.ascontiguousarray(bits), order
 
-    def lay(self, group: Group, role: Role, index: Index, first: int, last: int) -> int:
-        """Lays the rows at these places of the index out in its order, if they are not yet; how many that were."""
-        if self.laid(group, role, index, first, last) is not None:
-            return 0
-        place = (group.id, role.relation, index.id)
-        if place in self._laid:
-            first, last = min(first, self._laid[place].first), max(last, self._laid[place].last)
+    def lay(self, group: Group, role: Role, index: Index, first: int, last: int) -> Laid:
+        """The rows at these places of the index, in its order, with what each can serve."""
         bits, lut, always, _ = self.marks(group, role)
-        self._laid[place] = lay(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
-        return last - first
+        return lay(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
 
-    def laid(self, group: Group, role: Role, index: Index, first: int, last: int) -> Laid | None:
-        """The rows at these places of the index, if they have been laid out."""
-        laid = self._laid.get((group.id, role.relation, index.id))
-        return laid if laid is not None and laid.first <= first and last <= laid.last else None
-
-    def side(self, group: Group, role: Role, index: Index, queries: int, first: int, last: int) -> Side:
-        """The rows at these places of the index, as they are probed for some of the group's queries."""
+    def side(self, group: Group, role: Role, index: Index, queries: int, laid: Laid | None) -> Side:
+        """The rows as they are probed for some of the group's queries."""
         bits, lut, always, allowed = self.marks(group, role)
-        laid = self.laid(group, role, index, first, last)
         return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, laid)
 
 
