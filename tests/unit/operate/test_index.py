@@ -13,6 +13,7 @@ from thalweg.operate.index import (
     build_index,
     group_range,
     hash_prefixes,
+    hash_range,
     hash_words,
     word_groups,
 )
@@ -91,6 +92,19 @@ def test_key_groups_are_ranges(groups: int, n: int) -> None:
 def test_what_is_no_range_is_refused(first: int, last: int, groups: int) -> None:
     with pytest.raises(ValueError, match="key groups"):
         group_range(build_index(np.arange(10)), first, last, groups)
+
+
+@pytest.mark.parametrize("n", [0, 1, 300, 70_000])
+def test_hashes_between_two_are_a_range(n: int) -> None:
+    words = some_words(np.int64, n, seed=n)
+    index, hashes = build_index(words), hash_words(words)
+    assert hash_range(index, 0, 2**64 - 1) == (0, n)
+    rng = np.random.default_rng(n)
+    for least, most in np.sort(rng.integers(0, 2**64, (20, 2), dtype=np.uint64), axis=1):
+        first, last = hash_range(index, int(least), int(most))
+        between = set(np.flatnonzero((hashes >= least) & (hashes <= most)).tolist())
+        assert between <= set(index.order[first:last].tolist())
+        assert last - first - len(between) <= n // 20 + 8  # no more than the rest of two prefixes
 
 
 def test_words_are_read_in_place_where_they_can_be() -> None:
