@@ -117,12 +117,8 @@ def _create_queries(session: Any, queries: Sequence[Query], given: Given) -> Non
     # `partitioner`: how the rows of aggregations are dealt out to slots, instead of what the engine would choose.
     options = {name: given.settings[name] for name in ("partitioner",) if name in given.settings}
     for i, query in enumerate(queries):
-        sink = thalweg.to_files(given.out / f"q{i}") if given.out else _ignore
+        sink = thalweg.to_files(given.out / f"q{i}") if given.out else thalweg.to_noop()
         session.create_query(f"q{i}", query.text, sink, options=options or None)
-
-
-def _ignore(table: Any, batch: int) -> None:
-    """Results arrive, and that is all."""
 
 
 def _run_until_done(session: Any, rows: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from thalweg.errors import ThalwegError
     from thalweg.ingest.sources import files, generate, memory
     from thalweg.session import QueryHandle, Session, connect
-    from thalweg.sink.specs import to_console, to_files, to_memory, to_spark
+    from thalweg.sink.specs import to_console, to_files, to_memory, to_noop, to_spark
 
 __all__ = [
     "QueryHandle",
@@ -40,6 +40,7 @@ __all__ = [
     "to_console",
     "to_files",
     "to_memory",
+    "to_noop",
     "to_spark",
 ]
 
@@ -48,7 +49,7 @@ _HOMES = {
     "thalweg.errors": ("ThalwegError",),
     "thalweg.ingest.sources": ("files", "generate", "memory"),
     "thalweg.session": ("QueryHandle", "Session", "connect"),
-    "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_spark"),
+    "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_noop", "to_spark"),
 }
 _MODULES = ("clustering", "partition")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

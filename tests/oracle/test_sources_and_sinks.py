@@ -136,6 +136,39 @@ def test_spark_sink_and_callable(spark: SparkSession, state_dir: Path, tmp_path:
     rows_equal(spark.read.orc(str(tmp_path / "orc")).toArrow(), wanted)
 
 
+NOOPS = {
+    "windows": SELECT,
+    "rows": "SELECT k, v FROM events WHERE k < 3",
+    "joined": "SELECT e.k, f.v FROM events e JOIN events f ON e.k = f.k WITHIN 2 SECONDS WHERE e.v < f.v",
+    "top": f"{SELECT} ORDER BY total DESC LIMIT 2",
+    "updates": f"{SELECT} EMIT UPDATES",
+}
+
+
+def test_results_that_nobody_takes_are_counted(spark: SparkSession, state_dir: Path) -> None:
+    """As many as a query with the same text has in memory; one that fails has none."""
+    failing = "SELECT k, v / (k - 1) AS x FROM events"
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.memory(DDL, max_files_per_batch=1)
+        session.create_stream("events", source, time="ts", watermark="2 seconds")
+        for name, select in NOOPS.items():
+            session.sql(f"CREATE QUERY {name} INTO noop AS {select}")
+            session.sql(f"CREATE QUERY {name}_kept AS {select}")
+        failed = session.create_query("failing", failing, thalweg.to_noop())
+        for table in BATCHES:
+            source.append(table)
+        session.run_available()
+        for name in NOOPS:
+            status, kept = session.query(name).status, session.query(f"{name}_kept")
+            assert (status["state"], status["error"]) == ("running", None)
+            assert status["emitted"] == kept.results().num_rows > 0
+        assert failed.status["state"] == "failed"
+        assert "by zero" in (failed.status["error"] or "")
+        assert failed.status["emitted"] == 0
+        with pytest.raises(thalweg.ThalwegError):
+            session.query("rows").results()
+
+
 def test_updates_end_where_the_windows_do(spark: SparkSession, state_dir: Path) -> None:
     """The last update of every group of a closed window is its final result."""
     with thalweg.connect(state_dir, spark=spark) as session:

@@ -11,6 +11,7 @@ import json
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,7 +178,7 @@ class BatchRunner:
         moment = joined_moment(moment, plan.joins)
         clock = self._clock(plan, moment)
         planned = time.perf_counter()
-        outcome = self._run_tasks(splits, plan, clock, tables)
+        outcome = self._run_tasks(splits, plan, clock, tables, unheard(entries.values()))
         faults.point("batch.tasks")
         ran = time.perf_counter()
         entries, emitted = self._emit(plan, entries, outcome, batch)
@@ -338,7 +339,9 @@ class BatchRunner:
 
     # -- the tasks -----------------------------------------------------------------------------------------
 
-    def _run_tasks(self, splits: DataFrame, plan: Plan, clock: Clock, tables: Tables) -> Outcome:
+    def _run_tasks(
+        self, splits: DataFrame, plan: Plan, clock: Clock, tables: Tables, unheard: frozenset[str]
+    ) -> Outcome:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[StoreBucket]] = {}
         for bucket in self.manifest.stores:
@@ -352,6 +355,7 @@ class BatchRunner:
             stores,
             {name: table.version for name, table in tables.items()},
             {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
+            unheard,
             stages=slot_stages(plan),
         )
         shared = self._shared(plan)
@@ -425,13 +429,15 @@ class BatchRunner:
         for id_, parts in outcome.results.items():
             if id_ in entries and id_ not in failed:
                 tables[id_] = (entries[id_], present(entries[id_], members.get(id_), parts))
+        made = Counter({id_: table.num_rows for id_, (_, table) in tables.items()})
+        made.update({id_: n for id_, n in outcome.counted.items() if id_ not in failed})
         failed |= self.deliver(batch, tables)
         after = {}
         for id_, entry in entries.items():
-            emitted = tables[id_][1].num_rows if id_ in tables and id_ not in failed else 0
+            emitted = made[id_] if id_ not in failed else 0
             entry = replace(entry, emitted=entry.emitted + emitted)
             after[id_] = replace(entry, state="failed", error=failed[id_]) if id_ in failed else entry
-        return after, sum(table.num_rows for _, table in tables.values())
+        return after, made.total()
 
     def _next_manifest(
         self,
@@ -495,6 +501,11 @@ class BatchRunner:
             collect_garbage(self.state_dir, after)
         if after.extra["through"] > before.extra.get("through", 0):
             self.changes.truncate_through(after.extra["through"])
+
+
+def unheard(entries: Iterable[Entry]) -> frozenset[str]:
+    """Queries whose results nobody takes. What is left by a LIMIT only the driver can tell."""
+    return frozenset(e.id for e in entries if e.query.sink.kind == "noop" and e.query.limit is None)
 
 
 def blame(plan: Plan, failures: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ from thalweg.state.manifest import Bucket, StoreBucket
 @dataclass
 class Outcome:
     results: dict[str, list[pa.Table]] = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
+    """query -> rows of results that nobody takes."""
     kept: list[Bucket] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
     failures: dict[str, str] = field(default_factory=dict)
@@ -68,6 +71,7 @@ class Outcome:
         for grouping, rows in report["passed"].items():
             self.workers.setdefault(grouping, []).append((rows, report["groups"][grouping]))
         self.failures.update(report["failures"])
+        self.counted.update(report["counted"])
         self.stores.extend(StoreBucket.from_json(b) for b in report["stored"])
         for stream, sample in report["samples"].items():
             known = self.samples.setdefault(stream, {**sample, "rows": [], "rate": 0})
@@ -83,6 +87,7 @@ class Outcome:
         self.kept.extend(Bucket.from_json(b) for b in report["kept"])
         self.replaced.update(report["replaced"])
         self.failures.update(report["failures"])
+        self.counted.update(report["counted"])
         self.stores.extend(StoreBucket.from_json(b) for b in report["stores"])
         self.replaced.update(report["stores_replaced"])
         for probe, (probing, found) in report["probes"].items():

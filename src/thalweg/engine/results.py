@@ -1,9 +1,11 @@
-"""The results that a task hands to the driver: a few travel with its report, more go into a file as they are made."""
+"""The results of a task: few travel to the driver with its report, more go into a file, unheard ones are counted."""
 
 from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +22,13 @@ class Results:
     """What has been written is let go: joins can have more results in a batch than fit in memory, and memory that is
     used again is faster than new."""
 
-    def __init__(self, state_dir: Path | str, batch: int, slot: int, watch: Stopwatch) -> None:
+    def __init__(
+        self, state_dir: Path | str, batch: int, slot: int, watch: Stopwatch, unheard: Collection[str] = ()
+    ) -> None:
+        """`unheard`: the queries whose results nobody takes."""
+        self.counted: Counter[str] = Counter()
+        """query -> rows that nobody took."""
+        self._unheard = unheard
         self._state_dir = Path(state_dir)
         self._name = f"spill/{batch:012d}-{slot}"
         self._watch = watch
@@ -29,6 +37,9 @@ class Results:
         self._writer: ContainerWriter | None = None
 
     def add(self, query: str, table: pa.Table) -> None:
+        if query in self._unheard:
+            self.counted[query] += table.num_rows
+            return
         with self._watch.during(SINK):
             if self._writer is not None:
                 self._writer.stream(query, table)

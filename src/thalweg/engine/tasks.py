@@ -83,6 +83,8 @@ class Work:
     """The static tables."""
     policies: Mapping[str, Policy] = field(default_factory=dict)
     """route key -> what the partitioners of all tasks have learned."""
+    unheard: frozenset[str] = frozenset()
+    """Queries whose results nobody takes: tasks count them."""
     stage: int = 1
     """Of SLOT, from 1."""
     stages: int = 1
@@ -156,10 +158,11 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
             sent += len(payload)
             yield cell
     report |= {"sent_bytes": sent, "ship_seconds": done.ship_seconds + time.perf_counter() - began}
-    results = Results(work.state_dir, work.clock.batch, 0, watch)
+    results = Results(work.state_dir, work.clock.batch, 0, watch, work.unheard)
     for query, table in done.results:
         results.add(query, table)
     yield from _results(0, results)
+    report["counted"] = results.counted
     with watch.during(STATE_WRITE):
         buckets = store_rows(plan, work, done.stored)
         stored = [bucket.to_json() for bucket in buckets]
@@ -272,7 +275,7 @@ class _Inbox:
 def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, watch: Stopwatch) -> Batches:
     began = time.perf_counter()
     report: dict[str, Any] = {"slot": slot, "stage": work.stage, "task": slot % work.tasks}
-    results = Results(work.state_dir, work.clock.batch, slot, watch)
+    results = Results(work.state_dir, work.clock.batch, slot, watch, work.unheard)
     try:
         with watch.during(OPERATE):
             joined = joining.run(slot, inbox.tuples.pop(slot, []), results.add)
@@ -297,6 +300,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         for query, table in result.results:
             results.add(query, table)
         yield from _results(slot, results)
+        report["counted"] = results.counted
         for task in range(work.tasks) if kept and not work.is_last else ():
             yield _cell(task, "stored", json.dumps(kept).encode())
         for kind, cells in (("tuples", joined.tuples), ("partials", joined.partials)):

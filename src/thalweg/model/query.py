@@ -63,7 +63,7 @@ class SinkSpec:
     """A sink as plain data; a callable is `kind='callable'` and must be given again after a restart."""
 
     kind: str = "memory"
-    """memory | console | files | callable | spark."""
+    """memory | console | files | callable | spark | noop."""
     options: tuple[tuple[str, Any], ...] = ()
 
 

@@ -53,9 +53,11 @@ def _openers() -> dict[str, Opener]:
     from thalweg.sink.callback import CallbackSink
     from thalweg.sink.console import ConsoleSink
     from thalweg.sink.files import FilesSink
+    from thalweg.sink.noop import NoopSink
 
     return {
         "callable": CallbackSink.open,
         "console": ConsoleSink.open,
         "files": FilesSink.open,
+        "noop": NoopSink.open,
     }

@@ -10,7 +10,7 @@ from thalweg.errors import bad_sink_option, unknown_sink
 from thalweg.model.query import SinkSpec
 
 FILE_FORMATS = ("parquet", "json", "csv")
-KINDS = ("memory", "console", "files", "spark")
+KINDS = ("memory", "console", "files", "spark", "noop")
 """Sinks that SQL can name; a callable is given in Python."""
 
 
@@ -45,6 +45,11 @@ def to_spark(format: str, **options: object) -> SinkSpec:
     return SinkSpec("spark", (("format", format), *texts))
 
 
+def to_noop() -> SinkSpec:
+    """Make results and drop them where they were made, counted: for measuring, as Spark's `noop`."""
+    return SinkSpec("noop")
+
+
 def to_callable() -> SinkSpec:
     """Marks a query whose results go to a Python callable; the callable itself is kept by the session."""
     return SinkSpec("callable")
@@ -65,6 +70,8 @@ def parse_spec(kind: str, options: Mapping[str, str]) -> SinkSpec:
             spec = to_files(rest.pop("path"), rest.pop("format", "parquet").lower(), header=header)
         case "spark":
             spec, rest = to_spark(rest.pop("format", ""), **rest), {}
+        case "noop":
+            spec = to_noop()
         case _:
             raise unknown_sink(kind, KINDS)
     for name in rest:

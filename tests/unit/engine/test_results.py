@@ -55,6 +55,17 @@ def test_many_results_are_in_one_file_in_order(tmp_path: Path) -> None:
     assert watch.take()[SINK] > 0
 
 
+def test_what_nobody_takes_is_counted_and_goes_nowhere(tmp_path: Path) -> None:
+    results = Results(tmp_path, 3, 1, Stopwatch(), unheard={"a", "c"})
+    for query, rows in (("a", 10), ("b", 5), ("a", INLINE_BYTES)):
+        results.add(query, table(rows))
+    told = results.close()
+    assert told is not None
+    assert [name for name, _ in unpack(pa.py_buffer(told[1]))] == ["b"]
+    assert results.counted == {"a": 10 + INLINE_BYTES}
+    assert files(tmp_path) == []
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_task_that_fails_leaves_no_file_behind(tmp_path: Path, closed: bool) -> None:
     results = Results(tmp_path, 3, 1, Stopwatch())

@@ -15,7 +15,7 @@ from thalweg.model.query import SinkSpec
 from thalweg.sink import files
 from thalweg.sink.base import SinkContext, open_sink
 from thalweg.sink.console import ConsoleSink
-from thalweg.sink.specs import parse_spec, to_callable, to_console, to_files, to_memory, to_spark
+from thalweg.sink.specs import parse_spec, to_callable, to_console, to_files, to_memory, to_noop, to_spark
 
 TABLE = pa.table({"n": [1, 2], "s": ["x", None]})
 CONTEXT = SinkContext("revenue", "state-1")
@@ -137,6 +137,7 @@ def test_specs_are_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "out", "csv", header=False
     )
     assert parse_spec("console", {"rows": "5"}) == to_console(5)
+    assert parse_spec("NOOP", {}) == to_noop() == SinkSpec("noop")
     assert parse_spec("spark", {"format": "delta", "path": "p"}) == to_spark("delta", path="p")
 
 
@@ -150,6 +151,7 @@ def test_specs_are_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("console", {"rows": "many"}, "must be a number"),
         ("console", {"rows": "0"}, "above 0"),
         ("memory", {"rows": "3"}, "'rows' is not known"),
+        ("noop", {"rows": "3"}, "'rows' is not known"),
         ("spark", {}, "must name a Spark writer"),
     ],
 )
