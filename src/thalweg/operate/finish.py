@@ -18,6 +18,7 @@ from thalweg.model.plan import QUANTILE, Grouping, Member, Partial, Piece
 from thalweg.model.query import Window
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
+from thalweg.operate.chosen import choose
 from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.compute import Failures
@@ -71,7 +72,9 @@ def _finish_together(
     for id_ in (id_ for id_ in statement.groupings if id_ not in ready and (merged is None or id_ != main.id)):
         tables[id_] = whole(groupings[id_], lots[id_])
         tables[f"cover {id_}"] = _cover_table(closing.cover[id_])
-    wide = duck.run_over(statement.text(merged is None), tables)
+    wide = None if merged is None else statement.choose(merged)
+    if wide is None:
+        wide = duck.run_over(statement.text(merged is None), tables)
     return {
         member.query: _rows_of(wide, member, columns)
         for member, columns in zip(closing.members, statement.columns, strict=True)
@@ -128,6 +131,11 @@ class _Statement:
         columns = ", ".join(f"{sql} AS {quote(name)}" for sql, name in self.names.items())
         merged = f"WITH m AS ({self._merged()}) " if merging else ""
         return f"{merged}SELECT {columns} FROM m {self.joins}"
+
+    def choose(self, merged: pa.Table) -> pa.Table | None:
+        """What the statement gives of merged partials, where it only chooses among them; else None."""
+        found = None if self.joins else choose(self.names, merged)
+        return None if found is None else pa.Table.from_arrays(found, names=list(self.names.values()))
 
     def _merged(self) -> str:
         by = [quote(WINDOW), *(quote(key(i)) for i in range(len(self.main.keys)))]
