@@ -3,8 +3,8 @@
     thalweg bench aggregates [--quick] [--json FILE] [--only NAME ...] [--repetitions N]
 
 Every measurement is a process of its own, all sides in turn, as often as there are repetitions. Results are compared
-first, in full, over the first rows; then the time is taken without a sink that writes. Plain Spark reads fewer rows
-of the same stream where it is slow: steady rates do not depend on how many come after.
+first, in full, over the first rows; then they are made and dropped where they were made (`noop`). Plain Spark reads
+fewer rows of the same stream where it is slow: steady rates do not depend on how many come after.
 """
 
 from __future__ import annotations

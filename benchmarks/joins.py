@@ -3,8 +3,9 @@
     thalweg bench joins [--quick] [--json FILE] [--only NAME ...] [--repetitions N]
 
 Every measurement is a process of its own, all sides in turn, as often as there are repetitions. Results are compared
-first, in full, over the first rows of the streams; then the time is taken without a sink that writes. Both sides read
-the same streams, plain Spark less of them where many queries or streams make it slow. Rows are those of all streams.
+first, in full, over the first rows of the streams; then they are made and dropped where they were made (`noop`). Both
+sides read the same streams, plain Spark less of them where many queries or streams make it slow. Rows are those of all
+streams.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SIZES = {
 
 def _side(system: str, work: str, size: str = "") -> Side:
     """Each side at the size that suits it; steady rates do not depend on how many rows come after."""
-    files, files_per_batch = SIZES[f"{size or system} {_kind(work)}"]
+    files, files_per_batch = SIZES[f"{size or system.removesuffix('-called')} {_kind(work)}"]
     return side(system, work, files, files_per_batch=files_per_batch)
 
 
@@ -66,6 +67,12 @@ COMPARISONS = (
     _beside("interval", "1 interval join, against plain Spark", 15),
     _beside("ajoin-1", "AJoin, 1 query, against plain Spark", None),
     _beside("ajoin-20", "AJoin, 20 queries, against plain Spark", 50),
+    Comparison(
+        "ajoin-20-called",
+        "AJoin, 20 queries, results handed to Python in the driver, against dropped in the tasks",
+        _side("thalweg-called", "ajoin-20"),
+        _side("thalweg", "ajoin-20"),
+    ),
     _beside("ajoin-100", "AJoin, 100 queries, against 20", 1 / 3, theirs="thalweg ajoin-20"),
     _beside("ajoin-500", "AJoin, 500 queries, against 20", None, theirs="thalweg ajoin-20"),
     *(_beside(f"nway-{n}", f"join of {n} streams, against Spark's", 15) for n in (3, 4, 5)),

@@ -35,6 +35,7 @@ SYSTEMS = {
     "thalweg": "Thalweg, reading files",
     "thalweg-frame": "Thalweg, rows from a streaming DataFrame",
     "thalweg-apart": "Thalweg with sharing off: every query over streams of its own",
+    "thalweg-called": "Thalweg, results handed to a callable in the driver instead of being dropped in the tasks",
     "spark": "N independent queries of Structured Streaming",
     "spark-rocksdb": "the same with the RocksDB state store",
     "spark-foreach": "one query of Structured Streaming; foreachBatch caches the batch and runs N aggregations",

@@ -1,4 +1,4 @@
-"""Thalweg: files, a streaming DataFrame, or with sharing off (`thalweg-apart`).
+"""Thalweg: files, a streaming DataFrame, with sharing off (`thalweg-apart`), or calling Python with results.
 
 Off: every query reads streams of its own over the same files, in one session, so that nothing is shared but the loop
 of batches.
@@ -44,7 +44,7 @@ def run(system: str, given: Given) -> dict[str, Any]:
         for static in given.work.statics:
             session.create_table(static.name, str(files / f"{static.name}.parquet"))
         began = time.perf_counter()
-        _create_queries(session, queries, given)
+        _create_queries(session, queries, given, called=system == "thalweg-called")
         created = time.perf_counter() - began
         state = StateWatch(session)
         if system == "thalweg-frame":
@@ -111,14 +111,19 @@ def apart(text: str, streams: Sequence[str], number: int) -> str:
     return re.sub(rf"\b({'|'.join(streams)})\b", rf"\1_{number}", text)
 
 
-def _create_queries(session: Any, queries: Sequence[Query], given: Given) -> None:
+def _create_queries(session: Any, queries: Sequence[Query], given: Given, called: bool = False) -> None:
     import thalweg
 
     # `partitioner`: how the rows of aggregations are dealt out to slots, instead of what the engine would choose.
     options = {name: given.settings[name] for name in ("partitioner",) if name in given.settings}
     for i, query in enumerate(queries):
-        sink = thalweg.to_files(given.out / f"q{i}") if given.out else thalweg.to_noop()
+        dropped = _ignore if called else thalweg.to_noop()
+        sink = thalweg.to_files(given.out / f"q{i}") if given.out else dropped
         session.create_query(f"q{i}", query.text, sink, options=options or None)
+
+
+def _ignore(table: Any, batch: int) -> None:
+    """Results arrive, and that is all."""
 
 
 def _run_until_done(session: Any, rows: int) -> None:
