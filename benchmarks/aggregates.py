@@ -27,7 +27,7 @@ EMPTY = side("thalweg", "facts/8", 0, empty=25)
 SIZES = {
     "thalweg facts/wide20x1": 12,
     "thalweg facts/wide20x5": 12,
-    "thalweg": 16,
+    "thalweg": 24,
     "thalweg-frame": 20,
     "spark": 12,
 }

@@ -4,8 +4,8 @@
 
 Every measurement is a process of its own, all sides in turn, as often as there are repetitions. Results are compared
 first, in full, over the first rows of the streams; then they are made and dropped where they were made (`noop`). Both
-sides read the same streams, plain Spark less of them where many queries or streams make it slow. Rows are those of all
-streams.
+sides read the same streams, plain Spark less of them where many queries or streams make it slow. Rows are those of
+all streams.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 def _over_all(curves: Curves) -> str:
     """Rows of the streams times queries."""
     parts = [
-        f"{name}: " + ", ".join(f"{x:g} queries {x * y / 1e6:,.2f}M rows/s" for x, y in points)
+        f"{name}: " + ", ".join(f"{x:g} {'query' if x == 1 else 'queries'} {x * y / 1e6:,.2f}M rows/s" for x, y in points)
         for name, points in curves.items()
     ]
     return f"over all queries together, {'; '.join(parts)}" if parts else ""
