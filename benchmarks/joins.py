@@ -186,7 +186,7 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 def _over_all(curves: Curves) -> str:
     """Rows of the streams times queries."""
     parts = [
-        f"{name}: " + ", ".join(f"{x:g} {'query' if x == 1 else 'queries'} {x * y / 1e6:,.2f}M rows/s" for x, y in points)
+        f"{name}: " + ", ".join(f"with {x:g} {x * y / 1e6:,.2f}M rows/s" for x, y in points)
         for name, points in curves.items()
     ]
     return f"over all queries together, {'; '.join(parts)}" if parts else ""
