@@ -33,7 +33,7 @@ from benchmarks.workloads.model import Workload
 
 SYSTEMS = {
     "thalweg": "Thalweg, reading files",
-    "thalweg-frame": "Thalweg, rows from a streaming DataFrame",
+    "thalweg-frame": "Thalweg, rows from a streaming DataFrame; the JVM has its optimising compiler",
     "thalweg-apart": "Thalweg with sharing off: every query over streams of its own",
     "thalweg-called": "Thalweg, results handed to a callable in the driver instead of being dropped in the tasks",
     "spark": "N independent queries of Structured Streaming",
