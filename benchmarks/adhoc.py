@@ -84,12 +84,12 @@ CASES = (
     ),
 )
 QUICK_CASES = (
-    Case("sc2-4", "ajoin-20", "sc2:4:2:4:2", "SC2: 4 queries created and dropped every 2 s", rate=QUICK_RATE),
+    Case("sc2-4", "ajoin-20", "sc2:4:2:3:1", "SC2: 4 queries created and dropped every 2 s", rate=QUICK_RATE),
     Case(
-        "spark-sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", system="spark", rate=SPARK_RATE
+        "spark-sc1-3", "ajoin-20", "sc1:0.5:3:2", "1 query in 2 s until there are 3", system="spark", rate=SPARK_RATE
     ),
     Case(
-        "sc1-3", "ajoin-20", "sc1:0.5:3:4", "1 query in 2 s until there are 3", pace_of="spark-sc1-3", rate=SPARK_RATE
+        "sc1-3", "ajoin-20", "sc1:0.5:3:2", "1 query in 2 s until there are 3", pace_of="spark-sc1-3", rate=SPARK_RATE
     ),
 )
 

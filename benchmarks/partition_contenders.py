@@ -80,7 +80,7 @@ def sizes_of(quick: bool) -> Sizes:
     if quick:
         some = (streams.uniform(), streams.zipf(1.0), streams.zipf(2.0), streams.t4sa())
         return Sizes(
-            1 << 19, 3, (32,), 1 << 16, 3, 2, (8, 32), some, (2,), 8, 1, 500_000, 1, ENGINE_WORKS[:2],
+            1 << 19, 3, (32,), 1 << 16, 3, 2, (8, 32), some, (2,), 8, 1, 500_000, 1, ENGINE_WORKS[:1],
             ("hash", "auto"),
         )  # fmt: skip
     synthetic = (streams.uniform(), *(streams.zipf(exponent) for exponent in (0.5, 1.0, 1.5, 2.0)))
