@@ -100,6 +100,14 @@ def test_latency_also_at_plain_sparks_pace(made: Made, tmp_path: Path) -> None:
     assert lines["interval-p50"].ours.values == (0.5, 0.5)
 
 
+def test_a_quick_run_of_latency_looks_for_no_pace(made: Made, tmp_path: Path) -> None:
+    latency.main(["--quick", "--json", str(tmp_path / "found.json")])
+    assert [call[call.index("--rate") + 1] for call in made.calls] == ["40000.0", "40000.0"]
+    found = _read(tmp_path / "found.json")
+    assert all("both at 40,000 rows/s" in line.meaning for line in found.lines)
+    assert not any("sustains" in note for note in found.notes)
+
+
 def test_a_side_that_fails_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch, made: Made, tmp_path: Path) -> None:
     monkeypatch.setattr(runs, "run_process", Made(failing="spark"))
     latency.main(["--quick", "--only", "interval", "--json", str(tmp_path / "found.json")])
