@@ -15,6 +15,7 @@ from benchmarks import measure
 from benchmarks.measure import Bench, Check, Comparison, Side, side
 from benchmarks.result import Finding, Line, Series
 from benchmarks.result import line as make_line
+from benchmarks.workloads import named
 
 ANSWERS = "SASPAR Fig. 6"
 MINUTES = (2, 36)
@@ -71,7 +72,7 @@ COMPARISONS = (
         "60 s sliding by 1 s, against tumbling 60 s",
     ),
 )
-QUICK_COMPARISONS = tuple(c.resized(**QUICK) for c in COMPARISONS if c.name == "8-queries")
+QUICK_COMPARISONS = tuple(c.resized(**QUICK) for c in COMPARISONS if c.name == "4-queries")
 
 
 def main(arguments: list[str]) -> int:
@@ -89,10 +90,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _checks(sides: Sequence[Side]) -> list[Check]:
-    """All eight queries, which are those of fewer, too."""
-    if not any(s.system == "spark" for s in sides):
+    """The most queries that plain Spark runs: they are those of fewer, too."""
+    works = [s.work for s in sides if s.system == "spark"]
+    if not works:
         return []
-    return [Check(side("thalweg", "facts/8", **CHECK), (side("spark", "facts/8", **CHECK),))]
+    most = max(works, key=lambda work: len(named(work).queries))
+    return [Check(side("thalweg", most, **CHECK), (side("spark", most, **CHECK),))]
 
 
 def _empty(bench: Bench) -> list[Line]:
