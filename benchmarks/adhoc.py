@@ -4,9 +4,10 @@
 
 AJoin's two scenarios over its generated joins, 50 % similar: SC1, so many queries a second until there are N (`1qs
 20qp`); SC2, so many queries created and those of the round before dropped every few seconds. A session is fed at
-70 % of what it sustains with all N queries. Measured are the steps of a request: until it is durable, until the first
-batch begins that runs with it, until that batch is over, until its first result; of a drop, until the manifest no
-longer has it. And meanwhile the event-time latency of results, and the slowest batch against the median.
+70 % of what it sustains with all N queries, which the first repetition finds out. Measured are the steps of a
+request: until it is durable, until the first batch begins that runs with it, until that batch is over, until its
+first result; of a drop, until the manifest no longer has it. And meanwhile the event-time latency of results, and the
+slowest batch against the median.
 
 The peer for a few queries is plain Spark: a query is a StreamingQuery of its own, which shares nothing; it reads what
 comes after its start, and the time is until its first batch is over.
@@ -113,11 +114,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _rate(case: Case, runs: Runs) -> float | None:
-    """Cases that are compared run at one pace."""
+    """Cases that are compared run at one pace, and all repetitions at that of the first."""
     if case.rate is not None:
         return case.rate
-    same = runs.found.get(("thalweg", case.pace_of))
-    return float(same[-1]["rows_per_second"]) if same else None
+    known = runs.found.get(("thalweg", case.pace_of)) or runs.found.get(case.side)
+    return float(known[0]["rows_per_second"]) if known else None
 
 
 # -- what was found ----------------------------------------------------------------------------------------
@@ -167,7 +168,9 @@ def _step(case: Case, step: str, runs: Runs) -> Measured | None:
 
 
 def _last(case: Case, runs: Runs) -> dict[str, Any]:
-    return runs.found[case.side][-1]
+    """The last repetition, with what the first one found out to be sustained."""
+    found = runs.found[case.side]
+    return {**found[-1], "sustained_rows_per_second": found[0]["sustained_rows_per_second"]}
 
 
 STEPS = {

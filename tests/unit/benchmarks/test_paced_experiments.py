@@ -146,6 +146,13 @@ def test_a_quick_run_of_adhoc_looks_for_no_pace(made: Made, tmp_path: Path) -> N
     assert {line.name for line in _read(tmp_path / "found.json").lines} >= {"sc1-3-create-done", "sc2-4-drop-done"}
 
 
+def test_all_repetitions_of_adhoc_keep_the_pace_of_the_first(made: Made, tmp_path: Path) -> None:
+    adhoc.main(["--only", "sc1-20", "--repetitions", "2", "--json", str(tmp_path / "found.json")])
+    first, second = made.calls
+    assert "--rate" not in first
+    assert float(second[second.index("--rate") + 1]) == pytest.approx(700_000)
+
+
 def test_adhoc_compares_at_one_pace(made: Made, tmp_path: Path) -> None:
     adhoc.main(["--only", "sc1-20", "front-20", "--repetitions", "1", "--json", str(tmp_path / "found.json")])
     first, second = made.calls
