@@ -1,8 +1,8 @@
-"""How long the join optimiser takes, what sharing saves and how near the optimum it is: 003, Sections V.2 and VII.C.
+"""How long the join optimiser takes, what sharing saves and how near the optimum it is (CLASH, V.2 and VII.C).
 
     thalweg bench join-planning [--quick] [--json FILE] [--only example|asked|sweep|methods|attach ...] [--seeds N]
 
-Workloads are drawn as 003 describes: relations of three attributes, every relation of the same rate and every join
+Workloads are drawn as CLASH describes: relations of three attributes, every relation of the same rate and every join
 of selectivity 1/rate, so that all intermediate results are of one size; a query is a random relation and then random
 joins until it is as large as it should be. Queries drawn twice are kept once. Two relations can be joined where they
 have an attribute of one name; there are 1.7 names for each relation. `saving` is against each query optimised alone,
@@ -65,7 +65,7 @@ class Asked:
 
 
 ABOUT_HALF = 0.48
-"""003 reads 50 % off a figure, over other relations."""
+"""CLASH reads 50 % off a figure, over other relations."""
 SETTINGS = ((1, True), (5, True), (1, False), (5, False))
 """Chi, and whether intermediate results may be kept."""
 
@@ -227,14 +227,14 @@ def figures(workload: Workload, seeds: int, method: str = "auto") -> dict[str, A
 
 
 def example(_: Sizes) -> dict[str, Any]:
-    """003, Section V.2: 475 rows for each query alone, 800 for both together."""
+    """CLASH, Section V.2: 475 rows for each query alone, 800 for both together."""
     queries = [
         JoinQuery("q1", ("R", "S", "T"), (("R.a", "S.a"), ("S.b", "T.b"))),
         JoinQuery("q2", ("S", "T", "U"), (("S.b", "T.b"), ("T.c", "U.c"))),
     ]
     selectivity = {("R.a", "S.a"): 0.01, ("S.b", "T.b"): 0.015, ("T.c", "U.c"): 0.01}
     statistics = Statistics(rates=dict.fromkeys("RSTU", 100), selectivity=selectivity, parallelism=1)
-    table = new_table("003, V.2: 950 apart, 800 together", "method")
+    table = new_table("CLASH, V.2: 950 apart, 800 together", "method")
     add_columns(table, "apart", "together", "bound", "ms")
     found = {}
     for method in (*METHODS, "exhaustive"):

@@ -9,7 +9,7 @@ from benchmarks.quantities import quantity
 from benchmarks.result import Finding, Line, Series, line, measured
 
 EXAMPLE = (950.0, 800.0)
-"""003, Section V.2: tuples sent apart, and together."""
+"""CLASH, Section V.2: tuples sent apart, and together."""
 NOTES = (
     "Workloads are drawn as in CLASH, Section VII.C; a repetition is another draw. Chi is what a broadcast costs: "
     "where it is more than 1, sharing a store can cost more than it saves.",

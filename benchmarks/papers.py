@@ -18,6 +18,7 @@ from benchmarks.result import Finding, Line, Series
 from benchmarks.workloads import named
 
 ANSWERS = "SASPAR Listing 1, Fig. 13; Holistic Fig. 8 to 12; Dalton Fig. 7, 8"
+MINUTES = (2, 32)
 TITLE = "The papers' workloads"
 
 GAME_FILES = {"thalweg": 40, "thalweg-apart": 30, "spark": 20}

@@ -1,9 +1,9 @@
 """How even and how whole partitioners leave the keys: counted from what they decided, the same on every machine.
 
 A window costs the rows of its busiest worker and then the partial results of its busiest reducer. There is one for
-eight workers (004, Section 5.1), and a partial result costs as much as a row. Only keys that lie in several workers
-are merged, whoever split them: 004's two choices merge every key, so Dalton has more to beat here. All times are
-against workers that get equally many rows and merge nothing.
+eight workers (Dalton, Section 5.1), and a partial result costs as much as a row. Only keys that lie in several
+workers are merged, whoever split them: the paper's two choices merge every key, so Dalton has more to beat here. All
+times are against workers that get equally many rows and merge nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Figures:
     """Of some windows together."""
 
     imbalance: float
-    """Rows of the busiest worker above the mean, as a part of the mean (002 Eq. 1)."""
+    """Rows of the busiest worker above the mean, as a part of the mean (Holistic Eq. 1)."""
     aggregation: float
-    """Partial results for each key (002 Eq. 4): 1 when all are whole."""
+    """Partial results for each key (Holistic Eq. 4): 1 when all are whole."""
     time: float
     """The modelled time, against even loads without merging."""
 
@@ -162,7 +162,7 @@ SOURCES = ("same Zipf 1.0", "same Zipf 1.5", "one uniform, others Zipf 1.5", "Zi
 
 
 def sources_of(kind: str, members: int, rows: int, seed: int) -> list[Keys]:
-    """What each partitioner gets (004, Fig. 13 and 14)."""
+    """What each partitioner gets (Dalton, Fig. 13 and 14)."""
     zipf = streams.zipf(1.0 if kind == "same Zipf 1.0" else 1.5)
     found = []
     for i in range(members):

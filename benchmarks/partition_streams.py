@@ -1,7 +1,7 @@
-"""Seeded streams of keys for the partitioners: the distributions of papers 002 and 004, and streams that change.
+"""Seeded streams of keys for the partitioners: those of the Holistic paper and of Dalton's, and some that change.
 
-A distribution is Zipf over a number of keys; exponent 0 is uniform. For a real data set of which 004 (Table 2) tells
-the number of keys and the share of the most frequent one, it is the Zipf distribution that has both.
+A distribution is Zipf over a number of keys; exponent 0 is uniform. For a real data set of which Dalton (Table 2)
+tells the number of keys and the share of the most frequent one, it is the Zipf distribution that has both.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def phases(distributions: Iterable[Distribution], rows: int, seed: int) -> Keys:
 
 
 def alternating(rows: int, times: int, seed: int) -> Keys:
-    """Uniform and Zipf 1.5 in turn (004, Fig. 9a): something trends, and is forgotten."""
+    """Uniform and Zipf 1.5 in turn (Dalton, Fig. 9a): something trends, and is forgotten."""
     return phases([uniform(), zipf(1.5)] * times, rows, seed)
 
 
 def shifting(rows: int, times: int, seed: int) -> Keys:
-    """Zipf with exponents drawn from 0.5 to 1.5, and other frequent keys each time (004, Fig. 9d)."""
+    """Zipf with exponents drawn from 0.5 to 1.5, and other frequent keys each time (Dalton, Fig. 9d)."""
     exponents = np.random.default_rng(seed).uniform(0.5, 1.5, 2 * times)
     return phases([zipf(float(exponent)) for exponent in exponents], rows, seed)
 

@@ -18,7 +18,7 @@ ENGINE = {
 }
 """work -> what it is, and how many times as fast as by hash is asked for."""
 PAPER_MB = {"CM-2": 243.0, "AM-2": 122.0, "LM-2": 243.0, "CM-2-H": 0.08, "AM-2-H": 0.08, "LM-2-H": 0.08}
-"""002, Table 4, for 32 workers; the sketches of 8 and 16 are a quarter and half of that."""
+"""Holistic, Table 4, for 32 workers; the sketches of 8 and 16 are a quarter and half of that."""
 SKETCHES_MB = 0.1
 """Asked of 32 sketches."""
 EVEN = 10.0

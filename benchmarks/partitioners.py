@@ -35,7 +35,7 @@ MINUTES = (2, 30)
 TITLE = "Partitioners: speed, memory, balance against aggregation, and what the engine's choice is worth"
 SPEED_WORKERS = 32
 MEMORY_KEYS = 8_100_000
-"""All groups of 002's DEBS query 1 in one window."""
+"""All groups of Holistic's DEBS query 1 in one window."""
 FASTER_ON = {("Dalton", "uniform"): 25.0}
 """Where more is asked than elsewhere."""
 SECTIONS = ("speed", "memory", "quality", "shift", "cooperative", "engine")
@@ -183,7 +183,7 @@ def _rates(contender: Contender, keys: Keys, runs: int) -> list[float]:
 
 
 def memory(sizes: Sizes) -> list[dict[str, Any]]:
-    """Table 4 of 002: every key; twice where that could matter, so that it may lie in both of its choices."""
+    """Table 4 of Holistic: every key; twice where that could matter, so that it may lie in both of its choices."""
     once = np.arange(MEMORY_KEYS)
     keys = {"exact": np.tile(once, 2), "hll": once}
     found: list[dict[str, Any]] = []
@@ -196,7 +196,7 @@ def memory(sizes: Sizes) -> list[dict[str, Any]]:
             line: dict[str, Any] = {"partitioner": contender.label, "workers": workers, "state_mb": stated}
             found.append({**line, "held_mb": held, "paper_mb": of_paper, "asked_mb": asked})
     table = new_table(f"memory, MB, for {MEMORY_KEYS / 1e6:.1f}M keys", "partitioner")
-    add_columns(table, "workers", "state_bytes", "allocated", "paper 002", "asked")
+    add_columns(table, "workers", "state_bytes", "allocated", "paper", "asked")
     for line in found:
         good = max(line["state_mb"], line["held_mb"]) <= line["asked_mb"]
         sizes_mb = (f"{line[key]:.3g}" for key in ("held_mb", "paper_mb", "asked_mb"))

@@ -18,6 +18,7 @@ from benchmarks.result import Finding, Line, Series
 from benchmarks.workloads import named, tpch
 
 ANSWERS = "SASPAR Fig. 6; Holistic Fig. 5, 6"
+MINUTES = (2, 35)
 TITLE = "TPC-H as streams"
 
 FILES = {"thalweg": 24, "thalweg-apart": 16, "spark": 16}

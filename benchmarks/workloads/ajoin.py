@@ -1,4 +1,4 @@
-"""AJoin's generated queries at any similarity (001, Eq. 3 and Fig. 14), over two to five streams.
+"""AJoin's generated queries at any similarity (AJoin, Eq. 3 and Fig. 14), over two to five streams.
 
     ajoin-20@75      20 joins of two streams, 75 % similar to the pattern r.a0 = s.a0
     ajoin-20@75x3    20 joins of three streams, 75 % similar to r.a0 = s.a0 AND s.a1 = t.a0
@@ -98,7 +98,7 @@ def pattern(streams: int) -> tuple[Place, ...]:
 
 
 def similarity(places: tuple[Place, ...]) -> float:
-    """To the pattern over as many streams (001, Eq. 3)."""
+    """To the pattern over as many streams (AJoin, Eq. 3)."""
     asked = pattern(len(places))
     sources = {place.stream for place in places} & {place.stream for place in asked}
     attributes = {a for place in places for a in place.attributes} & {a for place in asked for a in place.attributes}
@@ -106,7 +106,7 @@ def similarity(places: tuple[Place, ...]) -> float:
 
 
 def template(rng: np.random.Generator, wanted: float, streams: int) -> Template:
-    """001, Steps 1 to 3; then a window, and a selection on every stream."""
+    """AJoin, Steps 1 to 3; then a window, and a selection on every stream."""
     asked = pattern(streams)
     # Others can stand in only as far as there are others.
     least = max(1, 2 * streams - len(STREAMS))
@@ -155,7 +155,7 @@ def templates(n: int, wanted: float, streams: int) -> tuple[Template, ...]:
 
 @cache
 def atr_max(n: int, wanted: float, streams: int) -> int:
-    """The least ATR_MAX, in hundreds, with which n queries give at most MAX_OUTPUT rows per row. (001 has 500.)"""
+    """The least ATR_MAX, in hundreds, with which n queries give at most MAX_OUTPUT rows per row. (AJoin has 500.)"""
     made = templates(n, wanted, streams)
     size = 100
     while sum(t.output(size) for t in made) > MAX_OUTPUT:

@@ -1,11 +1,11 @@
-"""003's (CLASH) streams: a join whose partners move from one edge to another mid-stream, and random queries.
+"""CLASH's streams: a join whose partners move from one edge to another mid-stream, and random queries.
 
-    clash/adaptive      003, Section VII.B, Fig. 8a: r(a), s(a, b), t(b, c), u(c), each pair within 5 s
+    clash/adaptive      CLASH, Section VII.B, Fig. 8a: r(a), s(a, b), t(b, c), u(c), each pair within 5 s
     clash/adaptive@48   the same, but the change comes with file 48 instead of file 24 (`@never`: not at all)
-    clash/50            003, Section VII.C, Fig. 9: 50 random joins of three of ten streams, drawn twice counted once
+    clash/50            CLASH, Section VII.C, Fig. 9: 50 random joins of three of ten streams, each counted once
     clash/50x4          the same, of four
 
-A generated likeness of what 003 describes, slower by event time: 5,000 rows/s of each stream in place of 100,000.
+A generated likeness of what CLASH describes, slower by event time: 5,000 rows/s of each stream in place of 100,000.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ROWS_PER_FILE = 10_000
 ROWS_PER_SECOND = 5_000
 """Of event time, of each stream. A file spans 2 s, an epoch of eight batches 16 s."""
 WITHIN_SECONDS = 5
-"""003: the window of every stream is five seconds."""
+"""CLASH: the window of every stream is five seconds."""
 FLIP_FILE = 24
 EDGES = {"a": ("r", "s"), "b": ("s", "t"), "c": ("t", "u")}
 LINEAR = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
 
-# 003 starts with one partner on every edge but a few more between s and t, so that s asks r first and t asks u; then
-# "every row of s finds 100 partners in r, but none in t", and likewise for t. None at all would leave no results to
+# CLASH starts with one partner on every edge but a few more between s and t, so that s asks r first and t asks u;
+# then "every row of s finds 100 partners in r, but none in t", and likewise for t. None at all would leave no results to
 # compare: with one in 10,000 there are about as many results as before, 100 * 100 / 10,000 for a row of s.
 BEFORE = {"a": 1.0, "b": 1.5, "c": 1.0}
 AFTER = {"a": 100.0, "b": 1 / 10_000, "c": 100.0}
@@ -164,7 +164,7 @@ def random_joins(name: str, queries: int, size: int) -> Workload:
 
 
 def one_partner(attributes: Iterable[str], _: int) -> Mapping[str, float]:
-    """003: every join of selectivity 1 / rate."""
+    """CLASH: every join of selectivity 1 / rate."""
     return dict.fromkeys(attributes, 1.0)
 
 

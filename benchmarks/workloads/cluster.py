@@ -1,13 +1,13 @@
-"""Task events of a compute cluster, like the Google Cluster Monitoring data (GCM) of 002 and SASPAR.
+"""Task events of a compute cluster, like the Google Cluster Monitoring data (GCM) of Holistic and SASPAR.
 
-The data themselves cannot be had here; this is a generated likeness with what 002 tells of them (Table 3 and Sections
+The data themselves cannot be had here; this is a generated likeness with what Holistic tells of them (Table 3, Sections
 5.2 and 6.2): 4 scheduling classes, some 670,000 job IDs of which few come again within a window.
 
     gcm          both queries
     gcm/class    Q1: CPU asked for by scheduling class, 60 s sliding by 1 s
     gcm/jobs     Q2: mean CPU asked for by job, 45 min sliding by 5 min
 
-002 slides Q2 by 1 s too. With as many rows to read as here, each would be in 2,700 windows' results.
+Holistic slides Q2 by 1 s too. With as many rows to read as here, each would be in 2,700 windows' results.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ START_US = 1_700_000_100_000_000
 DELAY_SECONDS = 1
 ROWS_PER_FILE = 50_000
 ROWS_PER_SECOND = 500
-"""Of event time: 50,000 rows are 100 s. (In 002 a window of Q1 has 42 rows: too few for a batch to have work.)"""
+"""Of event time: 50,000 rows are 100 s. (Holistic's windows of Q1 have 42 rows: too few for a batch to have work.)"""
 CLASS_SHARES = (0.55, 0.20, 0.15, 0.10)
-"""Generated: 002 gives the number of scheduling classes, not their shares."""
+"""Generated: Holistic gives the number of scheduling classes, not their shares."""
 JOBS = 670_000
 JOBS_FILES = 28
 """After so many files all jobs have been seen (1.4M rows); then others come."""

@@ -1,7 +1,7 @@
-"""Taxi trips of a city, like those of the DEBS 2015 Grand Challenge, which 002 measures partitioners on.
+"""Taxi trips of a city, like those of the DEBS 2015 Grand Challenge, on which the Holistic paper measures.
 
-The data themselves cannot be had here; this is a generated likeness. 002 (Table 3) tells of 62,500 to 8.1M groups:
-taken as the cells of a grid of 250 x 250, and routes between them. Trips begin and end near a few busy places.
+The data themselves cannot be had here; this is a generated likeness. Holistic (Table 3) tells of 62,500 to 8.1M
+groups: taken as the cells of a grid of 250 x 250, and routes between them. Trips begin and end near a few busy places.
 
     debs           all three
     debs/routes    the ten most frequent routes of the last 30 minutes (Query 1 of the challenge)
@@ -9,7 +9,7 @@ taken as the cells of a grid of 250 x 250, and routes between them. Trips begin 
     debs/vacant    the taxis that became free in an area in the last 30 minutes (from Query 2)
 
 Query 2 divides the second by the third, of taxis that have no new passenger yet: a join of two aggregates, which
-Thalweg's SQL does not have. 002 does not say by how much windows slide.
+Thalweg's SQL does not have. Holistic does not say by how much windows slide.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 A day of the benchmark is a second of event time: an order comes on its date, a line item on the day it is shipped (1
 to 121 days after its order), and the record of each customer twice a year, so that every order finds one that is at
 most 182 days old (but for the first half year). A file is 30 days. Windows stand where the queries have dates; the
-`LIMIT` of Q3, Q10 and Q18 is left out, because Structured Streaming cannot say it. 002 (Fig. 5 to 7), SASPAR (Fig. 6,
-7, 9) and CLASH (Fig. 7) measure on TPC-H.
+`LIMIT` of Q3, Q10 and Q18 is left out, because Structured Streaming cannot say it. Holistic (Fig. 5 to 7), SASPAR
+(Fig. 6, 7, 9) and CLASH (Fig. 7) measure on TPC-H.
 """
 
 from __future__ import annotations

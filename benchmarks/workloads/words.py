@@ -1,7 +1,7 @@
-"""Word count as 004 (Dalton) runs it: windows of 60 s sliding by 1 s over short texts that name a hashtag first.
+"""Word count as Dalton's paper runs it: windows of 60 s sliding by 1 s over short texts that name a hashtag first.
 
 The Twitter data cannot be had here; these are generated likenesses with the number of keys and the share of the most
-frequent one from 004's Table 2. As in 004, taking the key out of the text is part of the query.
+frequent one from Dalton's Table 2. As in Dalton, taking the key out of the text is part of the query.
 
     words            like Elections: 200,000 hashtags, the first in 7.2 % of the rows
     words/t4sa       like T4SA: 450,000, 2.69 %
@@ -32,9 +32,9 @@ START_US = 1_700_000_000_000_000
 DELAY_SECONDS = 1
 ROWS_PER_FILE = 100_000
 ROWS_PER_SECOND = 20_000
-"""Of event time. (004, Fig. 12: no partitioner sustains 40,000 on its cluster.)"""
+"""Of event time. (Dalton, Fig. 12: no partitioner sustains 40,000 on its cluster.)"""
 SIZE, SLIDE = 60, 1
-"""004, Figures 7 and 8."""
+"""Dalton, Figures 7 and 8."""
 SEED = 4
 TAG = 8
 """Letters of a hashtag with its sign."""
