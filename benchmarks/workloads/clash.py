@@ -39,8 +39,8 @@ EDGES = {"a": ("r", "s"), "b": ("s", "t"), "c": ("t", "u")}
 LINEAR = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
 
 # CLASH starts with one partner on every edge but a few more between s and t, so that s asks r first and t asks u;
-# then "every row of s finds 100 partners in r, but none in t", and likewise for t. None at all would leave no results to
-# compare: with one in 10,000 there are about as many results as before, 100 * 100 / 10,000 for a row of s.
+# then a row of s has a hundred partners in r and none in t, and a row of t likewise in u. None at all would leave no
+# results to compare: with one in 10,000 there are about as many as before, 100 * 100 / 10,000 for a row of s.
 BEFORE = {"a": 1.0, "b": 1.5, "c": 1.0}
 AFTER = {"a": 100.0, "b": 1 / 10_000, "c": 100.0}
 """Attribute -> partners that a row finds within the window."""

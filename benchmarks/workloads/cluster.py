@@ -1,7 +1,7 @@
 """Task events of a compute cluster, like the Google Cluster Monitoring data (GCM) of Holistic and SASPAR.
 
-The data themselves cannot be had here; this is a generated likeness with what Holistic tells of them (Table 3, Sections
-5.2 and 6.2): 4 scheduling classes, some 670,000 job IDs of which few come again within a window.
+The data themselves cannot be had here; this is a generated likeness with what Holistic tells of them (Table 3,
+Sections 5.2 and 6.2): 4 scheduling classes, some 670,000 job IDs of which few come again within a window.
 
     gcm          both queries
     gcm/class    Q1: CPU asked for by scheduling class, 60 s sliding by 1 s

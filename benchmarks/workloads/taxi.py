@@ -1,7 +1,7 @@
 """Taxi trips of a city, like those of the DEBS 2015 Grand Challenge, on which the Holistic paper measures.
 
 The data themselves cannot be had here; this is a generated likeness. Holistic (Table 3) tells of 62,500 to 8.1M
-groups: taken as the cells of a grid of 250 x 250, and routes between them. Trips begin and end near a few busy places.
+groups: taken as the cells of a grid of 250 x 250, and routes between them. Trips begin and end near few busy places.
 
     debs           all three
     debs/routes    the ten most frequent routes of the last 30 minutes (Query 1 of the challenge)
