@@ -59,7 +59,12 @@ def _dealt(work: str, files: int) -> Comparison:
 
 GAMES = (
     *(
-        Comparison(f"game-{n}", f"the game, {n} queries, against plain Spark", _game("thalweg", n), _game("spark", n))
+        Comparison(
+            f"game-{n}",
+            f"the game, {n} {'query' if n == 1 else 'queries'}, against plain Spark",
+            _game("thalweg", n),
+            _game("spark", n),
+        )
         for n in GAME_SPARK
     ),
     *(
