@@ -73,7 +73,7 @@ def chosen(dealing: Mapping[str, Any]) -> dict[str, str]:
 
 
 def next_policies(policies: Mapping[str, Policy], plan: Plan, outcome: Outcome) -> dict[str, Policy]:
-    """What the tasks have learned, merged: the driver is the reducer of the Q-tables (004 Alg. 2)."""
+    """What the tasks have learned, merged: the driver is the reducer of the Q-tables (Dalton Alg. 2)."""
     learned = outcome.movement.learned
     kept = {key: policy for key, policy in policies.items() if key in plan.partitioners and key not in learned}
     return kept | {key: merge(exports) for key, exports in learned.items()}

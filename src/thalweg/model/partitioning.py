@@ -78,15 +78,15 @@ class AggregationReport:
     loads: tuple[int, ...]
     """Rows of each worker."""
     imbalance: float
-    """The rows of the busiest worker above the mean (002 Eq. 1)."""
+    """The rows of the busiest worker above the mean (Holistic Eq. 1)."""
     key_imbalance: float
-    """The same of different keys (002 Eq. 6)."""
+    """The same of different keys (Holistic Eq. 6)."""
     hybrid_imbalance: float
-    """Of both together (002 Eq. 10)."""
+    """Of both together (Holistic Eq. 10)."""
     aggregation: int
-    """Partial results to merge when windows close (002 Eq. 4)."""
+    """Partial results to merge when windows close (Holistic Eq. 4)."""
     reducer: int
-    """Those of the busiest slot (004 Eq. 2)."""
+    """Those of the busiest slot (Dalton Eq. 2)."""
 
     @property
     def above_even(self) -> float:

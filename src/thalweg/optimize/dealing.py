@@ -2,8 +2,8 @@
 
 Whether they travel whole at all is the question of `shipping`: where a task makes few groups of many rows, it
 combines them. For the others, a key that stays whole needs no merging, so hashing is left only where it is uneven.
-Then it depends: can whole keys be balanced (002 Section 7: affinity, where groups are many), or is one key too much
-for a slot, so that it has to be split (004: Dalton)?
+Then it depends: can whole keys be balanced (Holistic Section 7: affinity, where groups are many), or is one key too
+much for a slot, so that it has to be split (Dalton)?
 """
 
 from __future__ import annotations

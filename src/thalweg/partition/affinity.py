@@ -1,4 +1,4 @@
-"""Group affinity (AM, 002 Alg. 3): a key stays where it is; a new one goes to the candidate with the fewest keys.
+"""Group affinity (AM, Holistic Alg. 3): a key stays where it is; a new one goes to the candidate with fewest keys.
 
 As little merging as by hash, and better balance. By HyperLogLog a key may at times be taken for one that was there.
 """

@@ -1,4 +1,4 @@
-"""Group affinity by count (cAM, 002 Alg. 4): a key stays where it is; a new one goes where the fewest rows went.
+"""Group affinity by count (cAM, Holistic Alg. 4): a key stays where it is; a new one goes where the fewest rows went.
 
 Like `affinity`, for work that grows with the rows.
 """

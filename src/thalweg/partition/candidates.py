@@ -1,4 +1,4 @@
-"""The M candidate workers of a key (002 Section 4: the hash functions H1 ... HM). They are always different workers.
+"""The M candidate workers of a key (Holistic Section 4: hash functions H1 ... HM), always different workers.
 
 Independent hashes would at times name one worker twice and leave the key with less choice than was asked for. Here
 the second one picks among the workers that the first left over, and so on. Fixed by the key and the seed alone, so

@@ -1,4 +1,4 @@
-"""Which keys went to which worker, and how many different ones: exactly, or by HyperLogLog (002 Section 3.2).
+"""Which keys went to which worker, and how many different ones: exactly, or by HyperLogLog (Holistic Section 3.2).
 
 Both work in two steps. `place` finds, for a block of keys at once, where the structure holds what it knows of each;
 such a loop has no row wait for the one before, so that the processor overlaps its cache misses. The loops of `decide`
@@ -134,7 +134,7 @@ class ExactCardinalities:
 
     def __init__(self, workers: int, choices: int) -> None:
         self.counts: Counts = np.zeros(workers, np.int64)
-        """Different keys per worker (002 Eq. 5)."""
+        """Different keys per worker (Holistic Eq. 5)."""
         self._width = _KEYS + (choices + 7) // 8
         self._used = 0
         self._lines = _cache_lines(LEAST, self._width)

@@ -1,4 +1,4 @@
-"""Cardinality imbalance minimisation (CM, 002 Alg. 2): to the candidate that has had the fewest different keys.
+"""Cardinality imbalance minimisation (CM, Holistic Alg. 2): to the candidate that has had the fewest different keys.
 
 For work that grows with the groups rather than with the rows. It does nothing against merging.
 """

@@ -1,7 +1,7 @@
 """What a partitioning of a window costs: imbalance of the workers, and merging of what they made of split keys.
 
-002 Eq. 1-10 and 004 Eq. 1-4 as functions of what each worker got. `measure` counts that from the rows of a window;
-`choose` is the rule of 002 Section 7.
+Holistic Eq. 1-10 and Dalton Eq. 1-4 as functions of what each worker got. `measure` counts that from the rows of a
+window; `choose` is the rule of Holistic Section 7.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Loads = npt.NDArray[np.int64]
 Shares = npt.NDArray[np.float64]
 
 FEW = 0.1
-"""Groups are few when they are at most this part of a worker's rows ("significantly less", 002 Section 7)."""
+"""Groups are few when they are at most this part of a worker's rows ("significantly less", Holistic Section 7)."""
 STEADY = 0.1
 """Groups are constant while they vary by at most this part over the windows looked at."""
 
@@ -40,9 +40,9 @@ class Window:
     loads: Loads
     """Rows of each worker (L)."""
     cardinalities: Counts
-    """Different keys of each worker (CL, 002 Eq. 5): its partial results."""
+    """Different keys of each worker (CL, Holistic Eq. 5): its partial results."""
     partials: Counts
-    """Partial results of each reducer (A, 004 Eq. 2), to which keys go by hash."""
+    """Partial results of each reducer (A, Dalton Eq. 2), to which keys go by hash."""
     groups: int
     """Different keys of the window."""
 
@@ -57,11 +57,11 @@ class Cost:
     cardinality_imbalance: float
     hybrid_imbalance: float
     aggregation: int
-    """Partial results to merge (002 Eq. 4)."""
+    """Partial results to merge (Holistic Eq. 4)."""
     reducer: int
-    """Partial results of the busiest reducer (004 Eq. 2)."""
+    """Partial results of the busiest reducer (Dalton Eq. 2)."""
     merging_pays: bool
-    """Whether there is less to merge than the busiest worker has rows (002 Eq. 3)."""
+    """Whether there is less to merge than the busiest worker has rows (Holistic Eq. 3)."""
 
 
 @kernel
@@ -113,22 +113,22 @@ def cost_of(window: Window, p: float = 0.5) -> Cost:
 
 
 def tuple_imbalance(loads: npt.ArrayLike) -> float:
-    """002 Eq. 1, 004 Eq. 1: the rows of the busiest worker above the mean."""
+    """Holistic Eq. 1, Dalton Eq. 1: the rows of the busiest worker above the mean."""
     return _above_mean(loads)
 
 
 def cardinality_imbalance(cardinalities: npt.ArrayLike) -> float:
-    """002 Eq. 6: the different keys of the worker with most of them, above the mean."""
+    """Holistic Eq. 6: the different keys of the worker with most of them, above the mean."""
     return _above_mean(cardinalities)
 
 
 def hybrid_imbalance(loads: npt.ArrayLike, cardinalities: npt.ArrayLike, p: float = 0.5) -> float:
-    """002 Eq. 10."""
+    """Holistic Eq. 10."""
     return _above_mean(hybrid_loads(loads, cardinalities, p))
 
 
 def scaled(values: npt.ArrayLike) -> Shares:
-    """002 Eq. 7 and 8: from 0 for the least to 1 for the most; 0 where all are equal."""
+    """Holistic Eq. 7 and 8: from 0 for the least to 1 for the most; 0 where all are equal."""
     array: Shares = np.asarray(values, np.float64)
     if array.size == 0 or array.max() == array.min():
         return np.zeros_like(array)
@@ -138,39 +138,39 @@ def scaled(values: npt.ArrayLike) -> Shares:
 
 
 def hybrid_loads(loads: npt.ArrayLike, cardinalities: npt.ArrayLike, p: float = 0.5) -> Shares:
-    """002 Eq. 9: of each worker, rows and different keys together."""
+    """Holistic Eq. 9: of each worker, rows and different keys together."""
     weight = probability("cost", "p", p)
     return weight * scaled(loads) + (1.0 - weight) * scaled(cardinalities)
 
 
 def aggregation_cost(cardinalities: npt.ArrayLike) -> int:
-    """002 Eq. 2 and 4: all partial results, which are to be merged."""
+    """Holistic Eq. 2 and 4: all partial results, which are to be merged."""
     return int(np.sum(cardinalities))
 
 
 def aggregation_bounds(groups: int, workers: int) -> tuple[int, int]:
-    """002 Proposition 1: every key whole, and every key everywhere."""
+    """Holistic Proposition 1: every key whole, and every key everywhere."""
     return groups, groups * workers
 
 
 def merging_pays(loads: npt.ArrayLike, cardinalities: npt.ArrayLike) -> bool:
-    """002 Eq. 3: the condition under which imbalance is minimised."""
+    """Holistic Eq. 3: the condition under which imbalance is minimised."""
     return aggregation_cost(cardinalities) <= int(np.max(loads, initial=0))
 
 
 def reducer_cost(partials: npt.ArrayLike) -> int:
-    """004 Eq. 2: the partial results of the busiest reducer."""
+    """Dalton Eq. 2: the partial results of the busiest reducer."""
     return int(np.max(partials, initial=0))
 
 
 def load_cost(load: float, mean: float) -> float:
-    """004 Eq. 3: how far a worker is above the mean after it took a row; -1 to 1, below 0 for an underloaded one."""
+    """Dalton Eq. 3: how far a worker is above the mean after it took a row; -1 to 1, below 0 if underloaded."""
     most = max(load, mean)
     return (load - mean) / most if most > 0 else 0.0
 
 
 def fragmentation_cost(holders: int, workers: int) -> float:
-    """004 Eq. 4: the part of the workers that hold rows of the key."""
+    """Dalton Eq. 4: the part of the workers that hold rows of the key."""
     return holders / workers
 
 
@@ -186,7 +186,7 @@ class Choice:
 
 
 def choose(rows: float, groups: float | Sequence[float], workers: int, *, work_grows_with: str = "rows") -> Choice:
-    """The rule of 002 Section 7, for windows of `rows` rows.
+    """The rule of Holistic Section 7, for windows of `rows` rows.
 
     `groups`: different keys expected in a window; or those of the last windows, which also tell whether they are
     constant. `work_grows_with`: "rows" or "groups", whichever the work of a slot depends on more.

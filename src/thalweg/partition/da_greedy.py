@@ -1,8 +1,8 @@
 """DAGreedy: hash for the tail; a frequent key's row to the worker that scores best, held already against loaded.
 
-Pacaci and Özsu, "Distribution-Aware Stream Partitioning" (2018), as 004 compares with it: for every row of a frequent
-key all workers are scored, one that holds the key in the window by 1, less its load against the average. It keeps no
-experience. Windows, heavy hitters and their frequencies are Dalton's, so that only the decision differs.
+Pacaci and Özsu, "Distribution-Aware Stream Partitioning" (2018), as Dalton compares with it: for every row of a
+frequent key all workers are scored, one that holds the key in the window by 1, less its load against the average. It
+keeps no experience. Windows, heavy hitters and their frequencies are Dalton's, so that only the decision differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dalton (004): hash for the tail, and for the few hot keys a contextual bandit that learns where to split them.
+"""Dalton: hash for the tail, and for the few hot keys a contextual bandit that learns where to split them.
 
 A heavy hitter's row goes to the worker of the highest expected reward, or with probability epsilon to any; the reward
 is what the row did to the balance and to the key's fragmentation (`q_table`). Every other row goes to its key's home

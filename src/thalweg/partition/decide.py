@@ -1,4 +1,4 @@
-"""Algorithms 2 to 5 of 002 as one loop, once for exact and once for sketched cardinalities.
+"""Algorithms 2 to 5 of Holistic as one loop, once for exact and once for sketched cardinalities.
 
 They differ in two things: whether a key goes where it has been (affinity), and by which measure the least loaded
 candidate is found otherwise.
@@ -52,7 +52,7 @@ class Rule:
     measure: Measure
     affinity: bool
     rows_weight: float = 0.0
-    """p of 002 Eq. 9: 1 counts rows alone, 0 different keys alone. For the hybrid measure."""
+    """p of Holistic Eq. 9: 1 counts rows alone, 0 different keys alone. For the hybrid measure."""
 
 
 @inlined
@@ -70,13 +70,13 @@ def _least(candidates: Any, row: Any, values: Any) -> Any:
 
 @inlined
 def _scaled(value: Any, low: Any, high: Any) -> float:
-    """002 Eq. 7 and 8; 0 while all workers are equal."""
+    """Holistic Eq. 7 and 8; 0 while all workers are equal."""
     return (value - low) / (high - low) if high > low else 0.0
 
 
 @inlined
 def _least_hybrid(candidates: Any, row: Any, loads: Any, keys: Any, load_range: Any, key_range: Any, p: Any) -> Any:
-    """The choice whose worker has the least hybrid load (002 Eq. 9)."""
+    """The choice whose worker has the least hybrid load (Holistic Eq. 9)."""
     best = 0
     least = np.inf
     for choice in range(candidates.shape[0]):

@@ -1,6 +1,6 @@
-"""Hybrid imbalance minimisation (LM, 002 Alg. 5): the candidate with the least load in rows and keys.
+"""Hybrid imbalance minimisation (LM, Holistic Alg. 5): the candidate with the least load in rows and keys.
 
-Option `p` (002 Eq. 9) weighs them: 1 counts rows alone, 0 different keys alone, 0.5 both alike.
+Option `p` (Holistic Eq. 9) weighs them: 1 counts rows alone, 0 different keys alone, 0.5 both alike.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Prompt, for micro-batches: the rows of a batch into equal blocks, its keys into as few of them as that allows.
 
-Abdelhamid et al., "Prompt" (2020), as 004 compares with it. A batch is seen whole and its keys are taken by falling
-frequency. One with more than its part of a block gets that part first, in turn over the blocks; the others follow
-whole, from the first block to the last and back; what is left of the frequent ones goes where it fits best. Where
-nothing fits, the emptiest block is filled and the rest goes on. Nothing is remembered from batch to batch.
+Abdelhamid et al., "Prompt" (2020), as Dalton compares with it. A batch is seen whole and its keys are taken by
+falling frequency. One with more than its part of a block gets that part first, in turn over the blocks; the others
+follow whole, from the first block to the last and back; what is left of the frequent ones goes where it fits best.
+Where nothing fits, the emptiest block is filled and the rest goes on. Nothing is remembered from batch to batch.
 """
 
 from __future__ import annotations

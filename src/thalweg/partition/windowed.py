@@ -1,4 +1,4 @@
-"""How rows reach a decision: in blocks that fit a cache, with a fresh start at every newer window (002 Alg. 1)."""
+"""How rows reach a decision: in blocks that fit a cache, afresh at every newer window (Holistic Alg. 1)."""
 
 from __future__ import annotations
 

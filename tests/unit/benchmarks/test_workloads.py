@@ -110,7 +110,7 @@ def test_queries_are_as_similar_as_asked_in_the_mean(streams: int, percent: int)
 
 
 def test_similarity_of_the_papers_example() -> None:
-    """001: one attribute of A |><| B in common with the pattern is 2 * 1 / 2^2."""
+    """AJoin: one attribute of A |><| B in common with the pattern is 2 * 1 / 2^2."""
     assert ajoin.similarity((ajoin.Place("r", None, "a0"), ajoin.Place("s", "a3", None))) == 0.5
     assert ajoin.similarity(ajoin.pattern(2)) == 1.0
 
@@ -160,7 +160,7 @@ def test_trips_have_62500_areas_of_which_few_are_busy() -> None:
 
 
 TABLE_2 = [("words", 200_000, 0.072), ("words/t4sa", 450_000, 0.0269), ("words/zipf", 100_000, 0.3845)]
-"""004: different keys, and the share of the most frequent one."""
+"""Dalton: different keys, and the share of the most frequent one."""
 
 
 @pytest.mark.parametrize(("name", "keys", "share"), TABLE_2)

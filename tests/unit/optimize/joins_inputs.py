@@ -52,7 +52,7 @@ def relations_of(pairs: Iterable[Pair]) -> tuple[str, ...]:
 
 
 def paper(parallelism: int = 1) -> Workload:
-    """003, Section V.2."""
+    """CLASH, Section V.2."""
     first, common, last = ("R.a", "S.a"), ("S.b", "T.b"), ("T.c", "U.c")
     queries: dict[str, tuple[Pair, ...]] = {"q1": (first, common), "q2": (common, last)}
     selectivity = {first: 0.01, common: 0.015, last: 0.01}

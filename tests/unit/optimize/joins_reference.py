@@ -1,4 +1,4 @@
-"""A second reading of 003: the cheapest plan by enumeration, and what a given plan costs.
+"""A second reading of CLASH: the cheapest plan by enumeration, and what a given plan costs.
 
 Written from the paper and slow on purpose: every set of intermediate stores, every partition attribute of every
 store and, for each starting relation, every choice of one probe order for each query and each store. It shares

@@ -106,7 +106,7 @@ def test_what_rows_cost_that_are_sent_into_stores_is_a_factor(storing: float) ->
 
 
 def test_the_reference_knows_the_example_of_the_paper() -> None:
-    """003, V.2: 475 for each query alone, 800 together."""
+    """CLASH, V.2: 475 for each query alone, 800 together."""
     given = paper().reference
     assert reference.separately(given, materialize=False) == pytest.approx(950)
     assert reference.cheapest(given, materialize=False).cost == pytest.approx(800)

@@ -40,7 +40,7 @@ def grown(workload: Workload, *, materialize: bool = True) -> Plan:
 
 
 def test_an_attached_query_shares_what_runs() -> None:
-    """003's example: q2 costs 475 alone, and less where T and S already probe one another for q1."""
+    """CLASH's example: q2 costs 475 alone, and less where T and S already probe one another for q1."""
     workload = paper()
     plan = grown(workload, materialize=False)
     audit(plan, workload, materialize=False)

@@ -113,7 +113,7 @@ def test_enumeration_refuses_what_would_take_for_ever() -> None:
 
 
 def random_queries(count: int, size: int, relations: int, parallelism: int = 3, seed: int = 0) -> Workload:
-    """Trees over random joins, drawn as in 003, Section VII.C."""
+    """Trees over random joins, drawn as in CLASH, Section VII.C."""
     rng = random.Random(f"{count} {size} {relations} {seed}")
     names = [f"r{i}" for i in range(relations)]
     queries = {}

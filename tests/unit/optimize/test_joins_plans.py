@@ -1,4 +1,4 @@
-"""Unit tests of join planning: the example of 003, what holds for every plan, how plans of like inputs relate."""
+"""Unit tests of join planning: the example of CLASH, what holds for every plan, how plans of like inputs relate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def probed(plan: Plan, query: str, start: str) -> list[str]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_example_of_the_paper(method: str) -> None:
-    """003, V.2: alone, S and T of the two queries avoid the larger join; together they share the way to it."""
+    """CLASH, V.2: alone, S and T of the two queries avoid the larger join; together they share the way to it."""
     plan = planned(paper(), method, materialize=False)
     assert plan.separate_cost == pytest.approx(950)
     assert plan.cost == pytest.approx(800)

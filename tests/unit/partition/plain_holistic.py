@@ -1,4 +1,4 @@
-"""The partitioners of paper 002 in plain Python, row by row as its algorithms say: slow and obvious."""
+"""The partitioners of the Holistic paper in plain Python, row by row as its algorithms say: slow and obvious."""
 
 from __future__ import annotations
 

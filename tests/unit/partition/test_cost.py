@@ -101,7 +101,7 @@ def test_many_rows_over_several_blocks() -> None:
 
 
 def test_the_papers_order_of_costs() -> None:
-    """002 Fig. 4: shuffling balances and merges most, hashing neither; affinity merges as little as hashing."""
+    """Holistic Fig. 4: shuffling balances and merges most, hashing neither; affinity merges as little as hashing."""
     rng = np.random.default_rng(2)
     weights = 1.0 / np.arange(1, 2001)
     keys = rng.choice(2000, 40_000, p=weights / weights.sum())

@@ -233,7 +233,7 @@ def test_the_same_seed_decides_the_same_and_members_explore_differently() -> Non
 
 
 def modelled_time(keys: np.ndarray, out: np.ndarray, workers: int, window: int) -> float:
-    """004 Eq. 1 and 2, averaged over windows: rows above the average, and partial results of split keys."""
+    """Dalton Eq. 1 and 2, averaged over windows: rows above the average, and partial results of split keys."""
     times = []
     for start in range(0, len(keys), window):
         part, where = keys[start : start + window], out[start : start + window]

@@ -329,7 +329,7 @@ def test_split_keys_are_those_in_several_workers_since_a_slide() -> None:
 
 
 def test_a_key_that_another_partitioner_sends_home_is_split() -> None:
-    """Key 2 lies whole away from home at one partitioner; the other does not know it as hot (004 Fig. 6b)."""
+    """Key 2 lies whole away from home at one partitioner; the other does not know it as hot (Dalton Fig. 6b)."""
     one = fragmentation({1: {0: 9}, 2: {2: 9}}, 9)
     other = fragmentation({1: {0: 8}, 4: {1: 8}}, 8)
     joined = join_fragmentations([one, other])

@@ -1,4 +1,4 @@
-"""The partitioners of paper 002: row for row like its algorithms in plain Python (differential), promises."""
+"""The partitioners of the Holistic paper: row for row like its algorithms in plain Python, and promises."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_after_reset_a_long_stream_is_decided_the_same(kind: Kind, stream: str) 
 
 @pytest.mark.parametrize("kind", ROW_BY_ROW[2:11], ids=str)
 def test_a_newer_window_starts_as_a_new_partitioner(kind: Kind) -> None:
-    """002, Algorithm 1; an older row does not bring its window back."""
+    """Holistic, Algorithm 1; an older row does not bring its window back."""
     keys = STREAMS["skewed"]
     made = kind.made(9, window_us=100)
     made.assign(keys[:1500], np.full(1500, 250))
