@@ -39,7 +39,7 @@ DEALT = {
 """Workload -> files; a batch is four."""
 SLOTS = 4
 QUICK = {"files": 10, "files_per_batch": 5}
-QUICK_DEALT = {"files": 4, "files_per_batch": 2}
+CHECK_DEALT = {"files": 4, "files_per_batch": 2}
 USUAL = (
     "game-1", "game-4", "game-16-apart", "game-64-alone", "gcm/jobs", "debs/routes", "words/uniform", "words/zipf",
 )  # fmt: skip
@@ -95,9 +95,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _quick() -> Iterator[Comparison]:
-    for c in COMPARISONS:
-        if c.name in QUICK_NAMES:
-            yield c.resized(**(QUICK_DEALT if c.name in DEALT else QUICK))
+    return (c.resized(**QUICK) for c in GAMES if c.name in QUICK_NAMES)
 
 
 def _checks(comparisons: Sequence[Comparison]) -> list[Check]:
@@ -110,7 +108,7 @@ def _checks(comparisons: Sequence[Comparison]) -> list[Check]:
     most = [max(some, key=_queries) for some in (on_spark, games) if some]
     checks: dict[str, Check] = {}
     for c in (*most, *(c for c in comparisons if c.name in DEALT)):
-        small = c.resized(**(QUICK_DEALT if c.name in DEALT else QUICK))
+        small = c.resized(**(CHECK_DEALT if c.name in DEALT else QUICK))
         peers = [side("duckdb", c.ours.work, small.ours.files)]
         if small.theirs is not None and (c.name in DEALT or small.theirs.system == "spark"):
             peers.append(small.theirs)
