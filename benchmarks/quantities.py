@@ -30,9 +30,11 @@ def _digits(value: float) -> str:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """With its unit; short times in milliseconds."""
+    """With its unit; short times in milliseconds, less than a hundredth of a percent as none."""
     if unit == "s" and 0 < value < 0.0995:
         value, unit = value * 1e3, "ms"
+    if unit == "%" and abs(value) < 0.005:
+        value = 0
     return f"{compact(value)}x" if unit == "x" else f"{compact(value)} {unit}".rstrip()
 
 

@@ -328,6 +328,7 @@ def test_units() -> None:
     assert quantity(0.5, "s") == "0.50 s"
     assert quantity(3) == "3"
     assert quantity(1.5, "x") == "1.50x"
+    assert quantity(1.2e-13, "%") == "0 %"
     assert span(0.05, 0.5, "s") == "50 ms to 0.50 s"
     assert span(1e6, 2e6, "rows/s") == "1M to 2M rows/s"
     assert span(1.5, 2, "x") == "1.50x to 2x"
