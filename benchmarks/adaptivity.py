@@ -250,7 +250,7 @@ def _finding(ours: Measured, theirs: Measured, runs: Sequence[Mapping[str, Any]]
         "the static one never, until memory runs out.",
         f"Other orders are in force {last['turned_epochs']:g} epochs after the flip; latency is {back} "
         f"({last['normal_seconds']:.2f} s before, {last['worst_seconds']:.1f} s at worst, {ours.median:.2f} s at the "
-        f"end; with the first orders {theirs.median:.1f} s at the end, and rising).",
+        f"end; with the first orders {theirs.median:.1f} s at the end).",
     )
 
 

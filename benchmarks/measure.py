@@ -362,7 +362,7 @@ def curves(
 
 
 def shuffle_lines(bench: Bench) -> list[Line]:
-    """Bytes that ours and each peer gave to the shuffle for every row read, in the runs that were compared."""
+    """Bytes that tasks of ours and of each peer handed over for every row read, in the runs that were compared."""
     lines = []
     for check, peer in bench.compared:
         if "shuffled_bytes_per_row" not in bench.checked[peer]:
@@ -371,7 +371,7 @@ def shuffle_lines(bench: Bench) -> list[Line]:
             result.measured(one.system, one.work, [bench.checked[one]], "shuffled_bytes_per_row")
             for one in (check.ours, peer)
         )
-        meaning = f"bytes shuffled for every row read, {peer.work}, against {peer.system}"
+        meaning = f"bytes handed over for every row read, {peer.work}, against {peer.system}"
         lines.append(
             result.line(f"shuffled-{peer.work}-{peer.system}", meaning, ours, theirs, unit="B/row", better="lower")
         )

@@ -30,9 +30,11 @@ def _digits(value: float) -> str:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """With its unit; short times in milliseconds, less than a hundredth of a percent as none."""
+    """With its unit; short times in milliseconds, much memory in GiB, less than a hundredth of a percent as none."""
     if unit == "s" and 0 < value < 0.0995:
         value, unit = value * 1e3, "ms"
+    if unit == "MiB" and value >= 999.5:
+        value, unit = value / 1024, "GiB"
     if unit == "%" and abs(value) < 0.005:
         value = 0
     return f"{compact(value)}x" if unit == "x" else f"{compact(value)} {unit}".rstrip()

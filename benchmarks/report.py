@@ -29,11 +29,18 @@ README_LINES: Mapping[str, Sequence[str]] = {
     "latency": ("facts/1-p50", "facts/1-p99", "interval-p50", "interval-p99"),
     "partitioning": ("packs", "tpch", "cities", "shift", "independent"),
     "partitioners": ("engine-zipf-unique", "engine-zipf-cents", "engine-uniform-unique"),
+    "tpch": ("q3", "q6", "q18", "4-queries", "8-queries", "4-apart", "8-apart"),
 }
 """Experiment -> the lines that the README shows, in this order."""
 README_PLOTS = {"aggregates": "throughput"}
 """Experiment -> the plot that follows its lines there."""
-ORDER = (*README_LINES, "adhoc", "adaptivity", "tpch", "papers", "join-planning")
+README_NOTES = {
+    "aggregates": "Not all of this is sharing: what the same engine does without it stands among the peers, below.",
+    "partitioning": "Against Thalweg with one hash for every key, where rows are sent whole "
+    "(`OPTIONS (partitioner = 'hash')`); by itself the engine would combine them or leave them where they are.",
+}
+"""Experiment -> what a reader has to know about its lines there."""
+ORDER = (*README_LINES, "adhoc", "adaptivity", "papers", "join-planning")
 """Of the page's sections; what is not named here follows."""
 out = Console()
 
@@ -79,7 +86,7 @@ def make(folder: Path, page: Path, readme: Path | None) -> Made:
     missing: tuple[str, ...] = ()
     if readme is not None:
         measured = {result.experiment: result for result in results if not result.quick}
-        part = report_page.readme_part(measured, README_LINES, README_PLOTS, "docs/benchmarks")
+        part = report_page.readme_part(measured, README_LINES, README_PLOTS, "docs/benchmarks", README_NOTES)
         missing = tuple(_missing(measured))
         if part:
             texts[readme] = placed(readme.read_text(encoding="utf-8"), part)

@@ -13,15 +13,24 @@ from benchmarks.result import Finding, Line, Measured, Result, Series
 WRITTEN = "<!-- Written by `thalweg bench report` from the JSON that benchmarks leave. Change that, not this. -->"
 INTRODUCTION = """\
 Every figure here comes from the JSON that a benchmark of this repository left. `./dev bench list` says which there
-are; `./dev bench NAME` runs one as it was run for this page, `--quick` a smaller one in about two minutes. Each side
-of a comparison is a process of its own, the sides run in turn, and results are compared row by row before anything is
-timed. A ratio is ours / theirs, of medians; its spread is that of the repetitions, each against its neighbour. What
-was asked stands beside what was measured: ✓ where it is reached, **falls short** where it is not.
+are; each section has the command that runs it again, `--quick` instead runs a smaller one in about two minutes. Each
+side of a comparison is a process of its own, and the sides run in turn. Before anything is timed, results are
+compared row by row over the first files of the workloads that a section names; of others it says what was done
+instead. A ratio is ours / theirs, of medians, **bold** where it is better; its spread is that of the repetitions,
+each against its neighbour. What this project asks of itself stands beside what was measured: ✓ where it is reached,
+**falls short** where it is not. *Bytes handed over* are those that Spark shuffles and, of Thalweg, the files by which
+its tasks hand rows to each other, which are also its state; they come from one run over the first files. The papers:
+
+- SASPAR: Shared Adaptive Stream Partitioner
+- AJoin: Ad-hoc Stream Joins at Scale
+- Holistic: A Holistic View of Stream Partitioning Costs
+- CLASH: multi-query optimisation of multi-way stream joins
+- Dalton: Learned Partitioning for Distributed Data Streams
 """
 MEASURES = {
     "peak_mib": ("peak memory", "MiB"),
     "cpu_seconds_per_million": ("CPU per million rows", "s"),
-    "shuffled_bytes_per_row": ("shuffled per row", "bytes"),
+    "shuffled_bytes_per_row": ("handed over per row", "bytes"),
     "shuffled_rows_per_row": ("shuffled rows per row", ""),
     "copies_per_row": ("copies per row", ""),
     "batch_seconds": ("a batch", "s"),
@@ -103,7 +112,9 @@ def _provenance(result: Result, left: str) -> str:
     answers = f" Answers {result.answers}." if result.answers else ""
     file = f"{result.experiment}.json"
     machine = result.machine
-    versions = f"Python {machine.python}, Spark {machine.spark}, DuckDB {machine.duckdb}, Thalweg {machine.thalweg}"
+    names = {"Python": machine.python, "Java": machine.java, "Spark": machine.spark, "DuckDB": machine.duckdb}
+    names |= {"Flink": machine.flink if _has_flink(result) else "", "Thalweg": machine.thalweg}
+    versions = ", ".join(f"{name} {version}" for name, version in names.items() if version)
     lines = [
         f"{_sentence(result.title)}{answers}",
         "",
@@ -116,6 +127,10 @@ def _provenance(result: Result, left: str) -> str:
         equal = ", ".join(f"{work} ({rows:,} rows)" for work, rows in result.equal.items())
         lines.append(f"- Results compared row by row and equal: {equal}")
     return "\n".join(lines)
+
+
+def _has_flink(result: Result) -> bool:
+    return any(line.theirs and line.theirs.system.startswith("flink") for line in result.lines)
 
 
 def _command(result: Result) -> str:
@@ -150,7 +165,11 @@ def _value(measured: Measured | None, unit: str) -> str:
 
 
 def _ratio(line: Line) -> str:
-    return "" if line.ratio is None else f"**{times(line.ratio)}**"
+    """Bold where it is a gain."""
+    if line.ratio is None:
+        return ""
+    gained = line.ratio > 1 if line.better == "higher" else line.ratio < 1
+    return f"**{times(line.ratio)}**" if gained else times(line.ratio)
 
 
 def _spread(line: Line) -> str:
@@ -195,16 +214,19 @@ def _side_by_side(sides: Sequence[Measured], name: str) -> str:
 
 
 def _phases(lines: Sequence[Line]) -> list[str]:
-    """Where the time of a batch goes, in shares of the sum."""
-    rows = []
+    """Where the time of our batches goes, in shares of the sum; several lines may be about the same runs."""
+    rows: dict[str, str] = {}
     for line in lines:
         phases = line.ours.measures.get("phases")
         if not isinstance(phases, Mapping) or not sum(phases.values()):
             continue
         largest = sorted(phases.items(), key=lambda item: (-item[1], item[0]))[:PHASES_SHOWN]
         whole = sum(phases.values())
-        rows.append((line.meaning, ", ".join(f"{name} {value / whole:.0%}" for name, value in largest)))
-    return [_folded("Where the time goes", _table(("", "shares of the time of all phases"), rows))] if rows else []
+        shares = ", ".join(f"{name} {value / whole:.0%}" for name, value in largest)
+        if shares not in rows.values():
+            rows[line.meaning] = shares
+    table = _table(("ours", "shares of the time of all phases"), list(rows.items()))
+    return [_folded("Where the time goes", table)] if rows else []
 
 
 def _folded(title: str, body: str) -> str:
@@ -222,9 +244,13 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterabl
 
 
 def readme_part(
-    results: Mapping[str, Result], chosen: Mapping[str, Sequence[str]], plots: Mapping[str, str], docs: str
+    results: Mapping[str, Result],
+    chosen: Mapping[str, Sequence[str]],
+    plots: Mapping[str, str],
+    docs: str,
+    notes: Mapping[str, str] | None = None,
 ) -> str:
-    """A table, and a plot, for each experiment of which a chosen line is there; "" where there is none.
+    """A table, a plot and a note for each experiment of which a chosen line is there; "" where there is none.
 
     `docs`: the page without its ending, and the folder of its plots.
     """
@@ -237,6 +263,7 @@ def readme_part(
             parts += [_lead(result), _short_table(found)]
             shown = [series for series in result.series if series.name == plots.get(experiment)]
             parts += [f"![{series.title}]({docs}/{plot_name(result, series)})" for series in shown]
+            parts += [notes[experiment]] if notes and experiment in notes else []
     if not parts:
         return ""
     more = f"Spread, memory, CPU, plots and what the papers found: [{docs}.md]({docs}.md)."

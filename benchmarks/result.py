@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,7 +33,9 @@ class Machine:
     spark: str
     duckdb: str
     thalweg: str
-    """As `git describe` says it."""
+    """As `git describe` says it; `-dirty` where what runs was not committed."""
+    java: str = ""
+    flink: str = ""
 
     def __str__(self) -> str:
         return f"{self.cores} cores ({self.cpu}), {self.memory_gib:.0f} GiB, Python {self.python}, Spark {self.spark}"
@@ -206,6 +209,8 @@ def machine() -> Machine:
         spark=_version("pyspark"),
         duckdb=_version("duckdb"),
         thalweg=_described(),
+        java=_java(),
+        flink=_version("apache-flink-libraries"),
     )
 
 
@@ -242,9 +247,28 @@ def _version(distribution: str) -> str:
         return ""
 
 
+def _java() -> str:
+    """The number of the version that Spark is started with."""
+    home = os.environ.get("JAVA_HOME")
+    found = re.search(r'version "([^"]+)"', _said([f"{home}/bin/java" if home else "java", "-version"]))
+    return found[1] if found else ""
+
+
+RUNS = ("src", "benchmarks", "pyproject.toml")
+"""What a measurement depends on; that a page or a table has changed since does not matter."""
+
+
 def _described() -> str:
-    command = ["git", "-C", str(TREE), "describe", "--always", "--dirty", "--tags"]
+    git = ["git", "-C", str(TREE)]
+    described = _said([*git, "describe", "--always", "--tags"])
+    dirty = described and _said([*git, "status", "--porcelain", "--", *RUNS])
+    return f"{described}{'-dirty' if dirty else ''}" or _version("thalweg")
+
+
+def _said(command: Sequence[str]) -> str:
+    """What a command printed; nothing where it failed."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return _version("thalweg")
+        return ""
+    return done.stdout.strip()

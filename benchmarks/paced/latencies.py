@@ -146,6 +146,8 @@ class Summary:
     beyond_mean: float
     beyond_p50: float
     beyond_p99: float
+    moments: int
+    """Of event time that results are about: of windows, how many ends."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -160,7 +162,8 @@ def summary(found: Latencies) -> Summary | None:
     own50, own99 = quantiles(found.beyond, found.rows, (0.5, 0.99))
     means = [float(np.average(values, weights=found.rows)) for values in (found.whole, found.beyond)]
     least, most = float(found.whole.min()), float(found.whole.max())
-    return Summary(total, means[0], least, p50, p99, most, means[1], own50, own99)
+    moments = len(np.unique(found.happened))
+    return Summary(total, means[0], least, p50, p99, most, means[1], own50, own99, moments)
 
 
 def over_time(found: Latencies, seconds: float, step: float = 1.0) -> list[tuple[float, float, float, float]]:

@@ -41,7 +41,7 @@ SYSTEMS = {
     "spark-foreach": "one query of Structured Streaming; foreachBatch caches the batch and runs N aggregations",
     "flink": "Flink SQL, one StatementSet",
     "flink-scan": "Flink reading and parsing the same files, nothing else",
-    "duckdb": "DuckDB over all rows as one batch: what the hardware allows",
+    "duckdb": "DuckDB over all rows as one batch, one query after the other",
 }
 MODULES = {"thalweg": "thalweg", "spark": "spark", "flink": "flink", "duckdb": "duck"}
 """What the name of a system begins with -> its module."""

@@ -8,8 +8,8 @@ What a good engineer would write by hand to share a scan among many windowed agg
   slice but into several windows. The slices of a batch are a small table, cached, never changed afterwards.
 - When the watermark passes the end of windows, the slices that they are made of are put together and emitted; slices
   that no open window needs are let go.
-- Several queries at a time, so that one's small stages fill the gaps of another's. How many, and adaptive execution
-  off, are guesses that were not compared with others.
+- Several queries at a time, so that one's small stages fill the gaps of another's; `bench settings` tries how many,
+  and adaptive execution, which is off.
 
 The slices are in memory only: one that survives a failure would have to write them, too, and could not be faster.
 """
@@ -151,6 +151,7 @@ class Batches:
             Running(taken_apart(text), given.out / f"q{i}" if given.out else None) for i, text in enumerate(texts)
         ]
         self._newest_us = 0
+        self._at_a_time = int(given.settings.get("at_a_time", AT_A_TIME))
         self.spans: list[tuple[float, float]] = []
 
     def __call__(self, frame: Any, batch: int) -> None:
@@ -166,7 +167,7 @@ class Batches:
         if newest_us is not None:
             self._newest_us = max(self._newest_us, newest_us // 1000 * 1000)
             watermark_us = self._newest_us - round(self._stream.delay_seconds * 1e6)
-            with ThreadPoolExecutor(AT_A_TIME) as pool:
+            with ThreadPoolExecutor(self._at_a_time) as pool:
                 # The batch belongs to a session of its own, which alone has the view.
                 given = frame.sparkSession, view, self._newest_us, watermark_us
                 for taken in [pool.submit(one.take, *given) for one in self._running]:
@@ -184,8 +185,7 @@ def run_foreach(given: Given) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, linked(given) as files, CpuWatch() as cpu:
         directory = Path(name)
         shuffles = directory / "events" if given.settings.get("shuffle") else None
-        # Not compared: `adaptive=true` tries the other.
-        settings = {"spark.sql.adaptive.enabled": given.settings.get("adaptive", "false")}
+        settings = {"spark.sql.adaptive.enabled": "false"}
         spark = plain_spark(given, {**settings, **(eventlog.settings(shuffles) if shuffles else {})})
         batches = Batches(given)
         frame = streaming_frame(spark, given, given.work.streams[0], files)

@@ -2,7 +2,8 @@
 
 Settings: as many shuffle partitions as cores, a heap of 12 GiB (state lies on it; with 3 GiB eight queries do not get
 through), UTC, the checkpoint manager that does not ask the shell for permissions; for joins state format 2 with the
-default store, 4 with RocksDB. Others were not searched for.
+default store, 4 with RocksDB. `bench settings` tries others. A name with a dot among the settings of a side is one of
+Spark's own.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def plain_spark(given: Given, settings: Mapping[str, str]) -> Any:
 
     memory = given.settings.get("memory", MEMORY)
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", memory)
-    for key, value in {**SETTINGS, **settings}.items():
+    own = {key: value for key, value in given.settings.items() if "." in key}
+    for key, value in {**SETTINGS, **settings, **own}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

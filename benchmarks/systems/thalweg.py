@@ -54,7 +54,7 @@ def run(system: str, given: Given) -> dict[str, Any]:
         else:
             session.run_available()
         state.stop()
-        found = _figures(session, cpu, len(queries) if system == "thalweg-apart" else 1)
+        found = _figures(session, cpu, given)
         found |= {"create_seconds": created, **state.measured(), "dealt": _dealt(session)}
         session.stop()
         if shuffles is not None:
@@ -158,8 +158,8 @@ def _run_empty(given: Given, batches: int) -> dict[str, float]:
     return {"empty_seconds": seconds[len(seconds) // 2], "empty_worst_seconds": seconds[-1]}
 
 
-def _figures(session: Any, cpu: CpuWatch, copies: int) -> dict[str, Any]:
-    """`copies`: of every stream; each row counts once."""
+def _figures(session: Any, cpu: CpuWatch, given: Given) -> dict[str, Any]:
+    """Rows are those of the files, each once, also where every query reads streams of its own."""
     failed = {n: s["error"] for n, s in session.progress()["queries"].items() if s["state"] != "running"}
     if failed:
         raise RuntimeError(f"queries failed: {failed}")
@@ -174,7 +174,8 @@ def _figures(session: Any, cpu: CpuWatch, copies: int) -> dict[str, Any]:
         "phases": mean_phases(full[1:] or full),
     }
     if len(full) > 1:
-        rows, seconds = sum(r.rows for r in full[1:]) / copies, last.ended - first.ended
+        rows = given.rows * (1 - first.rows / sum(r.rows for r in full))
+        seconds = last.ended - first.ended
         found |= {
             "rows_per_second": rows / seconds,
             "seconds": seconds,

@@ -45,7 +45,7 @@ def named(name: str) -> Workload | None:
 def game(n: int) -> Workload:
     return Workload(
         name=f"game/{n}",
-        streams=(PURCHASES, ADS),
+        streams=(PURCHASES, ADS) if n > 1 else (PURCHASES,),
         queries=tuple(islice(queries(), n)),
         rows_per_file=ROWS_PER_FILE,
         files_per_batch=5,

@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from benchmarks.result import Measured
 from benchmarks.systems import SYSTEMS, Given, linked, run
 from benchmarks.systems.eventlog import written
 from benchmarks.systems.foreach import taken_apart, used_columns
-from benchmarks.systems.thalweg import apart
+from benchmarks.systems.thalweg import _figures, apart
 from benchmarks.systems.usage import CpuWatch, interpolated, process_started, process_tree
 from benchmarks.workloads import NAMES, make_files, named
 
@@ -250,6 +251,36 @@ def test_every_peer_is_compared_before_it_is_timed(quick: bool) -> None:
     checked = {(peer.system, peer.work) for check in peers._checks(sides) for peer in check.peers}
     for one in (s for s in sides if s.system != "thalweg"):
         assert {(one.system, one.work), (one.system, one.work.replace("facts/1", "facts/8"))} & checked
+
+
+def test_what_has_no_peer_is_compared_with_duckdb() -> None:
+    sides = [s for c in aggregates.COMPARISONS for s in c.sides]
+    checks = {check.ours.work: {peer.system for peer in check.peers} for check in aggregates._checks(sides)}
+    assert checks == {
+        "facts/8": {"spark", "thalweg-frame"},
+        "facts/20x5": {"duckdb"},
+        "facts/wide20x5": {"duckdb"},
+        "facts/window=60 seconds,1 second": {"duckdb"},
+    }
+    sides = [s for c in joins.COMPARISONS for s in c.sides]
+    found = {check.ours.work: check.peers[0].system for check in joins._checks(sides, "equal")}
+    assert found.keys() == {s.work for s in sides}
+    assert (found["ajoin-20"], found["ajoin-500"], found["nway-5"]) == ("spark", "duckdb", "spark")
+
+
+def test_a_row_that_queries_apart_read_several_times_counts_once(tmp_path: Path) -> None:
+    work = named("game/4")
+    make_files(work, 3, tmp_path)
+    given = Given(work, tmp_path, 3, None, {"files_per_batch": "1"})
+    # Four queries read purchases and one of them ads, too.
+    reports = [
+        SimpleNamespace(rows=5 * work.rows_per_file, seconds=1.0, ended=2.0 + n, emitted=0, time={}) for n in range(3)
+    ]
+    session = SimpleNamespace(progress=lambda: {"queries": {}}, _runner=SimpleNamespace(reports=reports))
+    cpu = SimpleNamespace(seconds_between=lambda start, end: 1.0)
+    found = _figures(session, cpu, given)
+    assert found["rows"] == pytest.approx(2 * 2 * work.rows_per_file)
+    assert found["rows_per_second"] == pytest.approx(2 * work.rows_per_file)
 
 
 def test_every_name_that_is_listed_is_known() -> None:

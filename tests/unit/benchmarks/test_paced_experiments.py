@@ -17,17 +17,19 @@ from benchmarks.result import Result
 COMMON = {
     "rows": 1000, "least": 0.1, "mean": 0.6, "most": 3.0, "seconds": 10.0, "output_rows": 1000, "behind_seconds": 0.5,
     "feeder_late_seconds": 0.01, "peak_mib": 100.0, "total_seconds": 20.0, "batch_seconds": 0.5, "batches": 20,
-    "slowest_batch_seconds": 1.5, "over_time": [[0.0, 0.1, 0.5, 1.0], [1.0, 0.1, 0.7, 3.0]],
+    "slowest_batch_seconds": 1.5, "moments": 50, "over_time": [[0.0, 0.1, 0.5, 1.0], [1.0, 0.1, 0.7, 3.0]],
 }  # fmt: skip
 
 
 class Made:
     """Stands for the processes: Spark is ten times as late at a tenth of the rate."""
 
-    def __init__(self, failing: str = "", expected: int = 1000) -> None:
+    def __init__(self, failing: str = "", expected: int = 1000, spark_keeps: float = 1e6) -> None:
         self.calls: list[list[str]] = []
         self._failing = failing
         self._expected = expected
+        self._spark_keeps = spark_keeps
+        """Rows/s: at any more it falls behind."""
 
     def __call__(self, module: str, arguments: Sequence[str]) -> dict[str, Any]:
         assert module == "benchmarks.paced"
@@ -43,6 +45,8 @@ class Made:
             "event_seconds_per_second": 1.0,
             "expected_rows": self._expected,
         }
+        if system == "spark" and found["rows_per_second"] > self._spark_keeps:
+            found["behind_seconds"] = 3.0
         found |= {"p50": 0.5 * times, "p99": 2.0 * times, "beyond_p50": 0.25 * times, "beyond_p99": times}
         return found | (_requests(times) if "--scenario" in given else {})
 
@@ -98,6 +102,29 @@ def test_latency_also_at_plain_sparks_pace(made: Made, tmp_path: Path) -> None:
     lines = {line.name: line for line in _read(tmp_path / "found.json").lines}
     assert lines["interval-same-pace-p50"].theirs is not None
     assert lines["interval-p50"].ours.values == (0.5, 0.5)
+
+
+def test_who_does_not_keep_up_is_fed_more_slowly_until_it_does(
+    monkeypatch: pytest.MonkeyPatch, made: Made, tmp_path: Path
+) -> None:
+    slow = Made(spark_keeps=20_000)
+    monkeypatch.setattr(runs, "run_process", slow)
+    latency.main(["--only", "facts/1", "--repetitions", "2", "--json", str(tmp_path / "found.json")])
+    paces = [call[call.index("--rate") + 1] if "--rate" in call else "" for call in slow.calls if call[0] == "spark"]
+    assert paces == ["", "35000.0", "17500.0", "17500.0"]
+    found = _read(tmp_path / "found.json")
+    assert "spark facts/1 did not keep up with 70% of its rate: it was fed at 18%." in found.notes
+    assert not any("behind" in note for note in found.notes)
+    line = next(line for line in found.lines if line.name == "facts/1-p50")
+    assert line.theirs is not None
+    assert len(line.theirs.values) == 2
+
+
+def test_who_never_keeps_up_is_told(monkeypatch: pytest.MonkeyPatch, made: Made, tmp_path: Path) -> None:
+    monkeypatch.setattr(runs, "run_process", Made(spark_keeps=0))
+    latency.main(["--only", "facts/1", "--repetitions", "1", "--json", str(tmp_path / "found.json")])
+    notes = _read(tmp_path / "found.json").notes
+    assert any(note.startswith("spark facts/1 did not keep up: 3.0 s behind after 10 s") for note in notes)
 
 
 def test_a_quick_run_of_latency_looks_for_no_pace(made: Made, tmp_path: Path) -> None:

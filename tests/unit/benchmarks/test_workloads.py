@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from statistics import mean
 
@@ -39,6 +40,14 @@ def test_event_times_rise_from_file_to_file_alike_in_all_streams(name: str) -> N
         assert first["max"].as_py() < second["min"].as_py()
         spans.add((first["min"].as_py(), first["max"].as_py(), second["max"].as_py()))
     assert len(spans) == 1
+
+
+@pytest.mark.parametrize("name", [*WORKS, "game/1", "facts/8", "interval", "nway-3", "tpch/q6", "tpch/4"])
+def test_every_stream_is_read_by_some_query(name: str) -> None:
+    """One that is not would count where files are counted, and not where rows are."""
+    work = named(name)
+    words = {word for query in work.queries for word in re.findall(r"\w+", query.text)}
+    assert {stream.name for stream in work.streams} <= words
 
 
 @pytest.mark.parametrize("name", WORKS)
