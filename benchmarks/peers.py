@@ -5,9 +5,9 @@
 All over the same rows, results compared first, row by row; N queries of Structured Streaming are in `aggregates` and
 `joins`. Settings, of which `settings` tries others: one Structured Streaming query whose foreachBatch caches the
 batch and aggregates it by slices of time, several queries at once, adaptive execution off, slices kept in memory;
-Flink with mini-batches, two-phase aggregation, object and source reuse, no checkpoints. Flink reads CSV: what it takes
-to parse that is measured apart and taken off. DuckDB has all rows at once and two threads, so CPU time is what is
-compared.
+Flink with mini-batches, two-phase aggregation, object and source reuse, no checkpoints. Flink reads CSV: what it
+takes to parse that is measured apart and taken off. DuckDB has all rows at once and two threads, so CPU time is what
+is compared.
 """
 
 from __future__ import annotations
