@@ -28,9 +28,9 @@ STATE_TARGET = 1.5
 SETTINGS = (
     "spark: 2 shuffle partitions, 12 GiB heap, its default state store: with RocksDB (the side `spark-rocksdb`) one "
     "interval join is slower by far",
-    "a batch is 20 files of each stream for Thalweg's interval join and 10 for its others; for Spark's 5, 2 (AJoin) "
-    "and 4 (3 to 5 streams); for the interval join larger ones gave it nothing (single runs: 57k rows/s at 10, 78k "
-    "at 5)",
+    "a batch is 20 files of each stream for Thalweg's interval join and 10 for its others; for Spark's 5, 2 "
+    "(AJoin; 5 for one query) and 4 (3 to 5 streams); for the interval join larger ones gave it nothing (single runs: "
+    "57k rows/s at 10, 78k at 5)",
 )
 SIZES = {
     "quick interval": (15, 5),
