@@ -28,9 +28,8 @@ STATE_TARGET = 1.5
 SETTINGS = (
     "spark: 2 shuffle partitions, 12 GiB heap, its default state store: with RocksDB (the side `spark-rocksdb`) one "
     "interval join is slower by far",
-    "a batch is 20 files of each stream for Thalweg's interval join and 10 for its others; for Spark's 5, 2 "
-    "(AJoin; 5 for one query) and 4 (3 to 5 streams); for the interval join larger ones gave it nothing (single runs: "
-    "57k rows/s at 10, 78k at 5)",
+    "a batch is 20 files of each stream for Thalweg's interval join and 10 for its others; for Spark's 5, and 4 of 3 "
+    "to 5 streams; for the interval join larger ones gave it nothing (single runs: 57k rows/s at 10, 78k at 5)",
 )
 SIZES = {
     "quick interval": (15, 5),
@@ -40,7 +39,7 @@ SIZES = {
     "thalweg interval": (120, 20),
     "spark interval": (15, 5),
     "thalweg ajoin": (80, 10),
-    "spark ajoin": (6, 2),
+    "spark ajoin": (15, 5),
     "spark ajoin-1": (30, 5),
     "thalweg nway": (80, 10),
     "spark nway": (12, 4),
