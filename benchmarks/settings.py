@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks import measure
 from benchmarks.measure import Bench, Comparison, Side, side
 
-MINUTES = (2, 40)
+MINUTES = (2, 32)
 TITLE = "Peers with other settings, against those they are compared with"
 BETTER = 1.1
 """How many times as fast another setting may be before it has to be used."""
