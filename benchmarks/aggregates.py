@@ -4,7 +4,7 @@
 
 Every measurement is a process of its own, all sides in turn, as often as there are repetitions. Results are compared
 first, in full, over the first rows; then they are made and dropped where they were made (`noop`). Plain Spark reads
-fewer rows of the same stream where it is slow: steady rates do not depend on how many come after.
+fewer rows of the same stream where it is slow.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _findings(lines: Sequence[Line]) -> list[Finding]:
         if name in ratios
     ]
     if {"4-queries", "8-queries"} <= ratios.keys():
-        ours.append("the last four have 200 to 500 times the groups of the first, and results by as many rows")
+        ours.append("the last four have 200 to 500 times the groups of the first")
     if "100-queries" in ratios:
         ours.append(f"100 queries of few groups run at {ratios['100-queries'].ratio:.2f} of the rate of 20")
     theirs = (

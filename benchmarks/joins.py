@@ -48,7 +48,7 @@ SIZES = {
 
 
 def _side(system: str, work: str, size: str = "") -> Side:
-    """Each side at the size that suits it; steady rates do not depend on how many rows come after."""
+    """Each side at the size that suits it, as far as others were tried (`settings`)."""
     kind = size or system.removesuffix("-called")
     files, files_per_batch = SIZES.get(f"{kind} {work}") or SIZES[f"{kind} {_kind(work)}"]
     return side(system, work, files, files_per_batch=files_per_batch)

@@ -7,7 +7,7 @@ What each system sustains with all files there at once is measured first, in a p
 event time runs at the pace of rows. A result's latency is the time from the newest event that it is about (the end of
 its window, the later row of a pair) until the sink has it. Of windows the wait for the watermark is told apart:
 *beyond input* counts from when the event was there that let the window go. Percentiles are by result rows. Who does
-not keep up is fed at half the pace, and so on, until it does; what it cannot keep up at all has no latency. Eight
+not keep up is fed at half the pace, and so on, until it does; where it never does, that is told. Eight
 aggregations and the interval join are also measured at plain Spark's pace. With --quick both are fed at a given pace.
 """
 
