@@ -90,10 +90,10 @@ def main(arguments: list[str]) -> int:
 
 NOTES = (
     "SASPAR's figure is over TPC-H on a cluster; this is another workload on one machine",
-    "spark-foreach: batch cached, time as a number, aggregates by slices, 4 queries at a time, adaptive execution "
+    "spark-foreach: batch cached, time as a number, aggregates by slices, 8 queries at a time, adaptive execution "
     "off, slices in memory only (one that survives a failure would have to write them)",
     "flink: one StatementSet, parallelism 2, mini-batch, two-phase aggregation, object and source reuse, no "
-    "checkpoints",
+    "checkpoints; like Spark with the parallel collector",
     "flink net of CSV: seconds for a row less those of parsing it into nothing",
     "duckdb: 2 threads, one query after the other over the same Parquet files, windows put together from slices",
 )

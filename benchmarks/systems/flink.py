@@ -41,6 +41,7 @@ PACKAGE = "apache-flink-libraries"
 PARALLELISM = 2
 HEAP = "6g"
 """State lies on it; besides there is what SETTINGS give."""
+JAVA = "-XX:+UseParallelGC"
 SETTINGS = {
     "execution.target": "local",
     "parallelism.default": str(PARALLELISM),
@@ -246,7 +247,7 @@ class Flink:
 
 @contextmanager
 def _flink(given: Given, scratch: Path) -> Iterator[Flink]:
-    """`given.settings`: `memory` is the heap; a name with a dot is a setting of Flink's own."""
+    """`given.settings`: `memory` is the heap, `java` options of the JVM; a name with a dot is a setting of Flink's own."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     from py4j.protocol import Py4JJavaError
 
@@ -256,9 +257,11 @@ def _flink(given: Given, scratch: Path) -> Iterator[Flink]:
         classpath=f"{_jars()}/*",
         javaopts=[
             f"-Xmx{given.settings.get('memory', HEAP)}",
-            *given.settings.get("java", "").split(),
+            *given.settings.get("java", JAVA).split(),
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED.split()),
             f"-Dlog4j.configurationFile={log4j}",
+            # Where it unpacks its jars, and leaves them.
+            f"-Djava.io.tmpdir={scratch}",
         ],
         java_path=_java(),
         redirect_stderr=None,

@@ -31,7 +31,7 @@ from benchmarks.systems.spark import Ends, plain_spark, shuffled, steady, stream
 from benchmarks.systems.usage import CpuWatch
 from benchmarks.workloads.model import Stream
 
-AT_A_TIME = 4
+AT_A_TIME = 8
 MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """An aggregate -> what puts its parts together."""
 _QUERY = re.compile(

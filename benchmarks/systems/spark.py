@@ -1,8 +1,8 @@
 """Plain Structured Streaming: every query an independent one, started together in one Spark.
 
 Settings: as many shuffle partitions as cores, a heap of 12 GiB (state lies on it; with 3 GiB eight queries do not get
-through), UTC, the checkpoint manager that does not ask the shell for permissions; for joins state format 2 with the
-default store, 4 with RocksDB. `bench settings` tries others. A name with a dot among the settings of a side is one of
+through), the parallel collector, UTC, the checkpoint manager that does not ask the shell for permissions; for joins
+state format 2 with the default store, 4 with RocksDB. `bench settings` tries others. A name with a dot among the settings of a side is one of
 Spark's own.
 """
 
@@ -33,6 +33,7 @@ STORES = {
     },
 }
 SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
