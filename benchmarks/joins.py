@@ -29,8 +29,8 @@ SETTINGS = (
     "spark: 2 shuffle partitions, 12 GiB heap, parallel collector, its default state store: with RocksDB (the side "
     "`spark-rocksdb`) one interval join is slower by far",
     "a batch is 20 files of each stream for Thalweg's interval join and 10 for its others; for Spark's 5, 10 with "
-    "one query of AJoin's, 4 of 3 to 5 streams: larger ones gave it nothing (single runs: interval join 57k rows/s at "
-    "10, 78k at 5; AJoin's one query 312k at 20, 334k at 10; 3 streams 65k at 8, 77k at 4)",
+    "one query of AJoin's, 4 of 3 to 5 streams: larger ones gave it nothing (single runs: interval join 57k rows/s "
+    "at 10, 78k at 5; AJoin's one query 312k at 20, 334k at 10; 3 streams 65k at 8, 77k at 4)",
 )
 SIZES = {
     "quick interval": (15, 5),

@@ -247,7 +247,7 @@ class Flink:
 
 @contextmanager
 def _flink(given: Given, scratch: Path) -> Iterator[Flink]:
-    """`given.settings`: `memory` is the heap, `java` options of the JVM; a name with a dot is a setting of Flink's own."""
+    """`given.settings`: `memory` is the heap, `java` options of the JVM; a name with a dot is one of Flink's own."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     from py4j.protocol import Py4JJavaError
 

@@ -2,8 +2,8 @@
 
 Settings: as many shuffle partitions as cores, a heap of 12 GiB (state lies on it; with 3 GiB eight queries do not get
 through), the parallel collector, UTC, the checkpoint manager that does not ask the shell for permissions; for joins
-state format 2 with the default store, 4 with RocksDB. `bench settings` tries others. A name with a dot among the settings of a side is one of
-Spark's own.
+state format 2 with the default store, 4 with RocksDB. `bench settings` tries others. A name with a dot among the
+settings of a side is one of Spark's own.
 """
 
 from __future__ import annotations
