@@ -85,15 +85,18 @@ def schema_of_file(path: str, kind: str, options: Mapping[str, Any]) -> Schema:
             spark_type = from_arrow(field.type)
         except ValueError:
             continue
-        fields.append(Field(field.name, _widen_guess(spark_type) if kind in ("csv", "json") else spark_type))
+        if kind in ("csv", "json"):
+            spark_type = _widen_guess(spark_type)
+        # Nothing but nulls may be anything.
+        fields.append(Field(field.name, "string" if spark_type == "void" else spark_type))
     if not fields:
         raise errors.source_schema_unreadable(path, "it has no column of a flat type")
     return Schema(tuple(fields))
 
 
 def _widen_guess(spark_type: str) -> str:
-    """A guess from text: a time without a zone is an instant in UTC; nothing but nulls may be anything."""
-    return {"timestamp_ntz": "timestamp", "void": "string"}.get(spark_type, spark_type)
+    """A guess from text: a time without a zone is an instant in UTC."""
+    return "timestamp" if spark_type == "timestamp_ntz" else spark_type
 
 
 def _parquet(path: str, options: Mapping[str, Any]) -> pa.Schema:

@@ -25,6 +25,7 @@ from thalweg.sql.compile_join import compile_join
 from thalweg.sql.functions import WINDOW, check_arity, find
 from thalweg.sql.group import Grouping
 from thalweg.sql.joins import read_join, same_windows
+from thalweg.sql.lex import only_tokens
 from thalweg.sql.parse import parse_select
 from thalweg.sql.scope import Frame, Scope, read_from
 from thalweg.sql.standins import stand_in
@@ -55,6 +56,21 @@ def bind(
     own: Mapping[str, Definition] | None = None,
 ) -> Query:
     """The query that a SELECT means. Raises SqlError with the place in `select` underlined."""
+    try:
+        query = _bind(name, only_tokens(select), streams, analyzer, tables, own)
+    except SqlError as error:
+        raise moved(error, select, 0) from None
+    return replace(query, text=select, sink=sink or SinkSpec(), options=tuple(options), emit=emit)
+
+
+def _bind(
+    name: str,
+    select: str,
+    streams: Mapping[str, Stream],
+    analyzer: Analyzer,
+    tables: Mapping[str, Schema],
+    own: Mapping[str, Definition] | None,
+) -> Query:
     tree = parse_select(select, own)
     spark = _for_spark(select, tree)
     frame = read_from(tree, select, spark, streams, tables)
@@ -68,7 +84,8 @@ def bind(
     if join is not None:
         query = _over_join(query, join, tree, frame)
     _check_types(query, columns, frame, analyzer)
-    return replace(query, text=select, sink=sink or SinkSpec(), options=tuple(options), emit=emit)
+    _check_typed(query, tree, select)
+    return query
 
 
 # -- before Spark sees the text
@@ -281,6 +298,18 @@ def _check_types(query: Query, columns: list[tuple[str, str]], frame: Frame, ana
             )  # fmt: skip
     for scope in frame.scopes:
         _check_scope(scope, analyzer)
+
+
+def _check_typed(query: Query, tree: Select, text: str) -> None:
+    """A column of nothing but NULL has no type in which it could be kept or written."""
+    hint = "write CAST(NULL AS STRING), or of any other type"
+    if any(expr.type == "void" for expr in query.keys):
+        raise not_supported("to group by NULL", text, tree.group_span or (0, len(text)), hint)
+    items = tree.items if len(tree.items) == len(query.outputs) else ()
+    for at, output in enumerate(query.outputs):
+        if output.expr.type == "void":
+            span = items[at].expr.span if items else (0, len(text))
+            raise not_supported(f"'{output.name}', which is NULL without a type,", text, span, hint)
 
 
 def _check_scope(scope: Scope, analyzer: Analyzer) -> None:

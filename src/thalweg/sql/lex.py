@@ -53,10 +53,25 @@ def lex(text: str) -> list[Token]:
             raise _unreadable(text, at)
         kind = match.lastgroup or ""
         if kind != "space":
-            tokens.append(_token(kind, match[0], at))
+            try:
+                tokens.append(_token(kind, match[0], at))
+            except (ValueError, OverflowError):
+                raise bad_syntax("an escape in this string is not a character", text, match.span()) from None
         at = match.end()
     tokens.append(Token("end", "", len(text), len(text)))
     return tokens
+
+
+def only_tokens(text: str) -> str:
+    """The text with nothing in it but its tokens, each at its place.
+
+    What is a comment by the rules here need not be one for Spark (a carriage return ends its line comments, brackets
+    nest, `/*+` is a hint): what this package has not read, nobody else may read.
+    """
+    shown = ["\n" if char == "\n" else " " for char in text]
+    for token in lex(text):
+        shown[token.start : token.end] = text[token.start : token.end]
+    return "".join(shown)
 
 
 def _token(kind: str, text: str, at: int) -> Token:
@@ -82,7 +97,9 @@ def _unescape(literal: str) -> str:
             return chr(int(code, 8))
         return _ESCAPES.get(code, code)
 
-    return _ESCAPE.sub(resolve, body)
+    resolved = _ESCAPE.sub(resolve, body)
+    # Two escapes may be the halves of one character; half a one is none.
+    return resolved.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _unreadable(text: str, at: int) -> Exception:

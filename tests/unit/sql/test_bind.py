@@ -9,6 +9,7 @@ from thalweg.model.query import Query, SinkSpec, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.sql.bind import bind
 from thalweg.sql.functions import AGGREGATES, FUNCTIONS
+from thalweg.sql.lex import lex
 
 FIELDS = "id:bigint pack:int price:decimal(10,2) qty:int name:string ok:boolean ts:timestamp other:timestamp"
 PURCHASES = Stream(
@@ -233,3 +234,52 @@ def test_nothing_harmful_is_on_the_list() -> None:
     harmful = {"reflect", "java_method", "try_reflect", "rand", "randn", "uuid", "now", "current_timestamp",
                "current_date", "input_file_name", "monotonically_increasing_id", "spark_partition_id"}  # fmt: skip
     assert not harmful & (FUNCTIONS.keys() | AGGREGATES)
+
+
+HIDDEN = (
+    "--\rINSERT OVERWRITE DIRECTORY '/data' USING csv\nSELECT id FROM purchases",
+    "/* /* */ SELECT id FROM purchases -- */ INSERT OVERWRITE DIRECTORY '/data' USING csv SELECT id FROM purchases",
+    "SELECT /*+ REPARTITION(3) */ id FROM purchases",
+    "SELECT -- goes on for Spark \\\n id FROM purchases",
+)
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_spark_reads_no_more_than_was_read_here(text: str) -> None:
+    """Spark's rules for comments are others: what is one here could be a statement there."""
+    analyzer = Canned([("id", "bigint")])
+    query = bind("q", text, {"purchases": PURCHASES}, analyzer)
+    assert [" ".join(asked.split()) for asked in analyzer.asked] == ["SELECT id FROM purchases"]
+    assert query.text == text
+
+
+def test_an_error_shows_the_text_with_its_comments() -> None:
+    text = "SELECT id, -- the\n rand() FROM purchases"
+    with pytest.raises(SqlError) as caught:
+        _bind(text)
+    assert caught.value.sql == text
+    assert caught.value.span is not None
+    assert text[slice(*caught.value.span)].startswith("rand")
+
+
+def test_null_without_a_type_is_refused() -> None:
+    with pytest.raises(SqlError, match="without a type") as caught:
+        _bind("SELECT id, NULL AS n FROM purchases", [("id", "bigint"), ("n", "void")])
+    assert caught.value.span == (11, 15)
+    (output,) = _bind("SELECT CAST(NULL AS STRING) AS n FROM purchases", *[_columns("string")] * 2).outputs
+    assert output.expr.type == "string"
+
+
+def test_a_column_without_a_type_is_no_key() -> None:
+    fields = (Field("x", "void"), Field("ts", "timestamp"))
+    empty = Stream("s", Schema(fields), "ts", 0, SourceSpec("memory", {}))
+    text = "SELECT count(*) AS n FROM s GROUP BY x, window(ts, '1 minute')"
+    with pytest.raises(SqlError, match="group by NULL"):
+        bind("q", text, {"s": empty}, Canned([("n", "bigint")], _columns("void")))
+
+
+def test_two_escapes_may_be_one_character() -> None:
+    assert lex(r"'\ud83d\ude00 \U0001f600'")[0].value == "\U0001f600 \U0001f600"
+    for half in (r"'\ud83d'", r"'\ude00\ud83d'", r"'\Uffffffff'"):
+        with pytest.raises(SqlError, match="not a character"):
+            lex(f"SELECT {half}")
