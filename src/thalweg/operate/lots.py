@@ -16,6 +16,8 @@ from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key, value
 from thalweg.operate.combine import group_columns
 from thalweg.operate.quantile import quantiles
 
+MOST_BETWEEN = 1 << 16
+"""Stretches between the first and the last start of a lot, up to which each has a place of its own."""
 Cover = Sequence[tuple[int, int, int]]
 """(stretch start, stretch span, window start)"""
 
@@ -136,13 +138,25 @@ def window_rounds(lots: Sequence[Lot], cover: Cover, number: Mapping[int, int]) 
     most = max(len(found) for found in windows.values())
     rounds: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(most)]
     for lot in lots:
-        low = min(lot.starts)
-        unit = math.gcd(*(s - low for s in lot.starts)) or 1
-        lookup = np.full((most, (max(lot.starts) - low) // unit + 1), -1, dtype=np.int32)
-        for start in lot.starts:
+        starts = np.asarray(lot.starts, dtype=np.int64)
+        numbers, at = _numbered(starts, lot.table.column(START).to_numpy())
+        lookup = np.full((most, int(numbers.max()) + 1), -1, dtype=np.int32)
+        for start, number_ in zip(lot.starts, numbers.tolist(), strict=True):
             for i, n in enumerate(windows.get((start, lot.span), ())):
-                lookup[i, (start - low) // unit] = n
-        at = np.floor_divide(lot.table.column(START).to_numpy() - low, unit)
+                lookup[i, number_] = n
         for i in range(most):
             rounds[i].append(lookup[i][at])
     return [np.concatenate(parts) for parts in rounds]
+
+
+def _numbered(
+    starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """A number for each start, and that of each row's: by a division where starts lie close together. One that is
+    decades away from the others must not cost memory for all the time between."""
+    low = int(starts.min())
+    unit = math.gcd(*(starts - low).tolist()) or 1
+    if (int(starts.max()) - low) // unit <= MOST_BETWEEN:
+        return (starts - low) // unit, np.floor_divide(rows - low, unit)
+    ordered = np.sort(starts)
+    return np.searchsorted(ordered, starts), np.searchsorted(ordered, rows)

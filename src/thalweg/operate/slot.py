@@ -24,10 +24,9 @@ from thalweg.operate.lots import Lot, whole
 from thalweg.operate.windows import (
     BEGINNING,
     Stretch,
-    cover,
+    covers,
     needed_until,
     node_spans,
-    widest_first,
     windows_of,
 )
 
@@ -201,14 +200,12 @@ def closings(plan: Plan, clock: Clock, piles: Mapping[str, _Pile]) -> list[tuple
             chosen = {w for stretches in held.values() for s in stretches for w in windows_of(s, window, *limits)}
         chosen = {w for w in chosen if first <= w < before}
         if chosen:
-            covers = {id_: _cover(chosen, window, stretches) for id_, stretches in held.items()}
-            found.append((Closing(window, members, covers, updates), batch_from))
+            parts = {
+                id_: tuple((s, span, w) for w, (s, span) in covers(chosen, window, stretches))
+                for id_, stretches in held.items()
+            }
+            found.append((Closing(window, members, parts, updates), batch_from))
     return found
-
-
-def _cover(chosen: Iterable[int], window: Window, stretches: Iterable[Stretch]) -> tuple[tuple[int, int, int], ...]:
-    ordered = widest_first(stretches)
-    return tuple((s, span, w) for w in sorted(chosen) for s, span in cover(w, window, ordered))
 
 
 _Sight = tuple[int, int, int]
@@ -260,11 +257,11 @@ def _build_nodes(pile: _Pile, clock: Clock, result: SlotResult) -> None:
         return
     built: list[Kept] = []
     for span in spans:
-        stretches = widest_first(pile.stretches(BEGINNING) | {(n, k.span) for k in built for n in k.starts})
+        stretches = pile.stretches(BEGINNING) | {(n, k.span) for k in built for n in k.starts}
         nodes = _complete_nodes(grouping, stretches, span, closed, closing)
         if not nodes:
             continue
-        parts = [(s, n) for n in nodes for s in cover(n, Window(span, span), stretches)]
+        parts = [(s, n) for n, s in covers(nodes, Window(span, span), stretches)]
         wanted = {s for s, _ in parts}
         below = [k for k in built if any((n, k.span) in wanted for n in k.starts)]
         lots = [*pile.lots(wanted), *(Lot(k.table, k.span, k.starts, False) for k in below)]
@@ -282,7 +279,7 @@ def _build_nodes(pile: _Pile, clock: Clock, result: SlotResult) -> None:
 
 
 def _complete_nodes(
-    grouping: Grouping, stretches: Sequence[Stretch], span: int, closed: int, closing: int
+    grouping: Grouping, stretches: Iterable[Stretch], span: int, closed: int, closing: int
 ) -> list[int]:
     """Where nodes of this span have become complete and will still be used, by start."""
     origin = grouping.slice_start_us

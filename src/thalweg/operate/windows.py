@@ -8,6 +8,7 @@ merged from all its slices again at every slide.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from thalweg.model.query import Window
@@ -63,6 +64,16 @@ def cover(w: int, window: Window, stretches: Sequence[Stretch]) -> list[Stretch]
             if span < 0:
                 nodes.append((start, until))
     return chosen
+
+
+def covers(starts: Iterable[int], window: Window, stretches: Iterable[Stretch]) -> Iterator[tuple[int, Stretch]]:
+    """(window, stretch to merge for it) of all these windows; each looks only at the stretches inside it."""
+    ordered = sorted(stretches)
+    places = [start for start, _ in ordered]
+    for w in sorted(starts):
+        inside = ordered[bisect_left(places, w) : bisect_left(places, w + window.range_us)]
+        for stretch in cover(w, window, widest_first(inside)):
+            yield w, stretch
 
 
 def node_spans(slice_us: int, windows: Sequence[Window]) -> list[int]:
