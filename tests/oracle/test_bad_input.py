@@ -54,6 +54,7 @@ BAD = [
     ("SELECT k FROM events WHERE k IN (SELECT 1)", "SELECT", "SELECT"),
     ("SELEC k FROM events", "SELEC", "SELEC"),
     ("SELECT k + FROM events", "FROM", "FROM"),
+    ("SELECT k, NULL AS n FROM events", "NULL", "CAST"),
 ]
 
 
@@ -141,6 +142,36 @@ def test_a_sink_that_fails_stops_its_query_alone(session: thalweg.Session) -> No
     assert bad.status["state"] == "failed"
     assert "no" in bad.status["error"]
     assert good.results().num_rows == 4
+
+
+def test_a_value_that_a_sink_cannot_show_stops_its_query_alone(session: thalweg.Session) -> None:
+    source = thalweg.memory("k int, other timestamp, ts timestamp")
+    session.create_stream("events", source, time="ts", watermark="0 seconds")
+    shown = session.sql("CREATE QUERY shown INTO console AS SELECT k, other FROM events")
+    kept = session.create_query("kept", "SELECT k FROM events")
+    far = pa.array([10**18], pa.timestamp("us", tz="UTC"))  # of the year 33658, which Python has not
+    source.append(pa.table({"k": pa.array([1], pa.int32()), "other": far, "ts": rows(0, 1).column("ts")}))
+    session.run_available()
+    assert shown.status["state"] == "failed"
+    assert "console" in shown.status["error"]
+    assert kept.results().num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--\rINSERT OVERWRITE DIRECTORY '{0}' USING csv\nSELECT k FROM events",
+        "/* /* */ SELECT k FROM events -- */ INSERT OVERWRITE DIRECTORY '{0}' USING csv SELECT k FROM events",
+    ],
+)
+def test_what_is_a_comment_here_is_one_for_spark(session: thalweg.Session, tmp_path: Path, text: str) -> None:
+    feed(session)
+    place = tmp_path / "data"
+    place.mkdir()
+    (place / "precious").write_text("kept")
+    query = session.create_query("q", text.format(place))
+    assert query.status["state"] in ("pending", "running")
+    assert [path.name for path in place.iterdir()] == ["precious"]
 
 
 def test_rows_that_cannot_be_read_are_set_aside(session: thalweg.Session, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ _SETTINGS = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.runSQLOnFiles": "false",
 }
+MOST_KNOWN = 10_000
+"""Texts whose types are remembered; queries that come and go bring ever new ones."""
 _CLASS = re.compile(r"^\[[A-Z_.0-9]+\]\s*")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(;\s*line \d+ pos \d+.*)?$", re.DOTALL)
 
@@ -54,6 +56,8 @@ class SparkAnalyzer:
     def analyze(self, sql: str) -> list[tuple[str, str]]:
         """(name, type) of each result column. Nothing is run."""
         if sql not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
             self._known[sql] = self._analyze(sql)
         return list(self._known[sql])
 

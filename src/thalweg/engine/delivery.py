@@ -39,6 +39,8 @@ class Delivery:
                     self._sink(entry).commit(batch, table)
                 except ThalwegError as error:
                     failed[id_] = str(error)
+                except Exception as error:  # a sink's own mistake, or a value that it cannot show
+                    failed[id_] = str(unwritable_sink(entry.query.name, entry.query.sink.kind, error))
         return failed
 
     def check(self, query: Query) -> None:
