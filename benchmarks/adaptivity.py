@@ -242,15 +242,16 @@ def _series(current: Mapping[str, Any], kept: Mapping[str, Any], files: Files) -
 
 
 def _finding(ours: Measured, theirs: Measured, runs: Sequence[Mapping[str, Any]]) -> Finding:
-    last = runs[-1]
-    back = f"normal again {last['epochs']:g} epochs after the flip" if last["recovered"] else "not normal by the end"
+    found = medians(runs)
+    recovered = all(run["recovered"] for run in runs)
+    back = f"normal again {found['epochs']:g} epochs after the flip" if recovered else "not normal by the end"
     return Finding(
         "CLASH, Fig. 8a",
         "Both plans fall behind after the flip. The adaptive one is healthy again after about a window (5 epochs); "
         "the static one never, until memory runs out.",
-        f"Other orders are in force {last['turned_epochs']:g} epochs after the flip; latency is {back} "
-        f"({last['normal_seconds']:.2f} s before, {last['worst_seconds']:.1f} s at worst, {ours.median:.2f} s at the "
-        f"end; with the first orders {theirs.median:.1f} s at the end).",
+        f"Other orders are in force {found['turned_epochs']:g} epochs after the flip; latency is {back} "
+        f"({found['normal_seconds']:.2f} s before, {found['worst_seconds']:.1f} s at worst, {ours.median:.2f} s at "
+        f"the end; with the first orders {theirs.median:.1f} s at the end).",
     )
 
 

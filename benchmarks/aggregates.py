@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     if not options.quick and (not options.only or "empty" in options.only):
         sides.append(EMPTY)
     bench.run(_checks(sides), sides, once=[EMPTY])
-    lines = [*bench.lines(comparisons), *measure.shuffle_lines(bench), *_empty(bench)]
+    lines = bench.with_older([*bench.lines(comparisons), *measure.shuffle_lines(bench), *_empty(bench)])
     bench.result(lines, _series(measure.rates(lines)), _findings(lines), NOTES)
     return 0
 

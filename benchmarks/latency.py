@@ -7,8 +7,9 @@ What each system sustains with all files there at once is measured first, in a p
 event time runs at the pace of rows. A result's latency is the time from the newest event that it is about (the end of
 its window, the later row of a pair) until the sink has it. Of windows the wait for the watermark is told apart:
 *beyond input* counts from when the event was there that let the window go. Percentiles are by result rows. Who does
-not keep up is fed at half the pace, and so on, until it does; where it never does, that is told. Eight
-aggregations and the interval join are also measured at plain Spark's pace. With --quick both are fed at a given pace.
+not keep up is fed at half the pace, and so on, until it does; where it never does, that is told. However slow the
+pace is, it goes on until two ends of windows have come by and closed. Eight aggregations and the interval join are
+also measured at plain Spark's pace. With --quick both are fed at a given pace.
 """
 
 from __future__ import annotations
@@ -127,10 +128,11 @@ def _feed(runs: Runs, side: Side, sizes: Sizes, given: float | None) -> None:
     for _ in range(HALVINGS if is_first else 0):
         if found is None or _kept(found):
             return
-        [faster] = runs.found.pop(side)
-        found = runs.run(side, [*sizes.options(), "--rate", str(faster["rows_per_second"] / 2)])
-        if found is not None:
-            found["sustained_rows_per_second"] = faster["sustained_rows_per_second"]
+        slower = runs.run(side, [*sizes.options(), "--rate", str(found["rows_per_second"] / 2)])
+        if slower is not None:
+            slower["sustained_rows_per_second"] = found["sustained_rows_per_second"]
+            runs.found[side] = [slower]
+        found = slower
 
 
 def _kept(run: Mapping[str, Any]) -> bool:
@@ -151,10 +153,9 @@ def _lines(case: Case, runs: Runs) -> list[Line]:
     """Whole latencies, and of windows also what is not the watermark's."""
     beyond = ", beyond the wait for the watermark"
     figures = {"p50": "", "p99": ""} | ({"beyond_p50": beyond, "beyond_p99": beyond} if case.has_windows else {})
-    alone = "each at 70 % of its own rate" if case.rate is None else f"both at {case.rate:,.0f} rows/s"
     sides = {
-        case.ours: ("", f"{alone}, against plain Spark"),
-        case.same_pace: ("-same-pace", "both at 70 % of plain Spark's rate"),
+        case.ours: ("", f"{_paces(case, runs)}, against plain Spark"),
+        case.same_pace: ("-same-pace", f"both at {_share(case.theirs, runs)} of plain Spark's rate"),
     }
     lines = []
     for side, (suffix, how) in sides.items():
@@ -165,6 +166,22 @@ def _lines(case: Case, runs: Runs) -> list[Line]:
                 meaning = f"{case.meaning}: {figure[-3:]} of latency{told}; {how}"
                 lines.append(line(name, meaning, ours, theirs, unit="s", better="lower"))
     return lines
+
+
+def _paces(case: Case, runs: Runs) -> str:
+    """As they were in the end: who does not keep up is fed more slowly."""
+    if case.rate is not None:
+        return f"both at {case.rate:,.0f} rows/s"
+    ours, theirs = (_share(side, runs) for side in (case.ours, case.theirs))
+    return f"each at {ours} of its own rate" if ours == theirs else f"at {ours} and {theirs} of its own rate"
+
+
+def _share(side: Side, runs: Runs) -> str:
+    """Of what it sustains."""
+    first = runs.found[side][0] if side in runs.found else {}
+    sustained = first.get("sustained_rows_per_second")
+    share = first["rows_per_second"] / sustained if sustained else SHARE
+    return f"{share:.0%}".replace("%", " %")
 
 
 def _series(cases: Sequence[Case], runs: Runs) -> list[Series]:

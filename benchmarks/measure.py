@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 DATA = TREE / "build" / "bench"
+SHUFFLED = "shuffled_bytes_per_row"
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,8 @@ class Bench:
         """Peers whose results were equal."""
         self.equal: dict[str, int] = {}
         self.skipped: list[str] = []
+        self._updates: Result | None = None
+        """What the measured lines have been put among."""
         self._left_out: set[str] = set()
         """Names of sides, whatever their size: what is not equal is not timed."""
         self._began = time.perf_counter()
@@ -240,6 +245,26 @@ class Bench:
             return None
         return result.measured(one.system, one.work, runs, figure) if runs else None
 
+    def with_older(self, lines: Sequence[Line]) -> list[Line]:
+        """With those of the comparisons that `--only` leaves out, from the file that is to be written."""
+        self._updates = self.older
+        if self.older is None:
+            return list(lines)
+        again = f"{date.today().isoformat()}, {result.machine().thalweg}"
+        fresh = {line.name: replace(line, again=again) for line in lines}
+        kept = [fresh.pop(line.name, line) for line in self.older.lines]
+        return [*kept, *fresh.values()]
+
+    @cached_property
+    def older(self) -> Result | None:
+        """The whole run on this machine of which some comparisons are measured again."""
+        path = self.options.json
+        if not getattr(self.options, "only", None) or self.quick or path is None or not path.exists():
+            return None
+        found = Result.read(path)
+        alike = found.experiment == self.experiment and found.machine.is_like(result.machine())
+        return found if alike and not found.quick else None
+
     def lines(self, comparisons: Iterable[Comparison]) -> tuple[Line, ...]:
         """Of the comparisons of which both sides were measured."""
         made = (self.line(comparison) for comparison in comparisons)
@@ -283,6 +308,7 @@ class Bench:
         )
         show(found)
         if self.options.json:
+            found = found if self._updates is None else self._updates.updated(found)
             found.write(self.options.json)
         return found
 
@@ -365,17 +391,20 @@ def shuffle_lines(bench: Bench) -> list[Line]:
     """Bytes that tasks of ours and of each peer handed over for every row read, in the runs that were compared."""
     lines = []
     for check, peer in bench.compared:
-        if "shuffled_bytes_per_row" not in bench.checked[peer]:
+        if SHUFFLED not in bench.checked[peer]:
             continue
-        ours, theirs = (
-            result.measured(one.system, one.work, [bench.checked[one]], "shuffled_bytes_per_row")
-            for one in (check.ours, peer)
-        )
-        meaning = f"bytes handed over for every row read, {peer.work}, against {peer.system}"
+        ours, theirs = (_shuffled(one, bench.checked[one]) for one in (check.ours, peer))
+        against = dict(peer.settings).get("partitioner", peer.system)
+        meaning = f"bytes handed over for every row read, {peer.work}, against {against}"
         lines.append(
             result.line(f"shuffled-{peer.work}-{peer.system}", meaning, ours, theirs, unit="B/row", better="lower")
         )
     return lines
+
+
+def _shuffled(one: Side, run: Mapping[str, Any]) -> Measured:
+    """Nothing else of the run: it was short, and wrote its results and a log."""
+    return result.measured(one.system, one.work, [{SHUFFLED: run[SHUFFLED]}], SHUFFLED)
 
 
 # -- sides that are modules of their own -------------------------------------------------------------------

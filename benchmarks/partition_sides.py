@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 import thalweg
 from benchmarks.measure import DATA
+from benchmarks.result import CORES
 
 SLOTS = 4
 SECONDS = 10
@@ -112,7 +113,7 @@ def run(side: str, work: str, rows: int, batches: int, results: Path | None) -> 
     folder = make_files(work, rows, batches)
     with tempfile.TemporaryDirectory(dir=DATA) as state:
         every = None if side == "hashed" else "3 seconds"
-        session = thalweg.connect(Path(state) / "state", slots=SLOTS, repartition=every)
+        session = thalweg.connect(Path(state) / "state", master=f"local[{CORES}]", slots=SLOTS, repartition=every)
         source = thalweg.files(f"{folder}/*.parquet", max_files_per_batch=1)
         session.create_stream("s", source, time="ts", watermark="1 second")
         whole = {"partitioner": "hash"}  # by itself the engine combines where values come again

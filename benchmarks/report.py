@@ -25,7 +25,7 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 README_LINES: Mapping[str, Sequence[str]] = {
     "aggregates": ("1-query", "4-queries", "8-queries", "8-frame", "100-queries", "100-wide", "sliding"),
     "joins": ("interval", "ajoin-1", "ajoin-20", "ajoin-100", "ajoin-500", "nway-3", "nway-4", "nway-5"),
-    "peers": ("foreach-20", "flink-1-net", "flink-8-net", "flink-interval-net", "apart-8", "duckdb-8"),
+    "peers": ("foreach-20", "foreach-8", "flink-1-net", "flink-8-net", "flink-interval-net", "apart-8", "duckdb-8"),
     "latency": ("facts/1-p50", "facts/1-p99", "interval-p50", "interval-p99"),
     "partitioning": ("packs", "tpch", "cities", "shift", "independent"),
     "partitioners": ("engine-zipf-unique", "engine-zipf-cents", "engine-uniform-unique"),

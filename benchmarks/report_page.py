@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.quantities import minutes, quantity, span, times
-from benchmarks.result import Finding, Line, Measured, Result, Series
+from benchmarks.result import Finding, Line, Measured, Result, Series, short_of_memory
 
 WRITTEN = "<!-- Written by `thalweg bench report` from the JSON that benchmarks leave. Change that, not this. -->"
 INTRODUCTION = """\
@@ -39,6 +39,8 @@ MEASURES = {
     "create_seconds": ("queries accepted in", "s"),
 }
 """What else a side may have measured -> how a reader calls it, and its unit."""
+SEEN = 0.005
+"""By how much a ratio has to differ from 1 to be a gain."""
 PHASES_SHOWN = 8
 SHORT_SHOWN = 3
 """Of the lines that fall short, in the overview."""
@@ -147,7 +149,9 @@ def _repeated(result: Result) -> str:
 
 
 def _hardware(result: Result) -> str:
-    return f"{result.machine.cores} cores ({result.machine.cpu}), {result.machine.memory_gib:.0f} GiB"
+    machine = result.machine
+    given = f"{machine.given} of {machine.cores}" if 0 < machine.given < machine.cores else str(machine.cores)
+    return f"{given} cores ({machine.cpu}), {machine.memory_gib:.0f} GiB"
 
 
 def _lines_table(lines: Sequence[Line]) -> str:
@@ -156,7 +160,8 @@ def _lines_table(lines: Sequence[Line]) -> str:
     rows = []
     for line in lines:
         theirs = [_value(line.theirs, line.unit), _ratio(line)] if compared else []
-        rows.append((line.meaning, _value(line.ours, line.unit), *theirs, _spread(line), _verdict(line)))
+        again = f" (measured again: {line.again})" if line.again else ""
+        rows.append((line.meaning + again, _value(line.ours, line.unit), *theirs, _spread(line), _verdict(line)))
     return _table(columns, rows, right=range(1, len(columns) - 1))
 
 
@@ -168,7 +173,7 @@ def _ratio(line: Line) -> str:
     """Bold where it is a gain."""
     if line.ratio is None:
         return ""
-    gained = line.ratio > 1 if line.better == "higher" else line.ratio < 1
+    gained = line.ratio > 1 + SEEN if line.better == "higher" else line.ratio < 1 - SEEN
     return f"**{times(line.ratio)}**" if gained else times(line.ratio)
 
 
@@ -250,7 +255,7 @@ def readme_part(
     docs: str,
     notes: Mapping[str, str] | None = None,
 ) -> str:
-    """A table, a plot and a note for each experiment of which a chosen line is there; "" where there is none.
+    """A table, a plot and notes for each experiment of which a chosen line is there; "" where there is none.
 
     `docs`: the page without its ending, and the folder of its plots.
     """
@@ -264,6 +269,7 @@ def readme_part(
             shown = [series for series in result.series if series.name == plots.get(experiment)]
             parts += [f"![{series.title}]({docs}/{plot_name(result, series)})" for series in shown]
             parts += [notes[experiment]] if notes and experiment in notes else []
+            parts += short_of_memory(found, result.machine)
     if not parts:
         return ""
     more = f"Spread, memory, CPU, plots and what the papers found: [{docs}.md]({docs}.md)."
@@ -290,8 +296,8 @@ def _change(line: Line) -> str:
         said = ""
     elif line.better == "lower" and line.ratio <= 1:
         less = f"{1 - line.ratio:.0%}".replace("%", " %")
-        said = f"**−{less}**" if line.ratio < 0.995 else "0 %"
+        said = f"**−{less}**" if line.ratio < 1 - SEEN else "0 %"
     else:
-        gained = line.better == "higher" and line.ratio > 1
+        gained = line.better == "higher" and line.ratio > 1 + SEEN
         said = f"**{times(line.ratio)}**" if gained else times(line.ratio)
     return said if line.reached is not False else f"{said} (asked: {_verdict(line).split(' **')[0]})".strip()

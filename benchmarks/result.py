@@ -15,13 +15,15 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 TREE = Path(__file__).resolve().parents[1]
+CORES = 2
+"""What every system is given, however many the machine has."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Machine:
     """As `git describe` says it; `-dirty` where what runs was not committed."""
     java: str = ""
     flink: str = ""
+    given: int = 0
+    """Of the cores, how many every system had; 0: all."""
+
+    def is_like(self, other: Machine) -> bool:
+        return (self.cores, self.cpu, self.memory_gib) == (other.cores, other.cpu, other.memory_gib)
 
     def __str__(self) -> str:
         return f"{self.cores} cores ({self.cpu}), {self.memory_gib:.0f} GiB, Python {self.python}, Spark {self.spark}"
@@ -68,6 +75,8 @@ class Line:
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    again: str = ""
+    """When and with which code, where it was measured after the rest."""
 
     @property
     def reached(self) -> bool | None:
@@ -137,6 +146,19 @@ class Result:
             "findings": tuple(Finding(**finding) for finding in found["findings"]),
         }
         return cls(**{**found, **parts, "skipped": tuple(found["skipped"]), "notes": tuple(found["notes"])})
+
+    def updated(self, part: Result) -> Result:
+        """With what a run of some comparisons has measured again; what it says of all lines, it has made from all."""
+        return replace(
+            self,
+            answers=part.answers,
+            lines=part.lines,
+            series=tuple({s.name: s for s in (*self.series, *part.series)}.values()),
+            findings=tuple({f.paper: f for f in (*self.findings, *part.findings)}.values()),
+            equal={**self.equal, **part.equal},
+            notes=tuple(dict.fromkeys((*self.notes, *part.notes))),
+            extra={**self.extra, **part.extra},
+        )
 
     @classmethod
     def read(cls, path: Path) -> Result:
@@ -211,6 +233,7 @@ def machine() -> Machine:
         thalweg=_described(),
         java=_java(),
         flink=_version("apache-flink-libraries"),
+        given=CORES,
     )
 
 

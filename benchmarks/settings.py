@@ -72,8 +72,14 @@ class Peer:
         return made.with_settings(**settings)
 
 
-SMALLER = {"batches of half the size": {"files_per_batch": 2}}
-LARGER = {"batches of twice the size": {"files": 30, "files_per_batch": 10}}
+FACTS = {
+    "batches of half the size": {"files_per_batch": 2},
+    "batches of twice the size": {"files": 24, "files_per_batch": 8},
+}
+INTERVAL = {
+    "batches of two fifths the size": {"files_per_batch": 2},
+    "batches of twice the size": {"files": 60, "files_per_batch": 10},
+}
 AJOIN = Peer(
     "spark-ajoin-1",
     "spark",
@@ -88,10 +94,12 @@ AJOIN = Peer(
     },
 )
 PEERS = (
-    Peer("spark-8", "spark", "facts/8", "plain Spark, 8 aggregations", 8, 4, {**OF_SPARK, **SMALLER}),
-    Peer("spark-interval", "spark", "interval", "plain Spark, 1 interval join", 15, 5, {**OF_SPARK, **LARGER}),
+    Peer("spark-8", "spark", "facts/8", "plain Spark, 8 aggregations", 8, 4, {**OF_SPARK, **FACTS}),
+    Peer("spark-interval", "spark", "interval", "plain Spark, 1 interval join", 15, 5, {**OF_SPARK, **INTERVAL}),
     AJOIN,
-    Peer("foreach-20", "spark-foreach", "facts/20x1", "one foreachBatch for 20 aggregations", 12, 4, OF_FOREACH),
+    Peer(
+        "foreach-20", "spark-foreach", "facts/20x1", "one foreachBatch for 20 aggregations", 12, 4, OF_FOREACH | FACTS
+    ),
     Peer("flink-8", "flink", "facts/8", "Flink SQL, 8 aggregations", 6, 2, OF_FLINK),
     Peer("flink-interval", "flink", "interval", "Flink SQL, 1 interval join", 40, 15, OF_FLINK),
 )

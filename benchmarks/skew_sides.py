@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 import thalweg
 from benchmarks.measure import DATA
+from benchmarks.result import CORES
 
 SLOTS = 4
 KEYS = 100_000
@@ -59,7 +60,7 @@ def make_files(work: str, rows: int, batches: int) -> Path:
 def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
     folder = make_files(work, rows, batches)
     with tempfile.TemporaryDirectory(dir=DATA) as state:
-        session = thalweg.connect(Path(state) / "state", slots=SLOTS, repartition=None)
+        session = thalweg.connect(Path(state) / "state", master=f"local[{CORES}]", slots=SLOTS, repartition=None)
         source = thalweg.files(f"{folder}/*.parquet", max_files_per_batch=1)
         session.create_stream("s", source, time="ts", watermark="1 second")
         query = session.create_query("q", MEDIAN, options={"partitioner": partitioner})
@@ -79,7 +80,6 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         session.stop()
     return {
         "seconds": [r.seconds for r in reports],
-        "slot_seconds": [r.phases["slot"] for r in reports],
         "bytes": [r.sent_bytes for r in reports],
         "chosen": chosen,
         "loads": loads[len(reports) - 1],

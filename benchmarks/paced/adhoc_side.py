@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -124,24 +123,15 @@ def _seen(side: Thalweg | Spark, schedule: Schedule, feeder: Feeder) -> dict[str
 
 
 def _batches(batches: Sequence[Batch], schedule: Schedule, began: float) -> dict[str, Any]:
-    """How long batches took, those that take queries up or let them go apart; what they held, how fast they were."""
+    """How long batches took, and with how many queries how fast they were and what they held."""
     full = [b for b in batches if b.rows]
-    changing = {b.number for a, b in pairwise(batches) if a.queries != b.queries}
-    plain = [b.seconds for b in full if b.number not in changing]
-    changed = [b.seconds for b in full if b.number in changing]
     end = max([began + schedule.seconds, *(b.ended for b in full)])
-    rows = sum(b.rows for b in full)
     return {
-        "worked_rows_per_second": rows / (end - began),
         "busy_share": sum(b.seconds for b in batches) / (end - began),
         "batches": len(full),
         "batch_seconds": median(b.seconds for b in full),
         "slowest_batch_seconds": max(b.seconds for b in full),
-        "plain_batch_seconds": median(plain) if plain else None,
-        "changing_batch_seconds": median(changed) if changed else None,
         "by_queries": _by_queries(full),
-        "state_over_time": [(b.ended - began, b.state_bytes) for b in batches],
-        "queries_over_time": [(b.ended - began, len(b.queries)) for b in batches],
     }
 
 

@@ -19,6 +19,7 @@ from benchmarks.paced.schedule import Numbers, Schedule
 from benchmarks.workloads.model import Query, Workload
 
 _WINDOW = re.compile(r"window\((?:\w+\.)?\w+,\s*'(\d+) (second|minute)s?'", re.IGNORECASE)
+_SLIDE = re.compile(r"window\([^)]*'(\d+) (second|minute)s?'\s*\)", re.IGNORECASE)
 _START = re.compile(r"window\.start AS (\w+)", re.IGNORECASE)
 _SECONDS = {"second": 1, "minute": 60}
 _BINS = 5_000_000
@@ -68,6 +69,13 @@ def reach_seconds(work: Workload) -> float:
     texts = " ".join(query.text for query in work.queries)
     spans = [int(n) * _SECONDS[unit.lower()] for n, unit in re.findall(r"(\d+) (second|minute)s?\b", texts, re.I)]
     return max(spans, default=0) + max(s.delay_seconds for s in work.streams)
+
+
+def closing_seconds(work: Workload, ends: int) -> float:
+    """The event time in which so many ends of every query's windows come by and the watermark passes them; without
+    windows none."""
+    slides = [int(n) * _SECONDS[unit.lower()] for query in work.queries for n, unit in _SLIDE.findall(query.text)]
+    return ends * max(slides) + max(s.delay_seconds for s in work.streams) if slides else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from benchmarks.paced.feed import Feeder, fill
-from benchmarks.paced.latencies import latencies, over_time, summary
+from benchmarks.paced.latencies import closing_seconds, latencies, over_time, summary
 from benchmarks.paced.spark import Spark
 from benchmarks.paced.sustained import Pace, Place, event_rate, expected_rows, prepared, rates
 from benchmarks.paced.thalweg import Thalweg
 from benchmarks.workloads.model import Workload
 
+ENDS = 2
+"""Of windows, that come by however slow the pace is."""
+
 
 def run(system: str, work: Workload, pace: Pace) -> dict[str, Any]:
     sustained, rate = rates(system, work, pace)
+    speed = rate / len(work.streams) / event_rate(work)
+    pace = replace(pace, seconds=max(pace.seconds, closing_seconds(work, ENDS) / speed))
     with prepared(work, rate, pace) as place:
         side = (Thalweg if system == "thalweg" else Spark)(work, place.root, place.state)
         try:
@@ -23,7 +29,6 @@ def run(system: str, work: Workload, pace: Pace) -> dict[str, Any]:
         finally:
             side.stop()
         expected = expected_rows(work.queries, work, place.supply)
-    speed = rate / len(work.streams) / event_rate(work)
     delay = max(stream.delay_seconds for stream in work.streams)
     return {
         "sustained_rows_per_second": sustained,

@@ -56,12 +56,6 @@ def up_front(most: int, seconds: float) -> Scenario:
     return Scenario(f"up front {most}qp", (), most, most, seconds)
 
 
-def running(scenario: Scenario, moment: float) -> int:
-    """Queries that have been asked for and not been dropped."""
-    asked = [r.op for r in scenario.requests if r.moment <= moment]
-    return scenario.before + asked.count(CREATE) - asked.count(DROP)
-
-
 @dataclass(frozen=True)
 class Answered:
     """What became of a request, in seconds from the call."""

@@ -31,6 +31,7 @@ class Pace:
     """To measure what it sustains, of each stream."""
     files_per_batch: int
     seconds: float
+    """At least: a slow system is fed for longer, until some windows have closed."""
     most_rows: int
     """Of each stream: a fast system is fed for fewer seconds."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paced.latencies import Arrived, counted, newest_of
+from benchmarks.result import CORES
 from benchmarks.systems.thalweg import MEMORY
 from benchmarks.workloads.model import Query, Workload
 
@@ -49,7 +50,7 @@ class Thalweg:
         self.rows_out: Counter[str] = Counter()
         """Result rows of every query."""
         settings = {"spark.driver.memory": MEMORY, **settings}
-        self.session = thalweg.connect(state, master="local[2]", **settings)
+        self.session = thalweg.connect(state, master=f"local[{CORES}]", **settings)
         for stream in work.streams:
             source = thalweg.files(f"{root}/{stream.name}/*.parquet", max_files_per_batch=files_per_batch)
             delay = f"{round(stream.delay_seconds * 1000)} milliseconds"

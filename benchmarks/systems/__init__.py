@@ -11,7 +11,6 @@ A module of this package has `run(system, given)`, which gives what it measured 
     cpu_seconds_per_million  CPU of the process and all that it started, over that span, for a million rows
     output_rows              of all queries, where the system counts them
     create_seconds           until all queries were accepted
-    watermark_us             in force for the last results: windows that end later are still open
 
 Rows are those of all streams together. With `out`, the results of query i go to `<out>/q<i>/*.parquet`.
 """
@@ -23,8 +22,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -99,13 +98,14 @@ def linked(given: Given) -> Iterator[Path]:
 
 def missing(system: str) -> str | None:
     """Why a system cannot run here."""
-    name = f"{__name__}.{MODULES[system.split('-')[0]]}"
-    if not find_spec(name):
-        return "not written yet"
-    reason: str | None = import_module(name).missing()
+    reason: str | None = _module(system).missing()
     return reason
 
 
 def run(system: str, given: Given) -> dict[str, Any]:
-    found: dict[str, Any] = import_module(f"{__name__}.{MODULES[system.split('-')[0]]}").run(system, given)
+    found: dict[str, Any] = _module(system).run(system, given)
     return found
+
+
+def _module(system: str) -> ModuleType:
+    return import_module(f"{__name__}.{MODULES[system.split('-')[0]]}")

@@ -11,10 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result import CORES
 from benchmarks.systems import Given
 from benchmarks.systems.usage import process_started
-
-THREADS = 2
 
 
 def missing() -> str | None:
@@ -25,7 +24,7 @@ def run(system: str, given: Given) -> dict[str, Any]:
     import duckdb
 
     connection = duckdb.connect()
-    connection.execute(f"SET threads = {THREADS}")
+    connection.execute(f"SET threads = {CORES}")
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET preserve_insertion_order = false")
     for stream in given.work.streams:

@@ -33,19 +33,19 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result import CORES
 from benchmarks.systems import Given
 from benchmarks.systems import flink_sql as sql
 from benchmarks.systems.usage import CpuWatch, process_started
 
 PACKAGE = "apache-flink-libraries"
-PARALLELISM = 2
 HEAP = "6g"
 """State lies on it; besides there is what SETTINGS give."""
 JAVA = "-XX:+UseParallelGC"
 SETTINGS = {
     "execution.target": "local",
-    "parallelism.default": str(PARALLELISM),
-    "taskmanager.numberOfTaskSlots": str(PARALLELISM),
+    "parallelism.default": str(CORES),
+    "taskmanager.numberOfTaskSlots": str(CORES),
     "taskmanager.memory.managed.size": "1g",
     "taskmanager.memory.network.min": "256m",
     "taskmanager.memory.network.max": "256m",
@@ -128,10 +128,10 @@ def csv_files(given: Given, stream: str) -> Path:
     paths = ", ".join(f"'{path}'" for path in given.paths(stream))
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     temporary.mkdir(parents=True)
-    for part in range(PARALLELISM):
+    for part in range(CORES):
         duckdb.execute(
             f"COPY (SELECT {sql.csv_select(schema)} FROM read_parquet([{paths}], file_row_number = true) "
-            f"WHERE file_row_number % {PARALLELISM} = {part}) TO '{temporary}/{part}.csv' (FORMAT csv, HEADER false)"
+            f"WHERE file_row_number % {CORES} = {part}) TO '{temporary}/{part}.csv' (FORMAT csv, HEADER false)"
         )
     temporary.rename(folder)
     return folder

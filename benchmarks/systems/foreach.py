@@ -30,10 +30,9 @@ from benchmarks.systems import Given, eventlog, linked
 from benchmarks.systems.spark import Ends, plain_spark, shuffled, steady, streaming_frame, text_of
 from benchmarks.systems.usage import CpuWatch
 from benchmarks.workloads.model import Stream
+from benchmarks.workloads.windowed import MERGED
 
 AT_A_TIME = 8
-MERGES = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
-"""An aggregate -> what puts its parts together."""
 _QUERY = re.compile(
     r"SELECT (?P<outputs>.+?) FROM (?P<stream>\w+)(?: WHERE (?P<where>.+?))? "
     r"GROUP BY (?P<keys>.+?), window\((?P<time>\w+), '(?P<size>[^']+)'(?:, '(?P<slide>[^']+)')?\)",
@@ -72,7 +71,7 @@ def taken_apart(text: str) -> Aggregation:
         outputs.append(name)
         aggregate = _AGGREGATE.fullmatch(part.strip())
         if aggregate is not None:
-            merges[name] = MERGES[aggregate["name"].lower()]
+            merges[name] = MERGED[aggregate["name"].lower()]
             selected.append(part)
         elif part.lower().startswith("window.start"):
             start = name

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.result import CORES
 from benchmarks.systems import Given, eventlog, linked
 from benchmarks.systems.usage import CpuWatch, process_started
 from benchmarks.workloads.model import Query, Stream
@@ -34,7 +35,7 @@ STORES = {
 }
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": str(CORES),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -95,7 +96,7 @@ def plain_spark(given: Given, settings: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     memory = given.settings.get("memory", MEMORY)
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", memory)
+    builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.driver.memory", memory)
     own = {key: value for key, value in given.settings.items() if "." in key}
     for key, value in {**SETTINGS, **settings, **own}.items():
         builder = builder.config(key, value)

@@ -7,7 +7,6 @@ A module of this package has `NAMES`, what names it knows and a line on each (`f
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 from benchmarks.workloads.model import Query, Static, Stream, Workload, make_files
@@ -19,7 +18,7 @@ __all__ = ["NAMES", "Query", "Static", "Stream", "Workload", "make_files", "name
 
 
 def _modules() -> list[ModuleType]:
-    return [import_module(f"{__name__}.{name}") for name in MODULES if find_spec(f"{__name__}.{name}")]
+    return [import_module(f"{__name__}.{name}") for name in MODULES]
 
 
 def _names() -> dict[str, str]:

@@ -170,4 +170,4 @@ def ajoin(n: int, wanted: float, streams: int = 2) -> Joins:
     used = [s for s in STREAMS if any(s == place.stream for t in made for place in t.places)]
     # Values do not depend on which streams are read, so data of one size share their files.
     data = Data(f"join-six-{size}", tuple(used), SIX, size, AJOIN_RATE)
-    return Joins(data, tuple(t.query(size) for t in made), "AJoin Fig. 14, 20")
+    return Joins(data, tuple(t.query(size) for t in made))

@@ -66,7 +66,6 @@ def adaptive(flip: int | None = FLIP_FILE) -> Workload:
         queries=(Query("linear", LINEAR_TEXT, spark=LINEAR_SPARK, batch=LINEAR_TEXT),),
         rows_per_file=ROWS_PER_FILE,
         files_per_batch=1,
-        answers="CLASH Fig. 8",
         data=f"clash-adaptive-{at}",
     )
 
@@ -158,7 +157,6 @@ def random_joins(name: str, queries: int, size: int) -> Workload:
         queries=tuple(random_query(f"q{i}", chain) for i, chain in enumerate(chains)),
         rows_per_file=ROWS_PER_FILE,
         files_per_batch=4,
-        answers="CLASH Fig. 7, 9",
         data=name.replace("/", "-"),
     )
 

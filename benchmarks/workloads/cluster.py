@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
 def named(name: str) -> Workload | None:
     if name not in NAMES:
         return None
-    return over_one(TASKS, name, QUERIES, ROWS_PER_FILE, "Holistic Fig. 10, 12; SASPAR Fig. 13")
+    return over_one(TASKS, name, QUERIES, ROWS_PER_FILE)
 
 
 def rows(number: int) -> pa.Table:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.workloads.model import Query, Stream, Workload
+from benchmarks.workloads.windowed import Windowed
 
 ROWS_PER_FILE = 1_000_000
 ROWS_PER_SECOND = 100_000
@@ -72,9 +73,8 @@ def named(name: str) -> Workload | None:
 
 
 def _workload(name: str, asked: list[tuple[str, str, str]]) -> Workload:
-    events = Stream("events", SCHEMA, "ts", DELAY_SECONDS, _table)
     queries = tuple(_query(f"q{i}", *one) for i, one in enumerate(asked))
-    return Workload(name, (events,), queries, ROWS_PER_FILE, 4, answers="SASPAR Fig. 6", data="facts")
+    return Workload(name, (EVENTS,), queries, ROWS_PER_FILE, 4, data="facts")
 
 
 def _table(number: int) -> pa.Table:
@@ -95,20 +95,8 @@ def _table(number: int) -> pa.Table:
 def _query(name: str, keys: str, window: str, where: str) -> Query:
     """A windowed count and sum."""
     size, _, slide = window.partition(",")
-    condition = f" WHERE {where}" if where else ""
-    spans = ", ".join(f"'{span.strip()}'" for span in window.split(","))
-    aggregates = "count(*) AS n, sum(v) AS total"
-    text = (
-        f"SELECT window.start AS start, {_named(keys)}, {aggregates} "
-        f"FROM events{condition} GROUP BY {keys}, window(ts, {spans})"
-    )
-    return Query(
-        name,
-        text,
-        flink=_flink(keys, _seconds(size), _seconds(slide or size), condition),
-        batch=_batch(keys, _seconds(size), _seconds(slide or size), condition),
-        closed=f"start + INTERVAL {_seconds(size)} SECONDS <= $watermark",
-    )
+    spans = _seconds(size), _seconds(slide or size)
+    return Windowed(EVENTS, _parts(keys), {"n": "count(*)", "total": "sum(v)"}, *spans, where).query(name)
 
 
 def _seconds(span: str) -> int:
@@ -122,35 +110,4 @@ def _parts(keys: str) -> dict[str, str]:
     return {part if part.isidentifier() else f"k{i}": part for i, part in enumerate(parts)}
 
 
-def _named(keys: str) -> str:
-    return ", ".join(part if part == name else f"{part} AS {name}" for name, part in _parts(keys).items())
-
-
-def _flink(keys: str, size: int, slide: int, condition: str) -> str:
-    window = f"TUMBLE(TABLE events, DESCRIPTOR(ts), {_span(size)})"
-    if size != slide:
-        window = f"HOP(TABLE events, DESCRIPTOR(ts), {_span(slide)}, {_span(size)})"
-    return (
-        f"SELECT window_start AS `start`, {_named(keys)}, COUNT(*) AS n, SUM(v) AS total "
-        f"FROM TABLE({window}){condition} GROUP BY window_start, window_end, {keys}"
-    )
-
-
-def _span(seconds: int) -> str:
-    return f"INTERVAL '{seconds}' SECOND({len(str(seconds))})"
-
-
-def _batch(keys: str, size: int, slide: int, condition: str) -> str:
-    """Every row into the slice of time it falls into, then slices into windows: far less than a row per window."""
-    slices = (
-        f"SELECT epoch_us(ts) // {slide * 1_000_000} AS slice, {_named(keys)}, count(*) AS n, sum(v) AS total "
-        f"FROM events{condition} GROUP BY ALL"
-    )
-    names = ", ".join(_parts(keys))
-    if size == slide:
-        return f"SELECT make_timestamptz(slice * {slide * 1_000_000}) AS start, {names}, n, total FROM ({slices})"
-    return (
-        f"SELECT make_timestamptz((slice - back) * {slide * 1_000_000}) AS start, {names}, "
-        f"sum(n)::BIGINT AS n, sum(total) AS total "
-        f"FROM ({slices}), range({size // slide}) AS past(back) GROUP BY ALL"
-    )
+EVENTS = Stream("events", SCHEMA, "ts", DELAY_SECONDS, _table)

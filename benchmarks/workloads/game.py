@@ -49,7 +49,6 @@ def game(n: int) -> Workload:
         queries=tuple(islice(queries(), n)),
         rows_per_file=ROWS_PER_FILE,
         files_per_batch=5,
-        answers="SASPAR Listing 1, Fig. 1",
         data="game",
     )
 

@@ -180,7 +180,6 @@ def _and(bound: Callable[[Step], str]) -> Callable[[Step], str]:
 class Joins:
     data: Data
     queries: tuple[JoinQuery, ...]
-    answers: str = ""
 
     def workload(self, name: str) -> Workload:
         return Workload(
@@ -189,7 +188,6 @@ class Joins:
             tuple(query.query(f"q{i}", self.data) for i, query in enumerate(self.queries)),
             ROWS_PER_FILE,
             5,
-            answers=self.answers,
             data=self.data.name,
         )
 
@@ -291,7 +289,7 @@ def ajoin(n: int, output: int = MAX_OUTPUT) -> Joins:
     """The first n queries. Fewer than 20 run on the data of 20."""
     size = atr_max(max(n, 20), output)
     data = Data(f"join-six-{size}", ("r", "s"), SIX, size, AJOIN_RATE)
-    return Joins(data, tuple(t.query(size) for t in templates(n)), "AJoin Fig. 15")
+    return Joins(data, tuple(t.query(size) for t in templates(n)))
 
 
 # -- joins of more streams ---------------------------------------------------------------------------------
@@ -305,4 +303,4 @@ def nway(n: int) -> Joins:
     streams = ("r", "s", "t", "u", "v")[:n]
     data = Data(f"join-{n}way", streams, SIX, 2 * NWAY_RATE, NWAY_RATE)
     steps = tuple(Step(a, b, ("a1", "a0"), 1) for a, b in pairwise(streams))
-    return Joins(data, (JoinQuery(steps),), "AJoin Fig. 20")
+    return Joins(data, (JoinQuery(steps),))

@@ -46,7 +46,7 @@ class Query:
     spark: str | None = None
     """As one query of Structured Streaming in append mode; "": it cannot say it."""
     flink: str | None = None
-    """Flink SQL over views named as the streams; None: not written yet, "": it cannot say it."""
+    """Flink SQL over views named as the streams; None: none, "": it cannot say it."""
     batch: str | None = None
     """DuckDB's SQL over all rows, giving the same columns; None: none. `closed` keeps the windows that closed."""
     closed: str | None = None
@@ -66,18 +66,15 @@ class Workload:
     """Of each stream."""
     files_per_batch: int
     statics: tuple[Static, ...] = ()
-    answers: str = ""
-    """Which figure of which paper."""
-
     data: str = ""
     """A name of the data alone (seed and sizes in it): workloads that differ in their queries only share files."""
 
 
-def over_one(stream: Stream, name: str, queries: tuple[Query, ...], rows_per_file: int, answers: str) -> Workload:
+def over_one(stream: Stream, name: str, queries: tuple[Query, ...], rows_per_file: int) -> Workload:
     """All queries over a stream, or (`DATA/QUERY`) one of them; four files are a batch."""
     data, _, only = name.partition("/")
     chosen = tuple(q for q in queries if not only or q.name == only)
-    return Workload(name, (stream,), chosen, rows_per_file, files_per_batch=4, answers=answers, data=data)
+    return Workload(name, (stream,), chosen, rows_per_file, files_per_batch=4, data=data)
 
 
 def make_files(work: Workload, files: int, directory: Path) -> Path:

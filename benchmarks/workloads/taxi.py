@@ -59,7 +59,7 @@ SCHEMA = pa.schema(
 def named(name: str) -> Workload | None:
     if name not in NAMES:
         return None
-    return over_one(TRIPS, name, QUERIES, ROWS_PER_FILE, "Holistic Fig. 8, 9")
+    return over_one(TRIPS, name, QUERIES, ROWS_PER_FILE)
 
 
 def rows(number: int) -> pa.Table:

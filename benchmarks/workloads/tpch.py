@@ -121,7 +121,6 @@ def named(name: str) -> Workload | None:
         rows_per_file=max(1, round(sum(ROWS[s] for s in streams) / len(streams) * scale)),
         files_per_batch=4,
         statics=tuple(Static(table, SCHEMAS[table], partial(static_rows, table, scale)) for table in statics),
-        answers="SASPAR Fig. 6, 7; Holistic Fig. 5, 6",
         data=f"tpch-{scale:g}",
     )
 

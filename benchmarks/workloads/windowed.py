@@ -68,6 +68,9 @@ class Windowed:
             f"SELECT epoch_us({self.stream.time}) // {us} AS slice, {self._listed} FROM {self._source} "
             f"GROUP BY {', '.join(['slice', *self.keys.values()])}"
         )
+        if self.size == self.slide:
+            names = ", ".join([*self.keys, *self.aggregates])
+            return f"SELECT make_timestamptz(slice * {us}) AS start, {names} FROM ({slices})"
         merged = ", ".join([*self.keys, *(_merged(name, text) for name, text in self.aggregates.items())])
         return (
             f"SELECT make_timestamptz((slice - back) * {us}) AS start, {merged} "

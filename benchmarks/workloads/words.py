@@ -63,7 +63,6 @@ def named(name: str) -> Workload | None:
         queries=(counted.query("count"),),
         rows_per_file=ROWS_PER_FILE,
         files_per_batch=4,
-        answers="Dalton Fig. 7, 8",
         data=name.replace("/", "-"),
     )
 

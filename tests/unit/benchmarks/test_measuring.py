@@ -148,6 +148,30 @@ def test_what_nobody_asks_for_is_only_what_is_usual() -> None:
     assert Bench("e", "t", asked).chosen(both, usual=usual) == [ROCKS_COMPARISON]
 
 
+def test_what_is_measured_again_leaves_the_rest_of_the_file(runs: Runs, tmp_path: Path) -> None:
+    file = tmp_path / "e.json"
+
+    def measured_with(only: list[str] | None) -> result.Result:
+        bench = Bench("e", "t", argparse.Namespace(**{**vars(OPTIONS), "only": only, "json": file}))
+        chosen = bench.chosen([COMPARISON, ROCKS_COMPARISON])
+        bench.run([], [s for c in chosen for s in c.sides])
+        lines = bench.with_older(bench.lines(chosen))
+        shown = result.Series("s", "t", "x", "y", {line.name: [(0.0, line.ratio or 0)] for line in lines})
+        bench.result(lines, [shown], notes=["n"])
+        return result.Result.read(file)
+
+    first = measured_with(None)
+    assert [line.again for line in first.lines] == ["", ""]
+    again = measured_with(["spark-rocksdb"])
+    assert [line.name for line in again.lines] == ["spark", "spark-rocksdb"]
+    assert [bool(line.again) for line in again.lines] == [False, True]
+    assert (again.options, again.notes) == (first.options, ("n",))
+    assert set(again.series[0].curves) == {"spark", "spark-rocksdb"}
+    elsewhere = replace(again, machine=replace(again.machine, cores=999))
+    elsewhere.write(file)
+    assert [line.name for line in measured_with(["spark"]).lines] == ["spark"]
+
+
 def test_a_side_that_had_all_memory_is_told() -> None:
     machine = replace(result.machine(), memory_gib=24.0)
     sides = [
@@ -278,9 +302,11 @@ def test_a_row_that_queries_apart_read_several_times_counts_once(tmp_path: Path)
     ]
     session = SimpleNamespace(progress=lambda: {"queries": {}}, _runner=SimpleNamespace(reports=reports))
     cpu = SimpleNamespace(seconds_between=lambda start, end: 1.0)
-    found = _figures(session, cpu, given)
+    found = _figures(session, cpu, given, lands=False)
     assert found["rows"] == pytest.approx(2 * 2 * work.rows_per_file)
     assert found["rows_per_second"] == pytest.approx(2 * work.rows_per_file)
+    # Where rows land while batches run, the time of the first one counts.
+    assert _figures(session, cpu, given, lands=True)["seconds"] == found["seconds"] + 1.0
 
 
 def test_every_name_that_is_listed_is_known() -> None:

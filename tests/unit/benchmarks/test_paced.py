@@ -14,6 +14,7 @@ from benchmarks.paced.feed import Feeder, fill, make_supply
 from benchmarks.paced.latencies import (
     Arrived,
     Newest,
+    closing_seconds,
     counted,
     latencies,
     newest_of,
@@ -22,7 +23,7 @@ from benchmarks.paced.latencies import (
     reach_seconds,
     summary,
 )
-from benchmarks.paced.scenario import Answered, Request, running, sc1, sc2, spread, told
+from benchmarks.paced.scenario import Answered, Request, Scenario, sc1, sc2, spread, told
 from benchmarks.paced.schedule import Size, at_pace, size_for
 from benchmarks.paced.spark import arrived
 from benchmarks.paced.sustained import event_rate, expected_rows
@@ -143,6 +144,12 @@ def test_which_event_a_result_waited_for_is_read_from_the_query() -> None:
     assert reach_seconds(joins) == 3
 
 
+def test_windows_end_and_close_however_slow_the_pace_is() -> None:
+    assert closing_seconds(named("facts/8"), ends=2) == 2 * 10 + 10
+    assert closing_seconds(named("facts/window=60 seconds"), ends=2) == 2 * 60 + 10
+    assert closing_seconds(named("ajoin-20"), ends=2) == 0
+
+
 def test_the_newest_of_a_pair_is_taken_from_its_columns() -> None:
     times = [datetime.fromtimestamp(s, UTC) for s in (1, 5, 2)]
     table = pa.table(
@@ -203,6 +210,12 @@ def test_files_appear_at_their_moments(tmp_path: Path) -> None:
 # -- scenarios ---------------------------------------------------------------------------------------------
 
 
+def _running(scenario: Scenario, moment: float) -> int:
+    """Queries that have been asked for and not been dropped."""
+    asked = [r.op for r in scenario.requests if r.moment <= moment]
+    return scenario.before + asked.count("create") - asked.count("drop")
+
+
 def test_sc1_creates_at_its_rate_until_there_are_enough() -> None:
     scenario = sc1(2, 5, hold=3)
     assert scenario.name == "SC1 2qs 5qp"
@@ -210,13 +223,13 @@ def test_sc1_creates_at_its_rate_until_there_are_enough() -> None:
         (0.0, "create", 1), (0.5, "create", 2), (1.0, "create", 3), (1.5, "create", 4),
     ]  # fmt: skip
     assert scenario.seconds == 4.5
-    assert [running(scenario, t) for t in (0, 1, 9)] == [2, 4, 5]
+    assert [_running(scenario, t) for t in (0, 1, 9)] == [2, 4, 5]
 
 
 def test_sc2_drops_what_it_created_and_ends_as_it_began() -> None:
     scenario = sc2(3, 2.0, 4, hold=1)
     assert scenario.queries == 13
-    assert [running(scenario, t) for t in (0, 2, 4, 6, 8)] == [4, 4, 4, 4, 1]
+    assert [_running(scenario, t) for t in (0, 2, 4, 6, 8)] == [4, 4, 4, 4, 1]
     created = [r.query for r in scenario.requests if r.op == "create"]
     dropped = [r.query for r in scenario.requests if r.op == "drop"]
     assert created == dropped == list(range(1, 13))

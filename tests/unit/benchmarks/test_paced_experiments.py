@@ -24,9 +24,13 @@ COMMON = {
 class Made:
     """Stands for the processes: Spark is ten times as late at a tenth of the rate."""
 
-    def __init__(self, failing: str = "", expected: int = 1000, spark_keeps: float = 1e6) -> None:
+    def __init__(
+        self, failing: str = "", expected: int = 1000, spark_keeps: float = 1e6, fails_below: float = 0
+    ) -> None:
         self.calls: list[list[str]] = []
         self._failing = failing
+        self._fails_below = fails_below
+        """Rows/s: Spark, fed with less, brings no result."""
         self._expected = expected
         self._spark_keeps = spark_keeps
         """Rows/s: at any more it falls behind."""
@@ -45,6 +49,8 @@ class Made:
             "event_seconds_per_second": 1.0,
             "expected_rows": self._expected,
         }
+        if system == "spark" and found["rows_per_second"] < self._fails_below:
+            raise SideFailedError("brought no result")
         if system == "spark" and found["rows_per_second"] > self._spark_keeps:
             found["behind_seconds"] = 3.0
         found |= {"p50": 0.5 * times, "p99": 2.0 * times, "beyond_p50": 0.25 * times, "beyond_p99": times}
@@ -125,6 +131,20 @@ def test_who_never_keeps_up_is_told(monkeypatch: pytest.MonkeyPatch, made: Made,
     latency.main(["--only", "facts/1", "--repetitions", "1", "--json", str(tmp_path / "found.json")])
     notes = _read(tmp_path / "found.json").notes
     assert any(note.startswith("spark facts/1 did not keep up: 3.0 s behind after 10 s") for note in notes)
+
+
+def test_what_was_found_at_a_faster_pace_stays_when_the_slower_one_fails(
+    monkeypatch: pytest.MonkeyPatch, made: Made, tmp_path: Path
+) -> None:
+    processes = Made(spark_keeps=0, fails_below=30_000)
+    monkeypatch.setattr(runs, "run_process", processes)
+    latency.main(["--only", "facts/1", "--repetitions", "2", "--json", str(tmp_path / "found.json")])
+    found = _read(tmp_path / "found.json")
+    assert found.skipped == ("spark facts/1: brought no result",)
+    assert any(note.startswith("spark facts/1 did not keep up: 3.0 s behind") for note in found.notes)
+    line = next(line for line in found.lines if line.name == "facts/1-p50")
+    assert line.theirs is not None
+    assert len(line.theirs.values) == 2
 
 
 def test_a_quick_run_of_latency_looks_for_no_pace(made: Made, tmp_path: Path) -> None:
