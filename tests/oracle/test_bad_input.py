@@ -129,6 +129,50 @@ def test_a_failing_query_stops_alone(session: thalweg.Session) -> None:
     assert good.results().num_rows > 9
 
 
+def test_a_query_that_comes_as_an_equal_one_fails_knows_what_it_lacks(session: thalweg.Session) -> None:
+    """The failed column is NULL for all rows of its batch, and the state has these partials until the next one."""
+    source = feed(session)
+    select = "SELECT k, sum(100 div v) AS s FROM events GROUP BY k, window(ts, '1 minute')"
+    first = session.create_query("first", select)
+    poisoned = False
+
+    def create(table: pa.Table, batch: int) -> None:
+        if poisoned and "second" not in session.queries:
+            session.create_query("second", select)
+
+    session.create_query("watch", "SELECT k FROM events", create)
+    source.append(rows(0, 10))
+    session.run_available()
+    poisoned = True
+    source.append(rows(10, 10, zero=True))
+    session.run_available()
+    assert first.status["state"] == "failed"
+    source.append(rows(20, 10))
+    source.append(rows(200, 1))
+    source.append(rows(400, 1))
+    session.run_available()
+    second = session.queries["second"]
+    assert second.status["state"] == "running"
+    assert second.results().num_rows == 1  # of the window around 200 s; of that before it rows are missing
+
+
+def test_a_condition_on_a_table_that_fails_stops_whose_row_it_is(session: thalweg.Session) -> None:
+    source = feed(session)
+    session.create_table("labels", pa.table({"id": pa.array([1, 2], pa.int32()), "label": ["one", "two"]}))
+    select = "SELECT events.v, labels.label FROM events JOIN labels ON CAST(events.name AS INT) = labels.id"
+    good = session.create_query("good", f"{select} WHERE events.k = 1")
+    bad = session.create_query("bad", select)
+    names = {1: "2", 0: "zero", 2: "two"}
+    table = rows(0, 9)
+    table = table.set_column(2, "name", pa.array([names[k] for k in table.column("k").to_pylist()]))
+    source.append(table)
+    session.run_available()
+    assert bad.status["state"] == "failed"
+    assert good.status["state"] == "running"
+    assert sorted(good.results().column("v").to_pylist()) == [2, 5, 8]
+    assert bad.results().num_rows == 0
+
+
 def test_a_sink_that_fails_stops_its_query_alone(session: thalweg.Session) -> None:
     source = feed(session)
 

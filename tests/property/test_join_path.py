@@ -149,6 +149,8 @@ class World:
     intermediates_used: int = 0
     unsettled: bool = False
     """Whether every batch has other orders and intermediates, at random."""
+    may_fail: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
     orders_seen: dict[tuple[str, str], set[Any]] = field(default_factory=dict)
     probed: list[dict[str, list[int]]] = field(default_factory=list)
     """What the probes of every batch have counted."""
@@ -244,7 +246,8 @@ class World:
             for slot in range(plan.slots):
                 joins = SlotJoins(plan, replace(work, stage=stage), known, Stopwatch())
                 result = joins.run(slot, tuples.get(slot, []), self._emit)
-                assert not result.failures
+                assert self.may_fail or not result.failures
+                self.failures |= result.failures
                 for to, tables in result.tuples.items():
                     sent.setdefault(to, []).extend(tables)
                 kept += result.kept
@@ -480,3 +483,45 @@ def test_an_edge_that_closes_a_cycle_is_counted(tmp_path: Path) -> None:
                 assert con.execute(text).fetchall() == [(found,)]
                 checked += found
     assert checked
+
+
+# -- keys that are too frequent
+
+
+def _pairs_of(number: int, atoms: tuple[Atom, ...]) -> Query:
+    relations = (Relation("a", "a", atoms), Relation("b", "b"))
+    equality = Equality(KeyPart("a", column("x")), KeyPart("b", column("x")))
+    join = Join(relations, (equality,), (Bound("a", "b", -9 * SECOND, 9 * SECOND),))
+    outputs = tuple(Output(name, column(joined_column(name, "y"))) for name in "ab")
+    return Query(f"q{number}", "", "j", outputs, join=join)
+
+
+@pytest.mark.parametrize("wide", [{3}, {0, 7}, set(range(8))])
+def test_a_key_that_is_too_frequent_stops_only_whom_it_is_too_frequent_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: set[int]
+) -> None:
+    monkeypatch.setattr("thalweg.operate.join.PAIR_LIMIT", 60)
+    atoms = (Atom("k", "=", 0),)
+    queries = {f"q{i}@{i}": _pairs_of(i, () if i in wide else atoms) for i in range(8)}
+    plan = make_plan([Registered(id_, q) for id_, q in queries.items()], STREAMS, slots=SLOTS)
+    assert [len(group.queries) for group in plan.joins.groups.values()] == [8]
+    world = World(tmp_path, queries, may_fail=True)
+    count = 40
+    rows = {
+        name: pa.table(
+            {
+                "k": pa.array([i % 20 for i in range(count)], pa.int32()),
+                "x": pa.array([5] * count, pa.int64()),
+                "y": pa.array(range(count), pa.int64()),
+                "ts": pa.array([i * 1000 for i in range(count)], pa.int64()).cast(pa.timestamp("us")),
+            }
+        ).slice(0, count if name in "ab" else 0)
+        for name in STREAMS
+    }
+    world.run(random.Random(1), 0, rows)
+    assert world.failures.keys() == {f"q{i}@{i}" for i in wide}
+    assert all("x = 5 is too frequent" in said for said in world.failures.values())
+    for id_ in queries.keys() - world.failures.keys():
+        come = {stream: pa.concat_tables(tables) for stream, tables in world.counted[id_].items()}
+        assert world.results[id_] == expected(queries[id_], come)
+        assert world.results[id_].total() == 2 * count

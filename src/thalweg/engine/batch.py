@@ -184,7 +184,9 @@ class BatchRunner:
         entries, emitted = self._emit(plan, entries, outcome, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
-        after = self._next_manifest(plan, entries, outcome, clock, intent, next_lanes(lanes, plan, moment), moment)
+        failed = {id_ for id_, entry in entries.items() if entry.state == "failed"}
+        lanes = next_lanes(lanes, plan, moment, failed)
+        after = self._next_manifest(plan, entries, outcome, clock, intent, lanes, moment)
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
         self._clean_up(before, after, outcome)

@@ -6,7 +6,7 @@ at once, and its manifest holds the outcome: entries, and from which event time 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -173,12 +173,24 @@ def without_old_fences(entries: Mapping[str, Entry], closed_us: Mapping[str, int
     }
 
 
-def next_lanes(lanes: Mapping[str, Lane], plan: Plan, moment: Moment) -> dict[str, Lane]:
-    """What will be complete since when, once a batch has run under this plan."""
-    return {id_: _next_lane(lanes.get(id_), g, moment) for id_, g in plan.groupings.items()}
+def next_lanes(lanes: Mapping[str, Lane], plan: Plan, moment: Moment, failed: Collection[str]) -> dict[str, Lane]:
+    """What will be complete since when, once a batch has run under this plan and these queries have failed."""
+    whole = {id_: {p.name for p in g.partials} for id_, g in plan.groupings.items()}
+    if failed:
+        whole = {id_: names & _served(plan, id_, failed) for id_, names in whole.items()}
+    return {id_: _next_lane(lanes.get(id_), g, moment, whole[id_]) for id_, g in plan.groupings.items()}
 
 
-def _next_lane(lane: Lane | None, grouping: Grouping, moment: Moment) -> Lane:
+def _served(plan: Plan, grouping: str, failed: Collection[str]) -> set[str]:
+    """The partials of a grouping that some query without a failure needs. Of others rows may be missing: what fails
+    is NULL for all rows beside it, and an equal query may come before the next batch lets go of them."""
+    users = plan.streams[plan.groupings[grouping].stream].users
+    there = {m.query for m in plan.members if grouping in {piece.grouping for piece in (m.main, *m.further)}}
+    healthy = there - {*failed}
+    return {name for name, queries in users.items() if healthy.intersection(queries)}
+
+
+def _next_lane(lane: Lane | None, grouping: Grouping, moment: Moment, whole: Collection[str]) -> Lane:
     unseen = moment.unseen(grouping.stream)
     known = {} if lane is None else lane.since
     grid = (grouping.slice_us, grouping.slice_start_us)
@@ -190,7 +202,8 @@ def _next_lane(lane: Lane | None, grouping: Grouping, moment: Moment) -> Lane:
         grids = grids[1:]
     # What the windows of before did not need is gone, even if a longer window has joined since.
     floor = BEGINNING if lane is None else held_from(lane.windows, moment.closed_us.get(grouping.stream, BEGINNING))
-    since = {p.name: max(known[p.name], floor) if p.name in known else unseen for p in grouping.partials}
+    names = [p.name for p in grouping.partials if p.name in whole]
+    since = {name: max(known[name], floor) if name in known else unseen for name in names}
     return Lane(since, grids, grouping.windows)
 
 

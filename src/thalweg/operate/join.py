@@ -43,8 +43,17 @@ SAMPLED = "-1"
 """Stands for the number of relations known where a sample of rows was counted."""
 MOST_SAMPLED = 64
 """Rows of a bucket that a slot counts partners of, along an edge of which nothing else tells."""
+MOST_FAILED = 16
+"""Probes with too many pairs, after which it is no longer asked whose they are: enough for two queries out of 64."""
 MOST_COUNTED = 1 << 18
 """Partners of these, in all: where there are more, those of fewer rows are counted."""
+
+
+def _halves(queries: int) -> tuple[int, int]:
+    """A set of at least two, cut in two."""
+    bits = [bit for bit in range(queries.bit_length()) if queries >> bit & 1]
+    first = sum(1 << bit for bit in bits[: len(bits) // 2])
+    return first, queries & ~first
 
 
 @dataclass
@@ -258,8 +267,7 @@ class Probing:
         try:
             found = self._pairs(group, node, tuples, words, new)
         except TooMany as error:
-            self._stop_all(group, node, tuples, words, error)
-            return self._nothing(node, tuples)
+            found = self._pairs_apart(group, node, tuples, words, new, error)
         if len(tuples):
             self._count(group, node, str(width), len(tuples), len(found))
         return self._within_limits(group, node, found)
@@ -318,6 +326,28 @@ class Probing:
             refs = {name: known[pairs.left] for name, known in tuples.refs.items()}
             refs[node.relation] = pairs.right.astype(np.int64) + base
             parts.append(self._admitted(node, checks, Tuples(refs, pairs.sets)))
+        return Tuples.concat(parts) if parts else self._nothing(node, tuples)
+
+    def _pairs_apart(
+        self, group: Group, node: Node, tuples: Tuples, words: Array, new: bool, error: TooMany
+    ) -> Tuples:
+        """The pairs of the queries that have not too many: half of the queries at a time, until one is left. A probe
+        that fails takes as long as memory allows pairs, so after some of them all that are left are stopped."""
+        waiting = [(int(np.bitwise_or.reduce(tuples.sets)) & node.queries, error)]
+        parts: list[Tuples] = []
+        failed = 0
+        while waiting:
+            queries, error = waiting.pop()
+            if queries.bit_count() == 1 or failed > MOST_FAILED:
+                self._stop(group, node, tuples, words, queries, error)
+                continue
+            for half in _halves(queries):
+                mine = (tuples.sets & np.uint64(half)) != 0
+                try:
+                    parts.append(self._pairs(group, node, tuples.pick(mine).serving(half), words[mine], new))
+                except TooMany as again:
+                    failed += 1
+                    waiting.append((half, again))
         return Tuples.concat(parts) if parts else self._nothing(node, tuples)
 
     def _nothing(self, node: Node, tuples: Tuples) -> Tuples:
@@ -405,13 +435,12 @@ class Probing:
                 self.failures[id_] = self._complaint(node, found.pick(np.array([at])), limits[id_])
         return found.serving(self._healthy(group))
 
-    def _stop_all(self, group: Group, node: Node, tuples: Tuples, words: Array, error: TooMany) -> None:
-        """More pairs than memory is meant for: no query that takes part can go on."""
+    def _stop(self, group: Group, node: Node, tuples: Tuples, words: Array, queries: int, error: TooMany) -> None:
+        """More pairs than memory is meant for: none of these queries can go on."""
         wide = words.astype(np.int64) if words.dtype != np.uint64 else words.view(np.int64)
         one = tuples.pick(np.array([int(np.argmax(wide == error.word))]))
-        taking_part = int(np.bitwise_or.reduce(tuples.sets)) & node.queries
         for bit, id_ in enumerate(group.queries):
-            if taking_part >> bit & 1:
+            if queries >> bit & 1:
                 self.failures.setdefault(id_, self._complaint(node, one, error.count - 1))
 
     def _complaint(self, node: Node, one: Tuples, limit: int) -> str:

@@ -6,7 +6,7 @@ any stream: computed columns, filters, partials, all shared, with a flag per que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -131,7 +131,8 @@ class Materializing:
                 same = [q for q, f in info.flags if f == flag and q in group.queries]
                 mask = np.uint64(sum(1 << group.bit(q) for q in same))
                 chunk = chunk.append_column(flag, pa.array((tuples.sets & mask) != 0))
-            self.consume(joined, look_up(chunk, info.tables, self.tables, self.plan.streams[joined].columns))
+            columns = self.plan.streams[joined].columns
+            self.consume(joined, look_up_apart(chunk, info, self.tables, columns, group.queries, self.failures))
         except duck.Error as error:
             self._fail(info, group, error)
 
@@ -168,7 +169,7 @@ def intermediate_rows(store: Store, views: Views, relations: Sequence[str], tupl
     return pa.Table.from_arrays([*arrays, pa.array(tuples.sets)], names=[*store.columns, SETS])
 
 
-def alone(plan: Plan, joined: str, rows: pa.Table, tables: Mapping[str, pa.Table]) -> pa.Table:
+def alone(plan: Plan, joined: str, rows: pa.Table, tables: Mapping[str, pa.Table], failures: Failures) -> pa.Table:
     """The joined rows of one stream that is joined with tables only, from the rows of the stream."""
     info = plan.joins.joined[joined]
     ((relation, _),) = info.relations
@@ -188,7 +189,37 @@ def alone(plan: Plan, joined: str, rows: pa.Table, tables: Mapping[str, pa.Table
     chunk = pa.table(arrays)
     if flags and all(query in flags for query, _ in info.alone):
         chunk = chunk.filter(pa.array(np.logical_or.reduce(list(flags.values()))))
-    return look_up(chunk, info.tables, tables, plan.streams[joined].columns)
+    queries = [query for query, _ in info.alone]
+    return look_up_apart(chunk, info, tables, plan.streams[joined].columns, queries, failures)
+
+
+def look_up_apart(
+    chunk: pa.Table,
+    info: Joined,
+    tables: Mapping[str, pa.Table],
+    columns: tuple[str, ...],
+    queries: Collection[str],
+    failures: Failures,
+) -> pa.Table:
+    """The rows with their partners in static tables. Where a table's condition fails on some row, only the queries
+    stop whose row it is."""
+    try:
+        return look_up(chunk, info.tables, tables, columns)
+    except duck.Error:
+        healthy = np.zeros(chunk.num_rows, dtype=bool)
+    flags: dict[str, list[str]] = {}
+    for query, flag in info.flags:
+        if query in queries:
+            flags.setdefault(flag, []).append(query)
+    for flag, users in flags.items():
+        mine = chunk.column(flag)
+        try:
+            look_up(chunk.filter(mine), info.tables, tables, columns)
+            healthy |= mine.to_numpy()
+        except duck.Error as error:
+            for query in users:
+                failures.setdefault(query, str(error))
+    return look_up(chunk.filter(pa.array(healthy)), info.tables, tables, columns)
 
 
 def look_up(

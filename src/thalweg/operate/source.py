@@ -147,7 +147,8 @@ def _join_tables(
     tables: Mapping[str, pa.Table],
 ) -> None:
     try:
-        ingest_joined(plan, joined.stream, alone(plan, joined.stream, rows, tables), clock, done)
+        found = alone(plan, joined.stream, rows, tables, done.failures)
+        ingest_joined(plan, joined.stream, found, clock, done)
     except duck.Error as error:
         done.failures.update((query, str(error)) for query, _ in joined.alone)
 
