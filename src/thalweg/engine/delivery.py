@@ -14,6 +14,7 @@ from thalweg.errors import ThalwegError, repeated_column, unwritable_sink
 from thalweg.model.query import Query
 from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
 from thalweg.sink.memory import ResultLog
+from thalweg.state.identity import identity
 
 
 class Delivery:
@@ -21,7 +22,8 @@ class Delivery:
 
     def __init__(self, spark: SparkSession, state_dir: Path) -> None:
         self.spark = spark
-        self.owner = str(state_dir)
+        self.owner = identity(state_dir)
+        self.place = str(state_dir)
         self.log = ResultLog(state_dir)
         self.callbacks: dict[str, Callback] = {}
         """Query id -> the callable that takes its results."""
@@ -63,24 +65,25 @@ class Delivery:
 
     def _open(self, query: Query, id_: str) -> Sink:
         if query.sink.kind == "spark":
-            return SparkSink(self.spark, dict(query.sink.options), id_)
-        return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(id_)))
+            return SparkSink(self.spark, dict(query.sink.options), id_, self.owner)
+        return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(id_), self.place))
 
 
 class SparkSink:
     """Any batch writer of Spark's. Whether a repeated batch shows twice is up to the format: Delta is told the
-    batch (txnAppId, txnVersion) and keeps the first."""
+    batch (txnAppId, txnVersion) and keeps the first. Batches of another pipeline are others."""
 
     kind = "spark"
 
-    def __init__(self, spark: SparkSession, options: dict[str, Any], query: str) -> None:
+    def __init__(self, spark: SparkSession, options: dict[str, Any], query: str, owner: str) -> None:
         self.spark = spark
         self.format = options.pop("format")
         self.options = options
         self.query = query
+        self.owner = owner
 
     def commit(self, batch_id: int, table: pa.Table) -> None:
-        options = {"txnAppId": self.query, "txnVersion": batch_id, **self.options}
+        options = {"txnAppId": f"{self.owner}/{self.query}", "txnVersion": batch_id, **self.options}
         try:
             writer = self.spark.createDataFrame(table).write.format(self.format).mode("append")
             writer.options(**options).save()

@@ -35,6 +35,8 @@ class SinkContext:
     """Identifies the state directory, so that two pipelines do not write into one place."""
     callback: Callback | None = None
     """The callable of a `callable` sink: not part of the durable spec."""
+    place: str = ""
+    """The path of the state directory, by which earlier versions identified it."""
 
 
 Opener = Callable[[SinkSpec, SinkContext], Sink]

@@ -84,6 +84,8 @@ class FilesSink:
             return
         except ValueError:
             found = {}
-        if found != claim:
+        if found == {**claim, "owner": context.place}:
+            write_atomic(marker, json.dumps(claim).encode())
+        elif found != claim:
             query = found.get("query", "another query") if isinstance(found, dict) else "another query"
             raise sink_directory_taken(context.query, self._path, f"query {query}")

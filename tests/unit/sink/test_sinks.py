@@ -81,6 +81,15 @@ def test_two_queries_cannot_share_a_directory(tmp_path: Path) -> None:
             open_sink(to_files(tmp_path), other)
 
 
+def test_a_directory_claimed_by_a_path_is_claimed_anew(tmp_path: Path) -> None:
+    """As earlier versions did: a state directory that is made anew at the same path is another one."""
+    open_sink(to_files(tmp_path), SinkContext("revenue", "/state"))
+    open_sink(to_files(tmp_path), SinkContext("revenue", "one", place="/state"))
+    open_sink(to_files(tmp_path), SinkContext("revenue", "one", place="/elsewhere"))
+    with pytest.raises(SinkError, match="already holds the results of query revenue"):
+        open_sink(to_files(tmp_path), SinkContext("revenue", "other", place="/state"))
+
+
 def test_a_column_without_a_text_form_is_named(tmp_path: Path) -> None:
     sink = open_sink(to_files(tmp_path, "csv"), CONTEXT)
     with pytest.raises(SinkError, match=r"column 'l' of type list<.*cannot be written as csv"):
