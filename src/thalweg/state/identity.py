@@ -11,8 +11,8 @@ _FILE = "identity"
 
 
 def identity(state_dir: Path) -> str:
-    """A name that no other state directory has, nor one made anew in its place: made once, it goes where the directory
-    goes."""
+    """A name that no other state directory has, nor one made anew in its place. Made once, it goes where the
+    directory goes."""
     place = state_dir / _FILE
     try:
         return place.read_text(encoding="utf-8")
