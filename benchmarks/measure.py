@@ -113,6 +113,8 @@ class Check:
 
     ours: Side
     peers: tuple[Side, ...]
+    stands_for: str = ""
+    """The workload that is timed, where this is a smaller likeness of it."""
 
 
 # -- the command line of an experiment ---------------------------------------------------------------------
@@ -195,7 +197,7 @@ class Bench:
 
         With `--quick` a side whose results are compared is not run again: the time is that of that run.
         """
-        checks = [Check(c.ours, self._available(c.peers)) for c in checks]
+        checks = [replace(c, peers=self._available(c.peers)) for c in checks]
         sides = self._available(sides)
         compared = [s for c in checks if c.peers for s in (c.ours, *c.peers)]
         timed = [s for s in sides if not (self.quick and s in compared)]
@@ -335,7 +337,7 @@ class Bench:
             for peer in check.peers:
                 theirs = Path(name) / peer.system
                 found = self._run_checked(peer, theirs)
-                if ours is not None and found is not None and self._compare(check.ours, peer, mine, theirs):
+                if ours is not None and found is not None and self._compare(check, peer, mine, theirs):
                     self.compared.append((check, peer))
 
     def _run_checked(self, one: Side, destination: Path) -> dict[str, Any] | None:
@@ -345,13 +347,14 @@ class Bench:
             self.checked[one] = found
         return found
 
-    def _compare(self, ours: Side, peer: Side, mine: Path, theirs: Path) -> bool:
-        work = named(ours.work)
+    def _compare(self, check: Check, peer: Side, mine: Path, theirs: Path) -> bool:
+        ours, work = check.ours, named(check.ours.work)
         try:
             held = peer.system.startswith("spark")
             rows = compare_results(work, directory_of(work), ours.files, mine, theirs, held=held)
         except DifferenceError as error:
-            self.leave_out(peer, f"results differ from Thalweg's: {error}")
+            timed = replace(peer, work=check.stands_for or peer.work)
+            self.leave_out(timed, f"results differ from Thalweg's: {error}")
             return False
         self.equal[ours.work] = rows
         out.print(f"  results of {peer.name} are equal: {rows:,} rows", highlight=False)

@@ -92,7 +92,7 @@ def _checks(comparisons: Sequence[Comparison], quick: bool) -> list[Check]:
         peers = [replace(ours, system="duckdb")]
         if c.theirs is not None and c.theirs.system == "spark":
             peers.append(replace(ours, system="spark"))
-        checks.setdefault(ours.work, Check(ours, tuple(peers)))
+        checks.setdefault(ours.work, Check(ours, tuple(peers), stands_for=c.ours.work))
     return list(checks.values())
 
 

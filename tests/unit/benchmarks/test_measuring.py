@@ -125,6 +125,15 @@ def test_what_differs_is_not_timed(runs: Runs) -> None:
     assert bench.equal == {}
 
 
+def test_what_differs_in_a_likeness_is_not_timed(runs: Runs) -> None:
+    runs.different = {"spark"}
+    bench = Bench("e", "t", OPTIONS)
+    small = [side(system, "nway-3", 2) for system in ("thalweg", "spark")]
+    bench.run([Check(small[0], (small[1],), stands_for="interval")], [OURS, SPARK])
+    assert runs.order.count("spark") == 0
+    assert bench.skipped == ["spark interval: results differ from Thalweg's: a row differs"]
+
+
 def test_quick_takes_the_time_of_the_runs_that_are_compared(runs: Runs) -> None:
     bench = Bench("e", "t", argparse.Namespace(**{**vars(OPTIONS), "quick": True, "repetitions": None}))
     bench.run([CHECK], [CHECK.ours, *CHECK.peers, ROCKS])
