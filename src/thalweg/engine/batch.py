@@ -184,7 +184,7 @@ class BatchRunner:
         entries, emitted = self._emit(plan, entries, outcome, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
-        failed = {id_ for id_, entry in entries.items() if entry.state == "failed"}
+        failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
         lanes = next_lanes(lanes, plan, moment, failed)
         after = self._next_manifest(plan, entries, outcome, clock, intent, lanes, moment)
         write_manifest(self.state_dir, after)
