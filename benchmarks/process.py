@@ -78,10 +78,19 @@ def _tree(root: int) -> Iterator[int]:
     yield root
     try:
         for task in os.listdir(f"/proc/{root}/task"):
-            for child in Path(f"/proc/{root}/task/{task}/children").read_text().split():
-                yield from _tree(int(child))
+            for child in map(int, Path(f"/proc/{root}/task/{task}/children").read_text().split()):
+                if not _is_being_started(child, root):
+                    yield from _tree(child)
     except OSError:
         return
+
+
+def _is_being_started(child: int, parent: int) -> bool:
+    """Whether it is still a thread of a JVM, about to become another program: until then it has the JVM's memory,
+    which would count twice. A JVM that a JVM has started has many threads."""
+    programs = {os.readlink(f"/proc/{pid}/exe") for pid in (child, parent)}
+    is_java = len(programs) == 1 and os.path.basename(programs.pop()) == "java"
+    return is_java and len(os.listdir(f"/proc/{child}/task")) == 1
 
 
 def _pss(pid: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import aggregates, joins, measure, papers, peers, result, tpch
+from benchmarks import aggregates, joins, measure, papers, peers, process, result, tpch
 from benchmarks.equality import DifferenceError, compare_directories, compare_results
 from benchmarks.measure import Bench, Check, Comparison, side
 from benchmarks.process import SideFailedError
@@ -189,6 +189,18 @@ def test_a_side_that_had_all_memory_is_told() -> None:
     ]
     lines = [result.line("l", "m", sides[0], sides[1])] * 2
     assert result.short_of_memory(lines, machine) == ["a w had 23 of 24 GiB in use and may have been slower for it."]
+
+
+def test_what_a_jvm_is_about_to_start_has_no_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = {1: "/jdk/bin/java", 2: "/jdk/bin/java", 3: "/usr/bin/python3", 4: "/usr/bin/python3"}
+    threads = {1: 40, 2: 1, 3: 1, 4: 1}
+    monkeypatch.setattr(process.os, "readlink", lambda path: programs[int(path.split("/")[2])])
+    monkeypatch.setattr(process.os, "listdir", lambda path: ["t"] * threads[int(path.split("/")[2])])
+    assert process._is_being_started(2, 1)
+    assert not process._is_being_started(3, 1)
+    assert not process._is_being_started(4, 3)  # a worker that was forked: what it shares is told apart by the kernel
+    threads[2] = 30
+    assert not process._is_being_started(2, 1)
 
 
 def test_time_left_is_that_of_the_runs_ahead(tmp_path: Path) -> None:
