@@ -16,6 +16,7 @@ from benchmarks.measure import Bench, Check, Comparison, Side, side
 from benchmarks.result import Finding, Line, Series
 from benchmarks.result import line as make_line
 from benchmarks.workloads import named
+from benchmarks.workloads.facts import EIGHT
 
 ANSWERS = "SASPAR Fig. 6"
 MINUTES = (2, 40)
@@ -55,7 +56,6 @@ def _against(name: str, ours: str, theirs: str, asked: float, meaning: str) -> C
     return Comparison(name, meaning, _side(*ours.split(" ", 1)), _side(*theirs.split(" ", 1)), asked)
 
 
-EIGHT = "8 queries (four of 100,000 to 250,000 groups)"
 COMPARISONS = (
     _against("1-query", "thalweg facts/1", "spark facts/1", 2, "1 query (500 groups), against plain Spark"),
     _against("4-queries", "thalweg facts/4", "spark facts/4", 6, "4 queries (500 groups each), against plain Spark"),

@@ -21,6 +21,7 @@ from benchmarks.measure import Bench, Check, Comparison, Side, side
 from benchmarks.result import Finding, Line, Measured, Series
 from benchmarks.result import line as make_line
 from benchmarks.result import measured as make_measured
+from benchmarks.workloads.facts import EIGHT
 
 ANSWERS = "SASPAR Fig. 6"
 MINUTES = (2, 38)
@@ -38,7 +39,6 @@ FLINK = {"facts/1": (20, 4), "facts/8": (6, 2)}
 INTERVAL = {"thalweg": (120, 20), "flink": (40, 15), "flink-scan": (40, 15)}
 """Files of 50,000 rows of each stream, in all and in a batch."""
 QUICK_FACTS, QUICK_INTERVAL = (3, 1), (6, 2)
-EIGHT = "8 queries (four of 100,000 to 250,000 groups)"
 
 
 def _side(system: str, work: str, quick: bool) -> Side:

@@ -36,10 +36,8 @@ README_PLOTS = {"aggregates": "throughput"}
 """Experiment -> the plot that follows its lines there."""
 README_NOTES = {
     "aggregates": "Not all of this is sharing: what the same engine does without it stands among the peers, below. "
-    "Nor are N queries the best that Spark can do with many groups: one foreachBatch for all eight had about twice "
-    "their rate in single runs (254k rows/s against 119k); `./dev bench peers` measures it from now on.",
-    "joins": "Plain Spark's interval join ran for three batches here: over nine it was a tenth faster in a single "
-    "run, and has seven from now on.",
+    "Nor are N queries the best that Spark can do with many groups: one foreachBatch for all is faster there, and is "
+    "one of the peers.",
     "partitioning": "Against Thalweg with one hash for every key, where rows are sent whole "
     "(`OPTIONS (partitioner = 'hash')`); by itself the engine would combine them or leave them where they are.",
 }

@@ -28,6 +28,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+EIGHT = "8 queries (four of 100,000 to 250,000 groups)"
+"""How the queries of `facts/8` are told."""
 KEYS = ("a", "b", "c", "e", "d", "a, b", "b, c", "a, e")
 NARROW_KEY_SETS = (
     "a", "b", "c", "e", "a % 50", "b % 50", "c % 50", "e % 50", "d % 1000", "d % 100",
