@@ -21,7 +21,7 @@ import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
 
 from thalweg import errors
-from thalweg.ingest.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
+from thalweg.ingest.listing import COMPRESSIONS, count_memory_units, first_memory_unit, list_files, memory_unit
 from thalweg.ingest.log import Log
 from thalweg.ingest.registry import source_dir
 from thalweg.ingest.split import Split
@@ -159,6 +159,7 @@ class _Memory(Units):
     def __init__(self, stream: Stream, directory: Path) -> None:
         super().__init__(stream, directory)
         self._count = 0
+        self._first = first_memory_unit(directory)
 
     def available(self) -> int:
         self._count = count_memory_units(self.directory, self._count)
@@ -168,6 +169,12 @@ class _Memory(Units):
         _check_units(self.stream, end, count_memory_units(self.directory, max(start, self._count)))
         paths = [memory_unit(self.directory, number) for number in range(start, end)]
         return [split for path in paths for split in cut_arrow(self.stream, path, parts)]
+
+    def release(self, end: int) -> None:
+        last = end - 1  # kept: it says how many there were
+        for number in range(self._first, last):
+            memory_unit(self.directory, number).unlink(missing_ok=True)
+        self._first = max(self._first, last)
 
 
 class _Spark(Units):

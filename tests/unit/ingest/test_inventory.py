@@ -151,6 +151,27 @@ def test_memory_units_are_the_appends(tmp_path: Path) -> None:
     assert [split.rows for split in Inventory(stream_of(source), tmp_path).splits(2, 3)] == [3]
 
 
+def test_memory_units_that_are_read_are_given_back_and_still_counted(tmp_path: Path) -> None:
+    directory = source_dir(tmp_path, "s")
+    source = memory("a bigint")
+    source.bind(directory)
+    for a in range(3):
+        source.append(pa.table({"a": [a] * (a + 1)}))
+    inventory = Inventory(stream_of(source), tmp_path)
+    inventory.release(2)
+    assert [path.name for path in sorted(directory.glob("*.arrow"))] == ["0000000001.arrow", "0000000002.arrow"]
+    restarted = Inventory(stream_of(source), tmp_path)
+    assert restarted.available() == 3
+    assert [split.rows for split in restarted.splits(2, 3)] == [3]
+    restarted.release(3)
+    assert [path.name for path in sorted(directory.glob("*.arrow"))] == ["0000000002.arrow"]
+    again = memory("a bigint")
+    again.bind(directory)
+    again.append(pa.table({"a": [7, 7]}))
+    assert restarted.available() == Inventory(stream_of(source), tmp_path).available() == 4
+    assert [split.rows for split in restarted.splits(3, 4)] == [2]
+
+
 def test_an_empty_append_is_a_unit_without_splits_to_read(tmp_path: Path) -> None:
     source = memory("a bigint")
     source.bind(source_dir(tmp_path, "s"))
