@@ -234,9 +234,17 @@ def corrupt_file(path: object, expected: str, found: str) -> StateError:
 
 def wrong_state_format(path: object, found: object, read: Iterable[int]) -> StateError:
     return StateError(
-        f"the state directory was written in format {found}, this release reads {' and '.join(map(str, read))}",
+        f"the state directory was written in format {found}, this release reads {', '.join(map(str, read))}",
         detail=f"in {path}",
         hint="Open it with the release that wrote it, or start with an empty state directory.",
+    )
+
+
+def old_windows_of_joins(state_dir: object, found: int, queries: Iterable[str]) -> StateError:
+    return StateError(
+        f"the state directory was written in format {found}: open windows of joins cannot be gone on with",
+        detail=f"in {state_dir}, of {', '.join(queries)}",
+        hint="Drop these queries with the release that wrote it, or start with an empty state directory.",
     )
 
 

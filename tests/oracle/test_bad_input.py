@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -156,6 +157,68 @@ def test_a_query_that_comes_as_an_equal_one_fails_knows_what_it_lacks(session: t
     found = second.results().to_pydict()
     # Rows from its creation on, of which there are four keys and windows; of those before, some are missing.
     assert sorted(zip(found["k"], found["s"], strict=True)) == [(0, 100), (0, 149), (1, 82), (2, 60)]
+
+
+def test_a_failure_on_one_stream_leaves_equal_queries_on_another_alone(session: thalweg.Session) -> None:
+    """Columns and partials are named by what they are: the same on both streams, and by other keys."""
+    source, other = feed(session), thalweg.memory(SCHEMA)
+    session.create_stream("others", other, time="ts", watermark="0 seconds")
+    window = "window(ts, '10 seconds')"
+    bad = session.create_query("bad", "SELECT 100 div v AS x FROM events")
+    good = session.create_query("good", "SELECT 100 div v AS x FROM others")
+    large = "sum(CASE WHEN v < 3 THEN 9000000000000000000 ELSE 0 END) AS s"
+    overflows = session.create_query("overflows", f"SELECT k, {large} FROM others GROUP BY k, {window}")
+    fits = session.create_query("fits", f"SELECT v, {large} FROM others GROUP BY v, {window}")
+    source.append(rows(0, 10, zero=True))
+    table = rows(0, 10)
+    other.append(table.set_column(0, "k", pa.array([0] * 10, pa.int32())))
+    source.append(rows(100, 1))
+    other.append(rows(100, 1))
+    session.run_available()
+    states = {q.name: q.status["state"] for q in (bad, good, overflows, fits)}
+    assert states == {"bad": "failed", "good": "running", "overflows": "failed", "fits": "running"}
+    assert good.results().num_rows == 11
+    assert fits.results().num_rows == 10
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT e.ts, o.v FROM events e JOIN others o ON e.k = o.k WITHIN 1 HOUR WHERE 100 div e.v > 0",
+        "SELECT e.ts, o.v FROM events e LEFT JOIN others o ON 100 div e.v = o.v WITHIN 5 SECONDS",
+    ],
+)
+def test_a_join_that_comes_as_an_equal_one_fails_knows_what_it_lacks(session: thalweg.Session, select: str) -> None:
+    """The failed column is NULL for all rows of its batch: they were not chosen, or have no key."""
+    source, other = feed(session), thalweg.memory(SCHEMA)
+    session.create_stream("others", other, time="ts", watermark="0 seconds")
+    first = session.create_query("first", select)
+    poisoned = False
+
+    def create(table: pa.Table, batch: int) -> None:
+        if poisoned and "second" not in session.queries:
+            session.create_query("second", select)
+
+    session.create_query("watch", "SELECT k FROM events", create)
+    source.append(rows(0, 10))
+    other.append(rows(0, 10))
+    session.run_available()
+    poisoned = True
+    source.append(rows(10, 10, zero=True))
+    other.append(rows(10, 10))
+    session.run_available()
+    assert first.status["state"] == "failed"
+    second = session.queries["second"]
+    for start in (20, 100, 200):
+        source.append(rows(start, 5))
+        other.append(rows(start, 5))
+        session.run_available()
+    complete = second.status["complete_from"]
+    assert complete is not None
+    assert complete >= datetime(1970, 1, 1, 0, 0, 19, tzinfo=UTC)
+    seconds = {t.timestamp() for t in second.results()["ts"].to_pylist()}
+    assert seconds
+    assert not seconds & set(range(10, 20))
 
 
 def test_a_condition_on_a_table_that_fails_stops_whose_row_it_is(session: thalweg.Session) -> None:

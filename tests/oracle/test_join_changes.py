@@ -114,10 +114,11 @@ def pairs(
     return RandomQuery("pairs", f"{select} WITHIN {seconds} SECONDS {where}".strip())
 
 
+@pytest.mark.parametrize("inner", [True, False])
 @pytest.mark.parametrize("seed", [seed + 3000 for seed in SEEDS])
-def test_random_joins_come_and_go(spark: SparkSession, state_dir: Path, seed: int) -> None:
+def test_random_joins_come_and_go(spark: SparkSession, state_dir: Path, seed: int, inner: bool) -> None:
     rng = random.Random(seed)
-    world = random_world(seed, CROWD, queries=8, inner=True)
+    world = random_world(seed, CROWD, queries=8, inner=inner)
     with thalweg.connect(state_dir, spark=spark) as session:
         stage = Stage(session, world).open()
         waiting = list(world.queries)
@@ -196,6 +197,60 @@ def test_a_join_created_alone_has_no_past(spark: SparkSession, state_dir: Path) 
         # Over these alone fewer rows are late.
         most = emissions(spark, [feed.closed() for feed in only_new], late.query.select).through()
         assert bag_difference(late.handle.results(), most.slice(0, 0), most) is None
+
+
+@pytest.mark.parametrize("kind", ["LEFT JOIN", "FULL JOIN", "LEFT ANTI JOIN"])
+def test_a_row_whose_partners_nobody_kept_is_not_called_without(
+    spark: SparkSession, state_dir: Path, kind: str
+) -> None:
+    """Another join has kept the rows of one side from before; of the other side nobody has."""
+    world = random_world(41, Crowd(batches=4, rows=40))
+    one, other = (feed.stream for feed in world.feeds[:2])
+    shown = f"{one}.id AS i" if "ANTI" in kind else f"{one}.id AS i, {other}.id AS j"
+    select = f"SELECT {shown} FROM {one} {kind} {other} ON {one}.k = {other}.k WITHIN 5 SECONDS"
+    with thalweg.connect(state_dir, spark=spark) as session:
+        stage = Stage(session, world).open()
+        stage.create(pairs(world, 8, streams=(0, 2)), "keeps_one_side")
+        stage.feed()
+        late = stage.create(RandomQuery("late", select))
+        for _ in range(3):
+            stage.feed()
+        assert late.complete_from is not None
+        stage.check(spark)
+        assert late.handle.results().num_rows > 0
+
+
+def test_rows_from_before_a_column_was_wanted_serve_only_those_who_do_not_want_it(
+    spark: SparkSession, state_dir: Path
+) -> None:
+    world = random_world(41, Crowd(batches=3, rows=40))
+    one, other = (feed.stream for feed in world.feeds[:2])
+    joined = f"FROM {one} JOIN {other} ON {one}.k = {other}.k WITHIN 6 SECONDS"
+    with thalweg.connect(state_dir, spark=spark) as session:
+        stage = Stage(session, world).open()
+        stage.create(RandomQuery("doubled", f"SELECT {one}.x * 2 AS d {joined}"))
+        stage.feed()
+        stage.create(RandomQuery("negated", f"SELECT {one}.id * 2 AS d {joined}"))
+        stage.feed()
+        stage.feed()
+        stage.check(spark)
+
+
+def test_what_a_store_once_left_out_is_not_taken_for_there(spark: SparkSession, state_dir: Path) -> None:
+    """The first join takes few rows, the second all of them, the third is like the second and lacks as much."""
+    world = random_world(41, Crowd(batches=4, rows=40))
+    with thalweg.connect(state_dir, spark=spark) as session:
+        stage = Stage(session, world).open()
+        stage.create(pairs(world, 8, f"WHERE {world.feeds[0].stream}.x > 1000"), "few")
+        stage.feed()
+        second = stage.create(pairs(world, 8), "all_rows")
+        stage.feed()
+        third = stage.create(pairs(world, 8), "all_rows_too")
+        stage.feed()
+        stage.feed()
+        assert second.complete_from is not None
+        assert third.complete_from == second.complete_from
+        stage.check(spark)
 
 
 def test_a_dropped_join_gives_nothing_more(spark: SparkSession, state_dir: Path) -> None:

@@ -272,7 +272,7 @@ class World:
         ordering: Ordering,
     ) -> None:
         moment = Moment(clock.batch, dict(self.newest), {})
-        stores, held_from = next_stores(self.manifest, plan, clock, made, replaced, moment)
+        stores, held_from = next_stores(self.manifest, plan, clock, made, replaced, moment, {}, {})
         load = next_join_load(
             self.manifest.extra.get("joins", {}), plan, clock.batch, probes, samples, stores, epoch=2
         )

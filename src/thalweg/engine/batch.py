@@ -34,16 +34,15 @@ from thalweg.engine.changelog import (
     without_old_fences,
 )
 from thalweg.engine.dealing import aggregation_reports, chosen, next_dealing, next_policies
-from thalweg.engine.joinload import join_load, next_join_load, next_stores, running_stores, stores_to_json
+from thalweg.engine.joinload import choices, join_load, next_choices, next_join_load, next_stores
 from thalweg.engine.joinplanning import JoinPlanner, JoinPlanning, next_ordering
 from thalweg.engine.outcome import Outcome
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
 from thalweg.engine.scaling import Scaler
 from thalweg.engine.spreading import next_spread
-from thalweg.engine.stores import layout_from_json
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
-from thalweg.errors import missing_batch, wrong_hash
+from thalweg.errors import missing_batch, old_windows_of_joins, wrong_hash
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Member, Plan, slot_stages
@@ -53,7 +52,6 @@ from thalweg.model.types import to_arrow
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate.finish import order_rows
 from thalweg.operate.slot import Clock
-from thalweg.operate.store import Layout
 from thalweg.operate.windows import BEGINNING, Stretch, needed_until
 from thalweg.optimize.grouping import GROUPS, make_plan
 from thalweg.optimize.joining import JoinLoad
@@ -133,6 +131,7 @@ class BatchRunner:
         self.scaler = Scaler(tasks) if slots is None else None
         self.slots = slots or min(tasks, self.manifest.extra.get("slots", tasks))
         self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
+        self._check_format()
         self.plan: Plan | None = None
         self.repartitioner = Repartitioner(repartitioning, tasks)
         self.join_planner = JoinPlanner(join_planning)
@@ -151,6 +150,12 @@ class BatchRunner:
         shutil.rmtree(state_dir / "spill", ignore_errors=True)
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
 
+    def _check_format(self) -> None:
+        """Until format 3 partials of joined rows had names by which this release would not find them."""
+        old = [e.query.name for e in self.entries.values() if e.query.join is not None and e.query.window is not None]
+        if self.manifest.format < 4 and old:
+            raise old_windows_of_joins(self.state_dir, self.manifest.format, old)
+
     # -- the batch -----------------------------------------------------------------------------------------
 
     def run(self, splits: DataFrame, batch: int) -> None:
@@ -167,9 +172,7 @@ class BatchRunner:
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
-        past = Past(
-            lanes, self._layouts() if changes else {}, before.extra.get("held_from", {}), running_stores(before)
-        )
+        past = Past(lanes, before.extra.get("held_from", {}), choices(before) if changes else {})
         tables = {name: Table.from_json(name, value) for name, value in intent.get("tables", {}).items()}
         schemas = {name: table.schema for name, table in tables.items()}
         entries = apply_changes(self.entries, changes, past, self.streams(), schemas, moment)
@@ -302,13 +305,6 @@ class BatchRunner:
         if self._planned is None or self._planned[0] != given:
             self._planned = (given, make_plan(**given))
         return replace(self._planned[1], functions=self.functions(entry.query for entry in running))
-
-    def _layouts(self) -> dict[str, list[tuple[Layout, frozenset[str]]]]:
-        found: dict[str, list[tuple[Layout, frozenset[str]]]] = {}
-        for bucket in self.manifest.stores:
-            columns = frozenset(bucket.section.meta["columns"])
-            found.setdefault(bucket.stream, []).append((layout_from_json(bucket.layout), columns))
-        return found
 
     def _clock(self, plan: Plan, moment: Moment) -> Clock:
         closed = {name: moment.closed_us.get(name, BEGINNING) for name in plan.streams}
@@ -453,7 +449,11 @@ class BatchRunner:
     ) -> Manifest:
         old = [b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced]
         live = tuple(b for b in (*old, *outcome.kept) if _is_live(b, plan, clock))
-        stores, held_from = next_stores(self.manifest, plan, clock, outcome.stores, outcome.replaced, moment)
+        streams = _next_progress(self.manifest.streams, outcome)
+        seen = {name: p.max_time_us for name, p in streams.items() if p.max_time_us is not None}
+        stores, held_from = next_stores(
+            self.manifest, plan, clock, outcome.stores, outcome.replaced, moment, seen, outcome.failures
+        )
         extra = {
             "through": intent["through"],
             "closed": {**self._closed_streams(), **clock.closing_us},
@@ -472,7 +472,7 @@ class BatchRunner:
             ),
             "ordering": next_ordering(intent, plan),
             "held_from": held_from,
-            "stores": stores_to_json(plan),
+            "choices": next_choices(choices(self.manifest), plan, seen, held_from),
             "assignment": {route_key: list(slots) for route_key, slots in plan.assignment.items()},
             "follows": plan.follows,
             "slots": plan.slots,
@@ -482,7 +482,7 @@ class BatchRunner:
             batch=clock.batch,
             groups=self.manifest.groups,
             hash=self.manifest.hash,
-            streams=_next_progress(self.manifest.streams, outcome),
+            streams=streams,
             buckets=live,
             stores=stores,
             queries={id_: entry.to_json() for id_, entry in entries.items()},
@@ -511,16 +511,29 @@ def unheard(entries: Iterable[Entry]) -> frozenset[str]:
 
 
 def blame(plan: Plan, failures: Mapping[str, str]) -> dict[str, str]:
-    """query id -> error, for what failed: a computed column or partial takes every query that needs it along."""
+    """query id -> error, for what failed: a computed column of a stream or a partial of a grouping takes every query
+    along that needs it there."""
     blamed: dict[str, str] = {}
     known = {m.query for m in plan.members} | {s.query for p in plan.streams.values() for s in p.selections}
     for thing, message in failures.items():
-        if thing in known:
-            blamed.setdefault(thing, message)
-        for stream in plan.streams.values():
-            for query in stream.users.get(thing, ()):
-                blamed.setdefault(query, message)
+        place, _, name = thing.partition("/")
+        if place in plan.streams:
+            concerned = {*plan.streams[place].users.get(name, ())}
+        elif place in plan.groupings:
+            concerned = _fed_by(plan, place) & {*plan.streams[plan.groupings[place].stream].users.get(name, ())}
+        else:
+            concerned = known & {thing}
+        for query in sorted(concerned):
+            blamed.setdefault(query, message)
     return {query: _first_line(message) for query, message in blamed.items()}
+
+
+def _fed_by(plan: Plan, grouping: str) -> set[str]:
+    """The queries of a grouping and of those that are made from its partials."""
+    fed = {grouping}
+    while more := {id_ for id_, g in plan.groupings.items() if g.finer in fed} - fed:
+        fed |= more
+    return {m.query for m in plan.members if not fed.isdisjoint({piece.grouping for piece in (m.main, *m.further)})}
 
 
 def _first_line(message: str) -> str:

@@ -100,16 +100,33 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Which rows of a stream its store wanted for some batches, and what of them."""
+
+    layout: Layout
+    columns: frozenset[str]
+    until: int
+    """The greatest event time that had been seen by their end."""
+
+    def is_like(self, other: Choice) -> bool:
+        return self.layout == other.layout and self.columns == other.columns
+
+    def common(self, later: Choice) -> Choice:
+        """What can be said of the batches of both."""
+        predicates = tuple(p for p in self.layout.predicates if p in later.layout.predicates)
+        layout = Layout(predicates, self.layout.keeps_all and later.layout.keeps_all, 0, 0, {})
+        return Choice(layout, self.columns & later.columns, max(self.until, later.until))
+
+
+@dataclass(frozen=True)
 class Past:
     """What the state holds of earlier batches."""
 
     lanes: Mapping[str, Lane]
-    layouts: Mapping[str, Sequence[tuple[Layout, frozenset[str]]]]
-    """stream -> of each bucket of its store, how its rows were chosen and what it has of them."""
     held_from: Mapping[str, int]
     """stream -> event time after which no row that its store wanted has been dropped from it."""
-    running: Mapping[str, tuple[Layout, frozenset[str]]] = field(default_factory=dict)
-    """stream -> which rows its store wanted in the batch before, and what of them."""
+    choices: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
+    """stream -> what its store has wanted, for all rows after `held_from`."""
 
 
 def joined_moment(moment: Moment, joins: JoinPlan) -> Moment:
@@ -158,7 +175,7 @@ def query_id(name: str, sequence: int) -> str:
 
 def registered(entries: Iterable[Entry]) -> list[Registered]:
     """What takes part in the next batch: those that wait for it, too."""
-    return [Registered(e.id, e.query, e.fence) for e in entries if e.state != "failed"]
+    return [Registered(e.id, e.query, e.fence, e.complete_from) for e in entries if e.state != "failed"]
 
 
 def without_old_fences(entries: Mapping[str, Entry], closed_us: Mapping[str, int]) -> dict[str, Entry]:
@@ -230,13 +247,14 @@ def _joins_complete_from(alone: Plan, past: Past, moment: Moment) -> int | None:
                 complete = max(complete, moment.unseen(role.stream) - 1)
                 continue
             complete = max(complete, held)
-            for layout, columns in past.layouts.get(role.stream, ()):
-                if not all(usable(layout, columns, want) for want in role.wants):
-                    complete = max(complete, layout.high_us)
-            running = past.running.get(role.stream)
-            if running is None or not all(usable(*running, want) for want in role.wants):
+            if role.stream not in past.choices:
                 complete = max(complete, moment.unseen(role.stream) - 1)
-    return None if complete <= BEGINNING else complete
+            for choice in past.choices.get(role.stream, ()):
+                if not all(usable(choice.layout, choice.columns, want) for want in role.wants):
+                    complete = max(complete, choice.until)
+    # Of a row without a partner one must know all that could have been one: those are so much earlier.
+    earlier = max([0, *(decision.before_us for decision in alone.joins.decisions)])
+    return None if complete <= BEGINNING else complete + earlier
 
 
 def _fence(query: Query, alone: Plan, lanes: Mapping[str, Lane], moment: Moment) -> tuple[int, int] | None:

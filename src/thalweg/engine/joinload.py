@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thalweg.engine.changelog import Moment
+from thalweg.engine.changelog import Choice, Moment
 from thalweg.engine.joincounts import by_edge, next_sent, next_statistics
-from thalweg.engine.stores import layout_from_json, layout_to_json
+from thalweg.engine.stores import layout_from_json
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
+from thalweg.operate.compute import failed_at
 from thalweg.operate.slot import Clock
 from thalweg.operate.store import Layout
 from thalweg.operate.windows import BEGINNING
@@ -23,6 +24,8 @@ EPOCH = 8
 """Batches of an epoch, unless the session says otherwise."""
 STAYS = 1.8
 """A power of two is kept while the ratio is less than so many times away."""
+MOST_CHOICES = 8
+"""Of a store that are remembered each by itself; of what was before them, what they have in common."""
 REFRESHED = 16
 """Batches after which a sample of the same predicates is replaced."""
 
@@ -34,12 +37,21 @@ def next_stores(
     made: Sequence[StoreBucket],
     replaced: set[str],
     moment: Moment,
+    seen: Mapping[str, int],
+    failures: Mapping[str, str],
 ) -> tuple[tuple[StoreBucket, ...], dict[str, int]]:
-    """The live buckets after a batch, and from which event time on each store holds every row."""
+    """The live buckets after a batch, and from which event time on each store holds every row.
+
+    `seen`: the greatest event time of each stream after the batch.
+    """
     held_from: dict[str, int] = {}
     known = manifest.extra.get("held_from", {})
-    for name in plan.joins.stores:
+    for name, store in plan.joins.stores.items():
         held_from[name] = known.get(name, moment.unseen(name) - 1)
+        reads = {*store.columns, *(column for p in store.predicates for column in p.computed)}
+        if reads & failed_at(failures, name):
+            # What fails is NULL for all rows beside it, so that they were not chosen, or are in no index.
+            held_from[name] = max(held_from[name], seen.get(name, BEGINNING))
     live = []
     for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
         store = plan.joins.stores.get(bucket.stream)
@@ -53,22 +65,39 @@ def next_stores(
     return tuple(live), {name: max(us, BEGINNING) for name, us in held_from.items()}
 
 
-def stores_to_json(plan: Plan) -> dict[str, Any]:
-    """Which rows of each stream the plan's stores want, and what of them."""
+def choices(manifest: Manifest) -> dict[str, list[Choice]]:
+    """What the stores have wanted so far, oldest first."""
     return {
-        name: {
-            "layout": layout_to_json(Layout.of(store, {})),
-            "columns": list(store.columns),
-        }
-        for name, store in plan.joins.stores.items()
-        if name not in plan.joins.intermediates
+        name: [
+            Choice(Layout(tuple(c["predicates"]), c["keeps_all"], 0, 0, {}), frozenset(c["columns"]), c["until"])
+            for c in of_stream
+        ]
+        for name, of_stream in manifest.extra.get("choices", {}).items()
     }
 
 
-def running_stores(manifest: Manifest) -> dict[str, tuple[Layout, frozenset[str]]]:
+def next_choices(
+    known: Mapping[str, Sequence[Choice]], plan: Plan, seen: Mapping[str, int], held_from: Mapping[str, int]
+) -> dict[str, list[dict[str, Any]]]:
+    """With what they wanted in this batch, as JSON. What concerns only rows that are gone is forgotten."""
+    after = {}
+    for name, store in plan.joins.stores.items():
+        if name not in plan.joins.intermediates:
+            now = Choice(Layout.of(store, {}), frozenset(store.columns), seen.get(name, BEGINNING))
+            before = [c for c in known.get(name, ()) if c.until > held_from[name] and not c.is_like(now)]
+            if len(before) >= MOST_CHOICES:
+                before = [before[0].common(before[1]), *before[2:]]
+            after[name] = [_choice_to_json(c) for c in (*before, now)]
+    return after
+
+
+def _choice_to_json(choice: Choice) -> dict[str, Any]:
+    layout = choice.layout
     return {
-        name: (layout_from_json(value["layout"]), frozenset(value["columns"]))
-        for name, value in manifest.extra.get("stores", {}).items()
+        "predicates": layout.predicates,
+        "keeps_all": layout.keeps_all,
+        "columns": sorted(choice.columns),
+        "until": choice.until,
     }
 
 

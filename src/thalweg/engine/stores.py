@@ -250,6 +250,7 @@ class SlotJoins:
         for address, table in tuples:
             probing.further(address, table)
         rows.finish()
+        rows.stop_followers()
         with self.watch.during(STATE_WRITE):
             result.kept = self._keep_intermediates(slot, probing)
         for query, table in done.results:

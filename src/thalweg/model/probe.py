@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from thalweg.model.expr import Expr
 from thalweg.model.join import Atom, TableJoin
@@ -199,6 +200,10 @@ class Decision:
     streams: tuple[str, ...]
     reach_us: int
     """A row is decided when the watermark reaches its time plus this. Negative where partners come before it."""
+    before_us: int
+    """How much earlier than the row a partner may be. Negative where partners come after it."""
+    complete_from: int | None = None
+    """Rows up to this event time are not decided: of their partners some may be missing."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +219,8 @@ class Joined:
     span_us: int
     """The farthest apart that the times of a joined row can be."""
     flags: tuple[tuple[str, str], ...] = ()
-    """(query, boolean column that says which rows are the query's), for queries that need such a column."""
+    """(query, boolean column that says which rows are the query's), for queries that need such a column. Those that
+    ask the same have the same."""
     kind: str = "inner"
     on: Expr | None = None
     tables: tuple[TableJoin, ...] = ()
@@ -222,6 +228,15 @@ class Joined:
     """(query, predicate) where one stream is joined with tables only: its rows need no partner."""
     reads: tuple[str, ...] = ()
     """The joined columns that its queries read."""
+
+    @cached_property
+    def leaders(self) -> dict[str, str]:
+        """flag -> the query by whose tuples rows get it. Others with the same flag would find the same tuples, in a
+        group of their own or by another order: a row that came by both would count twice for both."""
+        found: dict[str, str] = {}
+        for query, flag in self.flags:
+            found.setdefault(flag, query)
+        return found
 
 
 @dataclass(frozen=True)

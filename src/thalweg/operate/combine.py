@@ -13,7 +13,7 @@ from thalweg.model.expr import quote
 from thalweg.model.plan import FILTER, Grouping, Partial
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import START, key, value
-from thalweg.operate.compute import Failures
+from thalweg.operate.compute import Failures, failing
 
 
 def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
@@ -194,7 +194,7 @@ def _combine_apart(rows: pa.Table, grouping: Grouping, partials: Sequence[Partia
             duck.run(_combine_text(grouping, [p]), batch=rows)
             sound.append(p)
         except duck.Error as error:
-            failures[p.name] = duck.reason(error)
+            failures[failing(grouping.id, p.name)] = duck.reason(error)
     table = duck.run(_combine_text(grouping, sound), batch=rows)
     for p in partials:
         if p not in sound:

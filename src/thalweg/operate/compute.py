@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,24 @@ from thalweg.operate import duck
 from thalweg.route.hash import hash_rows
 
 Failures = dict[str, str]
-"""column, partial or query -> what went wrong with it."""
+"""query, column of a stream or partial of a grouping -> what went wrong with it. See `failing`."""
 
 
-def add_computed(rows: pa.Table, computed: Sequence[Computed], failures: Failures) -> pa.Table:
-    """`rows` with the computed columns appended. One that fails is NULL and named in `failures`."""
+def failing(place: str, name: str) -> str:
+    """A column of a stream, or a partial of a grouping. Both are named by what they are: others have them, too."""
+    return f"{place}/{name}"
+
+
+def failed_at(failures: Mapping[str, str], place: str) -> set[str]:
+    """What has failed of a stream or a grouping, by name."""
+    return {name for at, _, name in (thing.partition("/") for thing in failures) if at == place and name}
+
+
+def add_computed(rows: pa.Table, stream: str, computed: Sequence[Computed], failures: Failures) -> pa.Table:
+    """Rows of the stream with the computed columns appended. One that fails is NULL and named in `failures`."""
     plain = [c for c in computed if c.kind == "sql"]
     if plain:
-        for c, column in zip(plain, _evaluate(rows, plain, failures).itercolumns(), strict=True):
+        for c, column in zip(plain, _evaluate(rows, stream, plain, failures).itercolumns(), strict=True):
             rows = rows.append_column(c.name, column)
     for c in computed:
         if c.kind != "sql":
@@ -29,19 +39,19 @@ def add_computed(rows: pa.Table, computed: Sequence[Computed], failures: Failure
     return rows
 
 
-def _evaluate(rows: pa.Table, computed: Sequence[Computed], failures: Failures) -> pa.Table:
+def _evaluate(rows: pa.Table, stream: str, computed: Sequence[Computed], failures: Failures) -> pa.Table:
     try:
         return _select(rows, computed)
     except duck.Error:
-        columns = [_evaluate_alone(rows, c, failures) for c in computed]
+        columns = [_evaluate_alone(rows, stream, c, failures) for c in computed]
         return pa.table(columns, names=[c.name for c in computed])
 
 
-def _evaluate_alone(rows: pa.Table, computed: Computed, failures: Failures) -> pa.ChunkedArray:
+def _evaluate_alone(rows: pa.Table, stream: str, computed: Computed, failures: Failures) -> pa.ChunkedArray:
     try:
         return _select(rows, [computed]).column(0)
     except duck.Error as error:
-        failures[computed.name] = str(error)
+        failures[failing(stream, computed.name)] = str(error)
         return pa.chunked_array([pa.nulls(rows.num_rows, to_inner_arrow(computed.expr.type))])
 
 

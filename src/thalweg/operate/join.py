@@ -462,6 +462,8 @@ class Probing:
             # What came with the batch has not been looked at yet, however early it can be decided.
             latest = closing_us - decision.reach_us
             earliest = -(2**63) if bucket.is_new else closed_us - decision.reach_us
+            if decision.complete_from is not None:
+                earliest = max(earliest, decision.complete_from)
             if not bucket.rows or bucket.layout.low_us > latest or bucket.layout.high_us <= earliest:
                 continue
             bits, lut, always, allowed = bucket.marks(group, role)

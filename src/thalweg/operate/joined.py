@@ -62,12 +62,13 @@ class Materializing:
 
     def decide(self, probing: Probing, closed_us: Mapping[str, int], closing_us: Mapping[str, int]) -> None:
         """Rows of outer, semi and anti joins whose time for partners is over."""
+        leading = {query for info in self.plan.joins.joined.values() for query in info.leaders.values()}
         for decision in self.plan.joins.decisions:
             closed = min(closed_us[s] for s in decision.streams)
             closing = min(closing_us[s] for s in decision.streams)
             info = self.plan.joins.joined[decision.joined]
             group = self.plan.joins.groups[decision.group]
-            if decision.query in self.failures:
+            if decision.query in self.failures or decision.query not in leading:
                 continue
             for rows, pairs in probing.decide(decision, closed, closing):
                 pairs = self._holding(info, group, pairs)
@@ -89,9 +90,17 @@ class Materializing:
         return pairs.pick(np.asarray(found.column(0).to_numpy(zero_copy_only=False), dtype=bool))
 
     def _fail(self, info: Joined, group: Group, error: Exception) -> None:
-        for query, _ in info.flags:
+        for query in info.leaders.values():
             if query in group.queries:
                 self.failures.setdefault(query, str(error))
+
+    def stop_followers(self) -> None:
+        """Whoever has no rows because the one that leads to them was stopped is stopped, too."""
+        for info in self.plan.joins.joined.values():
+            leaders = info.leaders
+            for query, flag in info.flags:
+                if leaders[flag] in self.failures:
+                    self.failures.setdefault(query, self.failures[leaders[flag]])
 
     def _materialize(self, joined: str, group: Group, tuples: Tuples) -> None:
         info = self.plan.joins.joined[joined]
@@ -108,7 +117,8 @@ class Materializing:
                 chosen = positions[offsets[bit] : offsets[bit + 1]]
                 if len(chosen) and selection.query not in self.failures:
                     self.emit(selection.query, self._select(info, selection, tuples, chosen))
-        rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in flagged)
+        leading = {*info.leaders.values()}
+        rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in leading)
         if rest:
             tuples = self._holding(info, group, tuples.serving(rest))
             if len(tuples):
@@ -125,11 +135,8 @@ class Materializing:
         """The rows of queries that are more than a choice of columns."""
         try:
             chunk = self._chunk(info, self.plan.streams[joined].columns, tuples)
-            for _, flag in info.flags:
-                if flag in chunk.column_names:
-                    continue
-                same = [q for q, f in info.flags if f == flag and q in group.queries]
-                mask = np.uint64(sum(1 << group.bit(q) for q in same))
+            for flag, leader in info.leaders.items():
+                mask = np.uint64(1 << group.bit(leader) if leader in group.queries else 0)
                 chunk = chunk.append_column(flag, pa.array((tuples.sets & mask) != 0))
             columns = self.plan.streams[joined].columns
             self.consume(joined, look_up_apart(chunk, info, self.tables, columns, group.queries, self.failures))
@@ -207,17 +214,15 @@ def look_up_apart(
         return look_up(chunk, info.tables, tables, columns)
     except duck.Error:
         healthy = np.zeros(chunk.num_rows, dtype=bool)
-    flags: dict[str, list[str]] = {}
-    for query, flag in info.flags:
-        if query in queries:
-            flags.setdefault(flag, []).append(query)
-    for flag, users in flags.items():
+    for flag, leader in info.leaders.items():
+        if leader not in queries:
+            continue
         mine = chunk.column(flag)
         try:
             look_up(chunk.filter(mine), info.tables, tables, columns)
             healthy |= mine.to_numpy()
         except duck.Error as error:
-            for query in users:
+            for query in (q for q, f in info.flags if f == flag):
                 failures.setdefault(query, str(error))
     return look_up(chunk.filter(pa.array(healthy)), info.tables, tables, columns)
 

@@ -82,7 +82,7 @@ def _ingest(
     plan: Plan, name: str, chunk: pa.Table, clock: Clock, done: Ingested, tables: Mapping[str, pa.Table]
 ) -> None:
     stream = plan.streams[name]
-    rows = add_computed(chunk, stream.computed, done.failures)
+    rows = add_computed(chunk, name, stream.computed, done.failures)
     times, valid = _times(rows, stream)
     _note_max(done, name, times[valid])
     for selection in stream.selections:
@@ -106,7 +106,7 @@ def ingest_joined(plan: Plan, name: str, rows: pa.Table, clock: Clock, done: Ing
 
 def _ingest_joined(plan: Plan, name: str, rows: pa.Table, clock: Clock, done: Ingested) -> None:
     stream = plan.streams[name]
-    rows = add_computed(rows, stream.computed, done.failures)
+    rows = add_computed(rows, name, stream.computed, done.failures)
     flagged = {query for query, _ in plan.joins.joined[name].flags}
     for selection in stream.selections:
         if selection.query in flagged:

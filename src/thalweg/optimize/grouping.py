@@ -46,6 +46,7 @@ class Registered:
     id: str
     query: Query
     fence: tuple[int, int] | None = None
+    complete_from: int | None = None
 
 
 @dataclass
@@ -82,7 +83,8 @@ def make_plan(
     builder = _Builder({**streams, **joined_streams(queries.values(), streams, tables or {})}, slots)
     for entry in registered:
         builder.add(replace(entry, query=over_joined(entry.query)))
-    join_plan = plan_joins(queries, streams, builder.column_of, joins or JoinLoad())
+    complete_from = {entry.id: entry.complete_from for entry in registered}
+    join_plan = plan_joins(queries, streams, builder.column_of, joins or JoinLoad(), complete_from)
     groupings = share_slices(builder.drafts.values())
     groupings, notes = choose_rollups(groupings, loads or {}, builder.pins)
     stream_plans = {

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from thalweg.errors import ThalwegError
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Join, Relation, joined_column, joined_stream
+from thalweg.model.join import Atom, Join, Relation, joined_column, joined_stream
 from thalweg.model.ordering import Edge, Ordered, Orders
 from thalweg.model.plan import named
 from thalweg.model.probe import (
@@ -81,10 +81,14 @@ class JoinLoad:
 
 
 def flag(query: Query) -> Expr:
-    """The column of joined rows that says which are the query's. Named by what it asks, not by the query."""
+    """The column of joined rows that says which are the query's. Named by what it asks, not by the query.
+
+    What it reads is part of that: rows from before a column was wanted serve only those who do not want it. So is
+    its limit: a key may be too frequent for one query and not for another.
+    """
     assert query.join is not None
-    asked = [(r.name, r.atoms, r.where) for r in query.join.relations]
-    name = named(".f", asked, query.join.bounds)
+    asked = [(r.name, r.atoms, r.where, sorted(_columns_of(query, r.name))) for r in query.join.relations]
+    name = named(".f", asked, query.join.bounds, _limit(query))
     return Expr(quote(name), "boolean", (name,))
 
 
@@ -118,18 +122,31 @@ def joined_streams(
 
 
 def plan_joins(
-    queries: Mapping[str, Query], streams: Mapping[str, Stream], column_of: ColumnOf, load: JoinLoad
+    queries: Mapping[str, Query],
+    streams: Mapping[str, Stream],
+    column_of: ColumnOf,
+    load: JoinLoad,
+    complete_from: Mapping[str, int | None],
 ) -> JoinPlan:
-    """One plan for all join queries. The same queries and loads always give the same plan."""
+    """One plan for all join queries. The same arguments always give the same plan.
+
+    `complete_from`: of queries that came while others ran, the event time after which all rows are there.
+    """
     queries = {id_: q for id_, q in queries.items() if q.join is not None}
-    return _Planner(queries, streams, column_of, load).plan()
+    return _Planner(queries, streams, column_of, load, complete_from).plan()
 
 
 class _Planner:
     def __init__(
-        self, queries: Mapping[str, Query], streams: Mapping[str, Stream], column_of: ColumnOf, load: JoinLoad
+        self,
+        queries: Mapping[str, Query],
+        streams: Mapping[str, Stream],
+        column_of: ColumnOf,
+        load: JoinLoad,
+        complete_from: Mapping[str, int | None],
     ) -> None:
         self.queries = queries
+        self.complete_from = complete_from
         self.streams = streams
         self.column_of = column_of
         self.load = load
@@ -172,7 +189,7 @@ class _Planner:
             decisions=tuple(d for g in groups.values() for d in self._decisions(g)),
             intermediates=self.intermediates,
             stages=max((int(node.moves) + stages(node) for node in roots), default=int(bool(groups))),
-            limits={id_: int(dict(q.options).get("join_limit", JOIN_LIMIT)) for id_, q in self.queries.items()},
+            limits={id_: _limit(q) for id_, q in self.queries.items()},
             notes=tuple(notes),
             ordered={id_: self.ordered[id_] for id_ in sorted(self.ordered)},
         )
@@ -466,6 +483,8 @@ class _Planner:
                         self._stream_of(id_, name),
                         tuple(sorted(join.streams)),
                         self.far[id_][name, other],
+                        self.far[id_][other, name],
+                        self.complete_from.get(id_),
                     )
                 )
         return found
@@ -516,6 +535,10 @@ def _uses(decided: Mapping[str, Ordered], kept: Sequence[Intermediate]) -> dict[
     }
 
 
+def _limit(query: Query) -> int:
+    return int(dict(query.options).get("join_limit", JOIN_LIMIT))
+
+
 def _join(query: Query) -> Join:
     assert query.join is not None
     return query.join
@@ -525,11 +548,17 @@ def _selection(relation: Relation) -> Expr | None:
     """What a query asks of the relation's rows, as one expression. `where` guards itself."""
     if relation.where is not None and relation.where.fails:
         return relation.where
-    atoms = [Expr(f"({quote(a.column)} {a.op} {a.value!r})", "boolean", (a.column,)) for a in relation.atoms]
     found: Expr | None = relation.where
-    for atom in atoms:
-        found = conjunction(atom, found)
+    for atom in relation.atoms:
+        found = conjunction(Expr(_comparison(atom), "boolean", (atom.column,)), found)
     return found
+
+
+def _comparison(atom: Atom) -> str:
+    """As predicates compare: in doubles where the value is one. DuckDB would make a FLOAT of it for a FLOAT."""
+    if isinstance(atom.value, float):
+        return f"(CAST({quote(atom.column)} AS DOUBLE) {atom.op} CAST('{atom.value!r}' AS DOUBLE))"
+    return f"({quote(atom.column)} {atom.op} {atom.value!r})"
 
 
 def _columns_of(query: Query, relation: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 What no manifest names does not exist. Each is a file of its own, written whole and renamed into place:
 
-    manifests/000000000041.json     {"format": 2, "crc": ..., "length": ...} newline, the body
+    manifests/000000000041.json     {"format": 4, "crc": ..., "length": ...} newline, the body
     intents/000000000042.json       the same outline: what batch 42 was about to do
 
 A batch's intent is written before it runs, its manifest after it. The last two of each are kept: Spark may
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from thalweg.errors import corrupt_file, wrong_state_format
 from thalweg.state.container import Section
 from thalweg.state.durable import make_directory, read_bytes, write_atomic
 
-FORMAT = 3
-"""1 kept whole rows for percentiles; in 2 every index of a store had row numbers."""
-READ = (2, 3)
+FORMAT = 4
+"""1 kept whole rows for percentiles; in 2 every index of a store had row numbers; in 3 partials of joined rows had
+other names."""
+READ = (2, 3, 4)
 _KEPT = 2
 
 
@@ -153,6 +154,8 @@ class Manifest:
     lanes: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     """queries, lanes and extra are the engine's: JSON values that state keeps and does not read."""
+    format: int = field(default=FORMAT, compare=False)
+    """In which it was written."""
 
     def files(self) -> frozenset[str]:
         """The files it names, each once."""
@@ -219,7 +222,7 @@ def write_intent(state_dir: Path | str, batch: int, intent: Mapping[str, Any]) -
 def read_intent(state_dir: Path | str, batch: int) -> dict[str, Any] | None:
     """The intent of a batch, None where it never got as far."""
     path = _place(Path(state_dir) / "intents", batch)
-    return _read(path) if path.exists() else None
+    return _read(path)[1] if path.exists() else None
 
 
 def _place(directory: Path, batch: int) -> Path:
@@ -246,12 +249,14 @@ def _prune(directory: Path, newest: int) -> None:
 
 def _parse_manifest(path: Path) -> Manifest:
     try:
-        return Manifest.from_json(_read(path))
+        found_format, value = _read(path)
+        return replace(Manifest.from_json(value), format=found_format)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise corrupt_file(path, "a manifest", f"{type(error).__name__}: {error}") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[int, dict[str, Any]]:
+    """The format and the body."""
     head, _, rest = read_bytes(path).partition(b"\n")
     try:
         header = json.loads(head)
@@ -267,5 +272,4 @@ def _read(path: Path) -> dict[str, Any]:
             f"{length} bytes with checksum {crc:08x}",
             f"{len(body)} bytes with checksum {zlib.crc32(body):08x}",
         )
-    value: dict[str, Any] = json.loads(body)
-    return value
+    return int(found_format), json.loads(body)

@@ -110,6 +110,7 @@ class Emissions:
     """The last batch that brought a row of it; of a window's row: the first."""
     oldest: tuple[int, ...]
     """The least event time in it, in microseconds."""
+    windowed: bool = False
 
     def through(self, batch: int | None = None) -> pa.Table:
         """What has been emitted when `batch` has ended; without it, in the end."""
@@ -122,12 +123,14 @@ class Emissions:
     def of_later(self, since: int, complete_from: datetime | None) -> tuple[pa.Table, pa.Table]:
         """(what must, what may come) of a query created before batch `since`.
 
-        Of windows, both are only those of which nothing arrived before.
+        Of windows, both are only those of which nothing arrived before. A row without a partner that arrived before
+        may come, as the watermark decides it later.
         """
         fence = None if complete_from is None else (complete_from - _EPOCH) // timedelta(microseconds=1)
-        may = [b is not None and b >= since and a >= since for b, a in zip(self.batches, self.arrived, strict=True)]
-        must = [ok and (fence is None or t > fence) for ok, t in zip(may, self.oldest, strict=True)]
-        return self._where(must), self._where(may)
+        due = [b is not None and b >= since for b in self.batches]
+        new = [ok and a >= since for ok, a in zip(due, self.arrived, strict=True)]
+        must = [ok and (fence is None or t > fence) for ok, t in zip(new, self.oldest, strict=True)]
+        return self._where(must), self._where(new if self.windowed else due)
 
     def _where(self, keep: list[bool]) -> pa.Table:
         return self.rows.filter(pa.array(keep, pa.bool_()))
@@ -423,7 +426,8 @@ def _emissions(table: pa.Table, parsed: JoinSelect, marks: Sequence[int | None])
             )
         ]
     user = [i for i, name in enumerate(table.column_names) if not name.startswith("__")]
-    return Emissions(table.select(user), tuple(batches), tuple(arrived), tuple(oldest))
+    windowed = parsed.window is not None
+    return Emissions(table.select(user), tuple(batches), tuple(arrived), tuple(oldest), windowed)
 
 
 def _decided(
@@ -449,6 +453,7 @@ def _between(found: Emissions, start: int, until: int | None) -> Emissions:
         tuple(found.batches[i] for i in chosen),
         tuple(found.arrived[i] for i in chosen),
         tuple(found.oldest[i] for i in chosen),
+        found.windowed,
     )
 
 
@@ -458,4 +463,5 @@ def _concat(parts: Sequence[Emissions]) -> Emissions:
         tuple(b for part in parts for b in part.batches),
         tuple(a for part in parts for a in part.arrived),
         tuple(t for part in parts for t in part.oldest),
+        parts[0].windowed,
     )

@@ -117,13 +117,21 @@ class World:
 
 
 def random_world(seed: int, crowd: Crowd | None = None, *, queries: int = 8, inner: bool = False) -> World:
-    """Three to five streams, and queries q0, q1, ... over them; `inner`: plain inner joins only."""
+    """Three to five streams, and queries q0, q1, ... over them; `inner`: plain inner joins only.
+
+    Some queries are there twice: what two ask alike is shared, and must not count twice.
+    """
     rng = random.Random(f"joins {seed}")
     crowd = crowd or Crowd()
     feeds = tuple(_feed(rng, crowd, name) for name in _STREAMS[: rng.randint(3, 5)])
     edges = _edges(rng, crowd, feeds)
     writers = [_Writer(rng, crowd, feeds, edges) for _ in range(queries)]
-    return World(feeds, tuple(RandomQuery(f"q{i}", writer.query(inner)) for i, writer in enumerate(writers)))
+    selects = [writer.query(inner) for writer in writers]
+    twins = random.Random(f"twins {seed}")
+    for i in range(1, queries):
+        if twins.random() < 0.25:
+            selects[i] = selects[twins.randrange(i)]
+    return World(feeds, tuple(RandomQuery(f"q{i}", select) for i, select in enumerate(selects)))
 
 
 # rows

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from thalweg.engine.batch import blame
 from thalweg.engine.functions import pickled
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, Functions, Own
@@ -231,8 +232,7 @@ def test_code_that_raises_fails_its_own_query_only(step: str) -> None:
     shown = {"update", "finish"} if step == "init" else {step}
     said = {message.split(", line")[0] for message in run.failures.values()}
     assert said == {f"aggregate bad: {s} raised ValueError: no luck (test_own.py" for s in shown}
-    blamed = {"bad", *(q for s in plan.streams.values() for thing in run.failures for q in s.users.get(thing, ()))}
-    assert blamed == {"bad"}
+    assert blame(plan, run.failures).keys() == {"bad"}
     assert ordered(run.results["good"]) == ordered(by_hand(SLIDING, batches, lambda rows: plain(rows)[:1]))
 
 

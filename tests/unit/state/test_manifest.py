@@ -74,7 +74,7 @@ def test_another_format_says_which_and_what_to_do(tmp_path: Path) -> None:
     path = write_manifest(tmp_path, manifest(1))
     header, body = path.read_bytes().split(b"\n", 1)
     path.write_bytes(json.dumps(json.loads(header) | {"format": 9}).encode() + b"\n" + body)
-    with pytest.raises(StateError, match="format 9, this release reads 2 and 3") as raised:
+    with pytest.raises(StateError, match="format 9, this release reads 2, 3, 4") as raised:
         latest_manifest(tmp_path)
     assert raised.value.hint
     assert "release" in raised.value.hint
@@ -84,7 +84,10 @@ def test_the_format_before_is_read(tmp_path: Path) -> None:
     path = write_manifest(tmp_path, manifest(1))
     header, body = path.read_bytes().split(b"\n", 1)
     path.write_bytes(json.dumps(json.loads(header) | {"format": 2}).encode() + b"\n" + body)
-    assert latest_manifest(tmp_path) == manifest(1)
+    found = latest_manifest(tmp_path)
+    assert found == manifest(1)
+    assert found is not None
+    assert found.format == 2
 
 
 def test_intents_are_kept_for_the_last_two_batches(tmp_path: Path) -> None:
