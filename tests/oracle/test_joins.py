@@ -168,7 +168,7 @@ QUERIES = {
     "anti_with_conditions": """SELECT a.id, a.ts FROM a LEFT ANTI JOIN b ON a.k = b.k AND b.flag
                                AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 2 SECONDS""",
 }  # fmt: skip
-TWICE = "within residual three grouped grouped_three left left_grouped full semi anti".split()
+TWICE = ["within", "residual", "three", "grouped", "grouped_three", "left", "left_grouped", "full", "semi", "anti"]
 """What two queries ask alike is shared, and counts once for each of them."""
 QUERIES |= {f"{name}_again": QUERIES[name] for name in TWICE}
 

@@ -28,11 +28,11 @@ SEED = 1
 LIVES = (
     ("switch", "batch.intent"),
     ("switch", "batch.start"),
-    ("switch", "batch.tasks"),
+    ("switch", "batch.sinks"),
     ("switch", "batch.manifest"),
     ("look", "batch.tasks"),
 )
-"""Which batch each life ends in, and where in it: before the intent, after it, in the batch, after the manifest."""
+"""Which batch each life ends in, and where in it: before the intent, after it, after sinks, after the manifest."""
 
 
 def live(place: Path, *end: str) -> None:
@@ -60,7 +60,7 @@ def killed(place: Path, moment: str, phase: str) -> int:
     assert manifest is not None
     # The kill came where it was meant to.
     assert manifest.batch == (batch if phase == "batch.manifest" else batch - 1)
-    assert (intent is None) == (phase == "batch.start")
+    assert (intent is None) == (phase in ("batch.start", "batch.tasks"))
     return batch
 
 

@@ -1,8 +1,9 @@
-"""One batch, as the driver runs it: intent, tasks, sinks, manifest, in this order.
+"""One batch, as the driver runs it: tasks, intent, sinks, manifest, in this order.
 
-The order is what makes results exact. The intent says which requests and which measurements the batch runs
-with, so a repeat of the batch decides alike. Sinks are keyed by batch id. The manifest is last: until it is
-there, the batch has not happened.
+The order is what makes results exact. The intent says which requests and which measurements the batch ran
+with: from when a sink may have seen something, a repeat of the batch decides alike. Before, it decides anew, so
+that a query which the batch cannot be run with can be dropped. Sinks are keyed by batch id. The manifest is last:
+until it is there, the batch has not happened.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
 from thalweg.observe.stopwatch import break_down
+from thalweg.operate import duck
 from thalweg.operate.finish import order_rows
 from thalweg.operate.slot import Clock
 from thalweg.operate.windows import BEGINNING, Stretch, needed_until
@@ -75,7 +77,7 @@ from thalweg.state.manifest import (
 )
 from thalweg.testing import faults
 
-faults.register("batch.start", "batch.intent", "batch.tasks", "batch.sinks", "batch.manifest", "batch.end")
+faults.register("batch.start", "batch.tasks", "batch.intent", "batch.sinks", "batch.manifest", "batch.end")
 
 Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
 """Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
@@ -167,8 +169,8 @@ class BatchRunner:
             raise missing_batch(self.state_dir, self.manifest.batch, batch)
         faults.point("batch.start")
         before = self.manifest
-        intent = self._intent(batch)
-        faults.point("batch.intent")
+        settled = read_intent(self.state_dir, batch)
+        intent = settled or self._intent()
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
@@ -184,6 +186,9 @@ class BatchRunner:
         outcome = self._run_tasks(splits, plan, clock, tables, unheard(entries.values()))
         faults.point("batch.tasks")
         ran = time.perf_counter()
+        if settled is None:
+            write_intent(self.state_dir, batch, intent)
+        faults.point("batch.intent")
         entries, emitted = self._emit(plan, entries, outcome, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
@@ -228,24 +233,20 @@ class BatchRunner:
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
         self.aggregations = {**known, **reports}
 
-    def _intent(self, batch: int) -> dict[str, Any]:
-        """What the batch runs with: as an earlier attempt wrote it down, or as things stand now."""
-        intent = read_intent(self.state_dir, batch)
-        if intent is None:
-            # A query that takes part has its table, whichever of them comes or goes at this moment.
-            tables = dict(self.tables())
-            intent = {
-                "through": self.changes.last_sequence,
-                "loads": self.manifest.extra.get("loads", {}),
-                "shipped": self.manifest.extra.get("shipped", []),
-                "slots": self.slots,
-                "joins": self.manifest.extra.get("joins", {}),
-                "ordering": self.join_planner.take(self.manifest).to_json(),
-                "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
-                **self.partitioning(self.repartitioner.take()),
-            }
-            write_intent(self.state_dir, batch, intent)
-        return intent
+    def _intent(self) -> dict[str, Any]:
+        """What a batch runs with, as things stand now."""
+        # A query that takes part has its table, whichever of them comes or goes at this moment.
+        tables = dict(self.tables())
+        return {
+            "through": self.changes.last_sequence,
+            "loads": self.manifest.extra.get("loads", {}),
+            "shipped": self.manifest.extra.get("shipped", []),
+            "slots": self.slots,
+            "joins": self.manifest.extra.get("joins", {}),
+            "ordering": self.join_planner.take(self.manifest).to_json(),
+            "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
+            **self.partitioning(self.repartitioner.take()),
+        }
 
     def _moment(self, batch: int) -> Moment:
         return Moment(
@@ -426,7 +427,10 @@ class BatchRunner:
         tables = {}
         for id_, parts in outcome.results.items():
             if id_ in entries and id_ not in failed:
-                tables[id_] = (entries[id_], present(entries[id_], members.get(id_), parts))
+                try:
+                    tables[id_] = (entries[id_], present(entries[id_], members.get(id_), parts))
+                except (pa.ArrowException, duck.Error) as error:
+                    failed[id_] = _first_line(str(error))
         made = Counter({id_: table.num_rows for id_, (_, table) in tables.items()})
         made.update({id_: n for id_, n in outcome.counted.items() if id_ not in failed})
         failed |= self.deliver(batch, tables)
