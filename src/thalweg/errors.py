@@ -548,6 +548,22 @@ def reserved_column(stream: str, column: str) -> NamingError:
     )
 
 
+def bad_columns(kind: str, name: str, reason: str) -> SourceError:
+    return SourceError(
+        f"the columns of {kind} '{name}' cannot be used",
+        detail=reason,
+        hint="give every column a name that differs in more than case, and a type that Spark knows",
+    )
+
+
+def unusable_entry(path: object, error: SourceError) -> StateError:
+    return StateError(
+        f"{path} holds what cannot be used: {error.message}",
+        detail=error.detail,
+        hint="an earlier release let it in: take the entry out of the file, or start with a new state directory",
+    )
+
+
 def unknown_schema(stream: str) -> SourceError:
     return SourceError(
         f"the columns of stream '{stream}' are not known",

@@ -30,6 +30,7 @@ from thalweg.engine.repartition import Repartitioning
 from thalweg.engine.spark import check_settings, cores, create_session, warm_up
 from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
+from thalweg.ingest.schema import as_schema
 from thalweg.ingest.sources import Memory, files, generate, memory
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, query_from_json
@@ -121,10 +122,7 @@ class Session:
             )
             self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._after_batch)
             self._analyzer = SparkAnalyzer(self._spark)
-            for stream in self._streams.values():
-                self._analyzer.register(stream)
-            for table in self._tables.values():
-                self._analyzer.register_table(table.name, table.schema)
+            self._register_known()
             self._handles: dict[str, QueryHandle] = {}
             self._alive: weakref.WeakSet[QueryHandle] = weakref.WeakSet()
             self._draining = False
@@ -155,13 +153,14 @@ class Session:
                 raise errors.name_taken("stream", name)
             if known is not None and not _same_stream(known, stream):
                 raise errors.definition_differs("stream", name)
+            # Before anything is kept: what the analyser refuses, no later session could open.
+            self._analyzer.register(stream)
             self._restored.discard(name)
             if isinstance(source, Memory):
                 source.bind(source_dir(self.state_dir, name))
             self._sources[name] = source
             self._streams = {**self._streams, name: stream}
             self._save_catalog()
-            self._analyzer.register(stream)
             self._activate_streams()
             if isinstance(source, Landing) and self._pipeline.is_running:
                 source.start()
@@ -206,12 +205,14 @@ class Session:
             rows = read_rows(self._spark, name, source, expected, format)
             if known is not None and self._uses_table(name) and given is not None and given != known.schema:
                 raise errors.table_in_use(name, "its columns cannot change")
-            table = store_table(self.state_dir, name, rows, expected)
+            columns = expected or as_schema(rows.schema)
+            self._analyzer.check_table(name, columns)
+            table = store_table(self.state_dir, name, rows, columns)
+            self._analyzer.register_table(name, table.schema)
             tables = {**self._tables, name: table}
             save_tables(self.state_dir, tables)
             self._tables = tables
             self._restored_tables.discard(name)
-            self._analyzer.register_table(name, table.schema)
             return table
 
     def drop_table(self, name: str) -> None:
@@ -616,6 +617,18 @@ class Session:
         if not path.exists():
             return {}
         return {s["name"]: stream_from_json(s) for s in json.loads(path.read_bytes())["streams"]}
+
+    def _register_known(self) -> None:
+        """What the state directory holds, made known to the analyser."""
+        try:
+            path = self.state_dir / "catalog.json"
+            for stream in self._streams.values():
+                self._analyzer.register(stream)
+            path = self.state_dir / "tables.json"
+            for table in self._tables.values():
+                self._analyzer.register_table(table.name, table.schema)
+        except errors.SourceError as error:
+            raise errors.unusable_entry(path, error) from None
 
     def _save_catalog(self) -> None:
         value = {"streams": [stream_to_json(s) for s in self._streams.values()]}

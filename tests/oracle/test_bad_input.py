@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thalweg
-from thalweg.errors import NamingError, SqlError, StateError, ThalwegError
+from thalweg.errors import NamingError, SourceError, SqlError, StateError, ThalwegError
 
 SCHEMA = "k int, v int, name string, ts timestamp"
 
@@ -93,6 +93,35 @@ def test_names_and_definitions(session: thalweg.Session) -> None:
     with pytest.raises(ThalwegError, match="cannot be made from"):
         session.create_stream("other", 42, time="ts", watermark="1 second")
     assert list(session.streams) == ["events"]
+
+
+@pytest.mark.parametrize("columns", ["x decimal(5,10), ts timestamp", "x varchar(), ts timestamp"])
+def test_columns_that_spark_refuses_are_not_kept(spark: SparkSession, state_dir: Path, columns: str) -> None:
+    """They were, and the state directory could not be opened any more."""
+    with thalweg.connect(state_dir, spark=spark) as session:
+        with pytest.raises(SourceError, match="columns of stream 'bad' cannot be used"):
+            session.create_stream("bad", thalweg.memory(columns), time="ts", watermark="0 seconds")
+        with pytest.raises(ThalwegError, match="'bad'"):
+            session.create_table("bad", pa.table({"x": ["1"], "ts": rows(0, 1).column("ts")}), schema=columns)
+        source = feed(session)
+        session.create_table("names", pa.table({"id": pa.array([1], pa.int32()), "label": ["one"]}))
+        with pytest.raises(SourceError, match="columns of table 'names' cannot be used"):
+            session.create_table("names", pa.table({"x": ["1"]}), schema=columns, replace=True)
+        query = session.create_query("q", "SELECT v, label FROM events JOIN names ON events.k = names.id")
+        source.append(rows(0, 3))
+        session.run_available()
+        assert query.results().to_pylist() == [{"v": 2, "label": "one"}]
+    with thalweg.connect(state_dir, spark=spark) as session:
+        assert (list(session.streams), list(session.tables)) == (["events"], ["names"])
+
+
+def test_columns_that_an_earlier_release_kept_are_told(spark: SparkSession, state_dir: Path) -> None:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        feed(session)
+    catalog = state_dir / "catalog.json"
+    catalog.write_text(catalog.read_text().replace('["k", "int"]', '["V", "int"]'))
+    with pytest.raises(StateError, match=r"catalog\.json holds what cannot be used: .*'events'"):
+        thalweg.connect(state_dir, spark=spark)
 
 
 def test_a_failing_query_stops_alone(session: thalweg.Session) -> None:

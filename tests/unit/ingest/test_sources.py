@@ -18,7 +18,7 @@ from thalweg.ingest.read import read
 from thalweg.ingest.registry import source_dir
 from thalweg.ingest.schema import parse_schema
 from thalweg.ingest.sources import files, generate, memory
-from thalweg.model.stream import Schema, Stream
+from thalweg.model.stream import Field, Schema, Stream
 
 
 def types_of(schema: Schema | None) -> dict[str, str]:
@@ -38,7 +38,7 @@ def test_ddl() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["a", "a bigint,", "a bigint, a int", "a array<int>", ""])
+@pytest.mark.parametrize("text", ["a", "a bigint,", "a bigint, a int", "a bigint, A int", "a array<int>", ""])
 def test_ddl_that_is_none(text: str) -> None:
     with pytest.raises(SourceError, match="not a schema"):
         parse_schema(text)
@@ -53,6 +53,19 @@ def test_schema_from_the_first_file_of_each_format(tmp_path: Path) -> None:
     expected = {"a": "bigint", "b": "string", "ts": "timestamp"}
     for suffix in ("parquet", "feather", "csv", "json"):
         assert types_of(files(f"{tmp_path}/*.{suffix}").schema()) == expected
+
+
+def test_names_that_differ_only_in_case_are_the_same(tmp_path: Path) -> None:
+    """Spark would refuse them later, when the stream has been kept."""
+    pq.write_table(pa.table({"id": [1], "ID": [2]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("id,ID\n1,2\n")
+    for suffix in ("parquet", "csv"):
+        with pytest.raises(SourceError, match="column id is there twice"):
+            files(f"{tmp_path}/*.{suffix}").schema()
+    with pytest.raises(SourceError, match="column id is there twice"):
+        memory(Schema((Field("id", "int"), Field("ID", "int"))))
+    with pytest.raises(SourceError, match="column id is there twice"):
+        memory(pa.schema([("id", pa.int32()), ("Id", pa.int32())]))
 
 
 def test_no_file_yet_means_no_schema_yet(tmp_path: Path) -> None:
