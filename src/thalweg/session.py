@@ -488,7 +488,10 @@ class Session:
             return explain_query(plan, names, id_, manifest, *reports)
 
     def progress(self) -> dict[str, Any]:
-        """Counters: what has come in, what has gone out, how long batches take."""
+        """Counters: what has come in, what has gone out, how long batches take.
+
+        Raises what has ended the pipeline or a source in the background; `start` or `run_available` goes on after it.
+        """
         self._check_alive()
         manifest, reports = self._runner.manifest, self._runner.reports
         last = reports[-1] if reports else None
@@ -602,12 +605,12 @@ class Session:
                 self._aggregates.take(handle.definition, self._aggregates.offered())
 
     def _check_open(self) -> None:
+        """Not whether anything has failed: what is called now may be what puts it right."""
         if self._changes is None:
             raise errors.session_stopped()
-        self._check_alive()
 
     def _check_alive(self) -> None:
-        """Raises what has ended the pipeline or a source in the background."""
+        """Raises what has ended the pipeline or a source in the background, until it is started again."""
         self._pipeline.check()
         for landing in self._landings():
             landing.check()

@@ -67,13 +67,14 @@ class Landing:
 
     def run_available(self) -> None:
         """Land everything that the DataFrame's sources have now, then return."""
-        self._start({"availableNow": True})
-        query = self._query
-        assert query is not None
+        query = self._start({"availableNow": True})
         try:
             query.awaitTermination()
         except Exception as failure:
             raise self._failed(str(failure)) from failure
+        except BaseException:  # Ctrl-C
+            query.stop()
+            raise
         finally:
             self._query = None
 
@@ -85,22 +86,24 @@ class Landing:
 
     def check(self) -> None:
         """Raises what ended the query, if it was not `stop`."""
-        failure = self._query.exception() if self._query is not None else None
+        query = self._query
+        failure = query.exception() if query is not None else None
         if failure is not None:
             raise self._failed(str(failure))
 
-    def _start(self, trigger: dict[str, Any]) -> None:
+    def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
         self.stop()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._log = Log(self._directory / LANDED_LOG)
         self._last = max((entry["batch"] for entry in self._log.read_new()), default=-1)
-        self._query = (
+        query = self._query = (
             self._dataframe.writeStream.foreachBatch(self._land)
             .queryName(f"thalweg-landing-{self._stream}-{uuid.uuid4().hex[:6]}")
             .option("checkpointLocation", str(self._directory / "checkpoint"))
             .trigger(**trigger)
             .start()
         )
+        return query
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
         """Write the files, then the log line: all of the batch becomes visible with that line."""
