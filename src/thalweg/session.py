@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -158,12 +158,10 @@ class Session:
             self._restored.discard(name)
             if isinstance(source, Memory):
                 source.bind(source_dir(self.state_dir, name))
-            self._sources[name] = source
+            self._sources = {**self._sources, name: source}  # not in place: progress() looks without the mutex
             self._streams = {**self._streams, name: stream}
             self._save_catalog()
             self._activate_streams()
-            if isinstance(source, Landing) and self._pipeline.is_running:
-                source.start()
             return stream
 
     def _stream(self, name: str, source: Any, time: str, watermark: str | timedelta, schema: Any) -> Stream:
@@ -272,6 +270,8 @@ class Session:
                 raise errors.updates_are_unordered(name)
             self._delivery.check(query)
             self._aggregates.take(query if handle is None else handle.definition, own)
+            if self._pipeline.is_running and not self._draining:
+                self._feed(query.streams)  # before it is durable: a DataFrame that cannot be run is told here
             if handle is None:
                 sequence = self._changes.append({"op": "create", "query": query.json})
                 handle = QueryHandle(self, query_id(name, sequence), query)
@@ -416,8 +416,8 @@ class Session:
                 raise errors.already_running()
             parse_interval(trigger)
             self._check_sources()
-            for landing in self._landings():
-                landing.start()
+            self._stop_landings()  # what a pipeline that failed has left
+            self._feed(self._used_streams())
             self._pipeline.start(trigger)
 
     def run_available(self) -> None:
@@ -427,9 +427,11 @@ class Session:
             if self._pipeline.is_running or self._draining:
                 raise errors.already_running()
             self._check_sources()
+            self._stop_landings()  # what a pipeline that failed has left
+            landings = self._landings(self._used_streams())
             self._draining = True
         try:
-            for landing in self._landings():
+            for landing in landings:
                 landing.run_available()
             self._pipeline.run_available()
         finally:
@@ -443,8 +445,7 @@ class Session:
         with self._mutex:
             if self._changes is None:
                 return
-            for landing in self._landings():
-                landing.stop()
+            self._stop_landings()
             self._changes.close()
             self._changes = None  # type: ignore[assignment]
             self._lock.release()
@@ -583,16 +584,35 @@ class Session:
     def _activate_streams(self) -> None:
         """Only streams that some query reads are read; the others wait where they are."""
         with self._mutex:
-            running = [h.definition for h in self._handles.values() if self._entry(h).state != "failed"]
-            used = {stream for query in running for stream in query.streams}
+            used = self._used_streams()
             save_streams(self.state_dir, [s for name, s in self._streams.items() if name in used])
+            # A landing waits for nothing that the mutex is held for, so it can be waited for under it.
+            if not self._draining and any(landing.is_started for landing in self._landings()):
+                self._stop_landings(but=used if self._pipeline.is_running else ())
+
+    def _used_streams(self) -> set[str]:
+        """Those that some running query reads."""
+        running = [h.definition for h in self._handles.values() if self._entry(h).state != "failed"]
+        return {stream for query in running for stream in query.streams}
 
     def _wake(self) -> None:
         if self._pipeline.is_running:
             self._pipeline.tick()
 
-    def _landings(self) -> list[Landing]:
-        return [source for source in self._sources.values() if isinstance(source, Landing)]
+    def _landings(self, names: Collection[str] | None = None) -> list[Landing]:
+        """Of the streams that are named, or of all."""
+        sources = {name: s for name, s in self._sources.items() if isinstance(s, Landing)}
+        return [landing for name, landing in sources.items() if names is None or name in names]
+
+    def _feed(self, streams: Collection[str]) -> None:
+        """Has the DataFrames of these streams landed from now on."""
+        for landing in self._landings(streams):
+            if not landing.is_started:
+                landing.start()
+
+    def _stop_landings(self, but: Collection[str] = ()) -> None:
+        for landing in self._landings(set(self._sources) - set(but)):
+            landing.stop()
 
     def _check_sources(self) -> None:
         for name, stream in self._streams.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thalweg
+from thalweg.ingest.inventory import LANDED_LOG
+from thalweg.ingest.registry import source_dir
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed, expected
 
@@ -75,6 +78,46 @@ def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: P
         session.run_available()
         one = Feed("events", "ts", 2_000_000, (pa.concat_tables(BATCHES),))
         rows_equal(query.results(), expected(spark, one, SELECT))
+
+
+def landed(session: thalweg.Session, stream: str) -> int:
+    """Micro-batches of a streaming DataFrame that have been landed."""
+    log = source_dir(session.state_dir, stream) / LANDED_LOG
+    return log.read_text().count("\n") if log.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_a_dataframe_that_nobody_reads_is_not_landed(spark: SparkSession, state_dir: Path) -> None:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        for name in ("read", "unread"):
+            frame = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+            session.create_stream(name, frame, time="timestamp", watermark="0 seconds")
+        read = session.create_query("r", "SELECT value FROM read")
+        session.run_available()
+        assert landed(session, "unread") == 0
+        session.start("0 seconds")
+        wait_for(lambda: read.results().num_rows > 0)
+        assert landed(session, "unread") == 0
+        late = session.create_query("late", "SELECT value FROM unread")
+        wait_for(lambda: late.results().num_rows > 0)
+        late.drop()
+        before = landed(session, "unread")
+        assert before > 0
+        seen = read.results().num_rows
+        wait_for(lambda: read.results().num_rows > seen)
+        assert landed(session, "unread") == before
+        failing = session.create_query("failing", "SELECT 1 div (value - value) AS x FROM unread")
+        wait_for(lambda: failing.status["state"] == "failed")
+        wait_for(lambda: not session._sources["unread"].is_started)
+        again = session.create_query("again", "SELECT value FROM unread")
+        wait_for(lambda: again.results().num_rows > 0)
+        session.progress()
 
 
 def test_started_in_the_background_while_files_arrive(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:

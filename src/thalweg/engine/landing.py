@@ -9,6 +9,7 @@ left alone if the log has it.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import uuid
 from pathlib import Path
@@ -60,6 +61,11 @@ class Landing:
 
     def schema(self) -> Schema:
         return self._schema
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started and not stopped since; it may have failed: see `check`."""
+        return self._query is not None
 
     def start(self, trigger: str | None = None) -> None:
         """Land micro-batches from now on, as they come or at every `trigger` interval ("1 second")."""
@@ -115,7 +121,9 @@ class Landing:
             name = f"b{batch_id:010d}"
             batch.write.mode("overwrite").options(**_PLAIN).parquet(str(self._directory / name))
             files = _files_of(self._directory, name)
-            if files and self._log is not None:
+            if not files:  # what is not in the log is never given back
+                shutil.rmtree(self._directory / name, ignore_errors=True)
+            elif self._log is not None:
                 self._log.append([{"batch": batch_id, "files": files}])
             self._last = batch_id
 

@@ -261,6 +261,17 @@ def test_landing_runs_along_and_stops(spark: SparkSession, tmp_path: Path) -> No
     assert sorted(values) == list(range(len(values)))
 
 
+def test_a_micro_batch_without_rows_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(10).write.parquet(str(tmp_path / "in"))
+    frame = spark.readStream.schema("id bigint").parquet(str(tmp_path / "in")).where("id < 0")
+    directory = source_dir(tmp_path / "state", "s")
+    landing = Landing(spark, "s", frame, directory)
+    landing.run_available()
+    assert (directory / "checkpoint" / "commits" / "0").exists()
+    assert list(directory.glob("b[0-9]*")) == []
+    assert not landing.is_started
+
+
 def test_landing_refuses_what_it_cannot_carry(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="not a streaming one"):
         Landing(spark, "s", spark.range(1), tmp_path)
