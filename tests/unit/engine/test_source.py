@@ -135,13 +135,19 @@ def test_running_picks_up_data_streams_and_ticks(rig: Rig) -> None:
 
 
 def test_an_error_in_the_reader_is_readable(rig: Rig) -> None:
-    rig.register(Stream("f", memory("a int").schema(), "a", 0, files(f"{rig.directory}/gone/*.csv").spec()))
+    (rig.directory / "streams.json").write_text("{")
     with pytest.raises(StreamingQueryException) as caught:
         rig.run_available()
     found = source_error_in(str(caught.value))
     assert found is not None
-    assert found.message == f"no such directory: {rig.directory}/gone"
-    assert found.hint == "Create the directory, or correct the path."
+    assert found.message == f"cannot read {rig.directory}/streams.json"
+    assert found.hint == "Restore the state directory."
+
+
+def test_a_directory_that_is_gone_does_not_stop_the_other_streams(rig: Rig) -> None:
+    rig.register(Stream("f", memory("a int").schema(), "a", 0, files(f"{rig.directory}/gone/*.csv").spec()))
+    rig.add("s").append(table(1))
+    assert rig.run_available() == [[1], []]
 
 
 def test_a_tick_waits_until_the_limits_leave_nothing(tmp_path: Path) -> None:

@@ -127,6 +127,20 @@ def test_a_corrupt_file_is_a_unit_too(tmp_path: Path) -> None:
     assert [(s.start, s.end) for s in inventory.splits(0, 1)] == [(0, -1)]
 
 
+def test_a_directory_that_is_taken_away_has_nothing_new(tmp_path: Path) -> None:
+    """It would stop all streams otherwise, since one process plans for them all."""
+    directory = tmp_path / "in"
+    directory.mkdir()
+    write(directory / "a.parquet")
+    inventory = Inventory(stream_of(files(f"{directory}/*.parquet")), tmp_path / "state")
+    assert inventory.available() == 1
+    directory.rename(tmp_path / "away")
+    assert inventory.available() == 1
+    (tmp_path / "away").rename(directory)
+    write(directory / "b.parquet")
+    assert inventory.available() == 2
+
+
 def test_units_that_are_gone_are_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet")
     inventory = Inventory(stream_of(files(str(tmp_path / "*.parquet"))), tmp_path / "state")
