@@ -31,7 +31,7 @@ from thalweg.engine.spark import check_settings, cores, create_session, warm_up
 from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
 from thalweg.ingest.schema import as_schema
-from thalweg.ingest.sources import Memory, files, generate, memory
+from thalweg.ingest.sources import Files, Memory, files, generate, memory
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, query_from_json
 from thalweg.model.stream import Schema, Stream
@@ -165,8 +165,15 @@ class Session:
             return stream
 
     def _stream(self, name: str, source: Any, time: str, watermark: str | timedelta, schema: Any) -> Stream:
-        given = None if schema is None else memory(schema).schema()
-        columns: Schema | None = given or source.schema()
+        columns: Schema | None
+        if schema is not None:
+            columns = memory(schema).schema()
+        elif isinstance(source, Files) and name in self._restored:
+            # The files that they were taken from may be gone, and others be the first now.
+            source.recall(self._streams[name].source)
+            columns = self._streams[name].schema
+        else:
+            columns = source.schema()
         if columns is None:
             raise errors.unknown_schema(name)
         if time not in columns:

@@ -68,6 +68,27 @@ def test_files_of_every_format(spark: SparkSession, state_dir: Path, tmp_path: P
         rows_equal(query.results(), expected(spark, FEED, SELECT))
 
 
+def test_the_same_program_goes_on_whichever_files_are_left(
+    spark: SparkSession, state_dir: Path, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "in"
+    incoming.mkdir()
+
+    def run() -> int:
+        with thalweg.connect(state_dir, spark=spark) as session:
+            session.create_stream("events", thalweg.files(str(incoming)), time="ts", watermark="2 seconds")
+            query = session.create_query("q", "SELECT k FROM events")
+            session.run_available()
+            return int(query.results().num_rows)
+
+    pq.write_table(BATCHES[0], incoming / "b.parquet")
+    assert run() == 60
+    (incoming / "b.parquet").unlink()
+    assert run() == 60
+    pq.write_table(BATCHES[1].append_column("more", pa.nulls(60, pa.int32())), incoming / "a.parquet")
+    assert run() == 120
+
+
 def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:
     for number, table in enumerate(BATCHES):
         pq.write_table(table, tmp_path / f"{number}.parquet")

@@ -77,6 +77,29 @@ def test_a_directory_means_all_that_is_in_it(tmp_path: Path) -> None:
     assert types_of(files(str(tmp_path)).schema()) == {"a": "bigint"}
 
 
+def test_what_files_told_once_holds_after_a_restart(tmp_path: Path) -> None:
+    table = tmp_path / "b.csv"
+    table.write_text("a;b\n1;2\n")
+    known = files(str(tmp_path), sep=";").spec()
+    table.unlink()
+    emptied = files(str(tmp_path), sep=";")
+    for ask in (emptied.spec, emptied.schema):
+        with pytest.raises(SourceError, match="cannot tell the format"):
+            ask()
+    emptied.recall(known)
+    assert emptied.spec() == known
+    (tmp_path / "a.json").write_text("{}\n")
+    another_first = files(str(tmp_path), sep=";")
+    another_first.recall(known)
+    assert another_first.spec() == known
+    other = files(f"{tmp_path}/*", sep="|", format="csv")
+    other.recall(known)
+    assert other.spec() != known
+    said = files(f"{tmp_path}/*", format="json")
+    said.recall(known)
+    assert said.spec().options["format"] == "json"
+
+
 def test_specs_are_json(tmp_path: Path) -> None:
     for source in (
         files(f"{tmp_path}/*.csv", header="false", sep=";"),
