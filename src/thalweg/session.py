@@ -199,26 +199,35 @@ class Session:
         It is read now. `replace=True` reads it anew under the same columns, and so does the first call after a
         restart; rows that arrive from the next batch on are joined with the new rows.
         """
+        given = None if schema is None else memory(schema).schema()
         with self._mutex:
-            self._check_open()
-            _check_name("table", name)
-            known = self._tables.get(name)
-            if name in self._streams or (known is not None and not replace and name not in self._restored_tables):
-                raise errors.name_taken("table", name)
-            given = None if schema is None else memory(schema).schema()
-            expected = given or (known.schema if known is not None and self._uses_table(name) else None)
-            rows = read_rows(self._spark, name, source, expected, format)
-            if known is not None and self._uses_table(name) and given is not None and given != known.schema:
-                raise errors.table_in_use(name, "its columns cannot change")
-            columns = expected or as_schema(rows.schema)
-            self._analyzer.check_table(name, columns)
-            table = store_table(self.state_dir, name, rows, columns)
-            self._analyzer.register_table(name, table.schema)
+            expected = self._table_columns(name, given, replace)
+        # Not under the mutex, which every batch needs to end: a DataFrame may take its time.
+        rows = read_rows(self._spark, name, source, expected, format)
+        columns = expected or as_schema(rows.schema)
+        self._analyzer.check_table(name, columns)
+        table = store_table(self.state_dir, name, rows, columns)
+        with self._mutex:
+            self._table_columns(name, columns, replace)  # the name may have been taken, or come into use, meanwhile
+            self._analyzer.register_table(name, columns)
             tables = {**self._tables, name: table}
             save_tables(self.state_dir, tables)
             self._tables = tables
             self._restored_tables.discard(name)
             return table
+
+    def _table_columns(self, name: str, given: Schema | None, replace: bool) -> Schema | None:
+        """Those that a table of the name must have; None: any. Raises where there can be none."""
+        self._check_open()
+        _check_name("table", name)
+        known = self._tables.get(name)
+        if name in self._streams or (known is not None and not replace and name not in self._restored_tables):
+            raise errors.name_taken("table", name)
+        if known is None or not self._uses_table(name):
+            return given
+        if given is not None and given != known.schema:
+            raise errors.table_in_use(name, "its columns cannot change")
+        return known.schema
 
     def drop_table(self, name: str) -> None:
         with self._mutex:

@@ -51,7 +51,10 @@ def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None
     if isinstance(source, DataFrame):
         if source.isStreaming:
             raise bad_table(name, "it is a streaming DataFrame", "create a stream from it")
-        return source.toArrow()
+        try:
+            return source.toArrow()
+        except PySparkException as error:
+            raise bad_table(name, f"its DataFrame cannot be read: {str(error).splitlines()[0]}", None) from None
     if isinstance(source, pa.Table):
         return source
     if not isinstance(source, str | Path) or not str(source):
