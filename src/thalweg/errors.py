@@ -597,6 +597,13 @@ def already_running() -> UsageError:
     return UsageError("the pipeline is already running", hint="stop() it first")
 
 
+def bad_trigger(given: str) -> UsageError:
+    return UsageError(
+        f"the trigger {given!r} is below 0",
+        hint="give the least time between two batches, such as '1 second'; '0 seconds' for none",
+    )
+
+
 def session_stopped() -> UsageError:
     return UsageError("the session is stopped", hint="thalweg.connect(...) again")
 

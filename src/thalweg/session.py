@@ -430,11 +430,18 @@ class Session:
             self._check_open()
             if self._pipeline.is_running or self._draining:
                 raise errors.already_running()
-            parse_interval(trigger)
+            every_us = parse_interval(trigger)
+            if every_us < 0:
+                raise errors.bad_trigger(trigger)
             self._check_sources()
             self._stop_landings()  # what a pipeline that failed has left
-            self._feed(self._used_streams())
-            self._pipeline.start(trigger)
+            try:
+                self._feed(self._used_streams())
+                # In whole milliseconds: Spark reads no fractions of a unit.
+                self._pipeline.start(f"{every_us // 1000} milliseconds")
+            except BaseException:
+                self._stop_landings()
+                raise
 
     def run_available(self) -> None:
         """Processes everything that is there, emits every window that the final watermark closes, returns."""
@@ -622,6 +629,7 @@ class Session:
 
     def _feed(self, streams: Collection[str]) -> None:
         """Has the DataFrames of these streams landed from now on."""
+        self._check_given(streams)
         for landing in self._landings(streams):
             if not landing.is_started:
                 landing.start()
@@ -631,14 +639,17 @@ class Session:
             landing.stop()
 
     def _check_sources(self) -> None:
-        for name, stream in self._streams.items():
-            if stream.source.kind == "spark" and name not in self._sources:
-                raise errors.source_not_given(name)
+        self._check_given(self._used_streams())
         for name, handle in self._handles.items():
             if handle.definition.sink.kind == "callable" and handle.id not in self._delivery.callbacks:
                 raise errors.missing_callback(name)
             if self._entry(handle).state != "failed":
                 self._aggregates.take(handle.definition, self._aggregates.offered())
+
+    def _check_given(self, streams: Collection[str]) -> None:
+        for name in sorted(streams):
+            if self._streams[name].source.kind == "spark" and name not in self._sources:
+                raise errors.source_not_given(name)
 
     def _check_open(self) -> None:
         """Not whether anything has failed: what is called now may be what puts it right."""

@@ -15,6 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thalweg
+from thalweg.engine.pipeline import Pipeline
+from thalweg.errors import pipeline_failed
 from thalweg.ingest.inventory import LANDED_LOG
 from thalweg.ingest.registry import source_dir
 from thalweg.testing.compare import rows_equal
@@ -139,6 +141,44 @@ def test_a_dataframe_that_nobody_reads_is_not_landed(spark: SparkSession, state_
         again = session.create_query("again", "SELECT value FROM unread")
         wait_for(lambda: again.results().num_rows > 0)
         session.progress()
+
+
+def test_a_start_that_fails_leaves_nothing_running(
+    spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Pipeline, trigger: str) -> None:
+        raise pipeline_failed(trigger)
+
+    with thalweg.connect(state_dir, spark=spark) as session:
+        frame = spark.readStream.format("rate").load()
+        session.create_stream("rated", frame, time="timestamp", watermark="0 seconds")
+        session.create_query("q", "SELECT value FROM rated")
+        with pytest.raises(thalweg.ThalwegError, match="below 0"):
+            session.start("-1 second")
+        with monkeypatch.context() as patched:
+            patched.setattr(Pipeline, "start", refuse)
+            with pytest.raises(thalweg.ThalwegError, match="30000 milliseconds"):
+                session.start("0.5 minutes")
+        assert not session._sources["rated"].is_started
+        session.start("0.001 minutes")
+        session.progress()
+
+
+def test_only_dataframes_that_are_read_must_be_given_again(spark: SparkSession, state_dir: Path) -> None:
+    frame = spark.readStream.format("rate").load()
+    with thalweg.connect(state_dir, spark=spark) as session:
+        for name in ("one", "other"):
+            session.create_stream(name, frame, time="timestamp", watermark="0 seconds")
+        session.create_query("q", "SELECT value FROM one")
+    with thalweg.connect(state_dir, spark=spark) as session:
+        with pytest.raises(thalweg.ThalwegError, match="'one' reads a streaming DataFrame"):
+            session.run_available()
+        session.create_stream("one", frame, time="timestamp", watermark="0 seconds")
+        session.run_available()
+        session.start("0 seconds")
+        with pytest.raises(thalweg.ThalwegError, match="'other' reads a streaming DataFrame"):
+            session.create_query("late", "SELECT value FROM other")
+        assert list(session.queries) == ["q"]
 
 
 def test_started_in_the_background_while_files_arrive(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:

@@ -102,13 +102,16 @@ class Landing:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._log = Log(self._directory / LANDED_LOG)
         self._last = max((entry["batch"] for entry in self._log.read_new()), default=-1)
-        query = self._query = (
+        writer = (
             self._dataframe.writeStream.foreachBatch(self._land)
             .queryName(f"thalweg-landing-{self._stream}-{uuid.uuid4().hex[:6]}")
             .option("checkpointLocation", str(self._directory / "checkpoint"))
             .trigger(**trigger)
-            .start()
         )
+        try:
+            query = self._query = writer.start()
+        except Exception as failure:  # a plan that Spark does not run as a stream, such as a sum without a watermark
+            raise self._failed(str(failure)) from failure
         return query
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:

@@ -286,6 +286,15 @@ def test_landing_refuses_what_it_cannot_carry(spark: SparkSession, tmp_path: Pat
         Landing(spark, "s", nested, tmp_path)
 
 
+def test_a_dataframe_that_spark_does_not_run_is_a_source_error(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.readStream.format("rate").load().groupBy("timestamp").count()
+    landing = Landing(spark, "s", frame, source_dir(tmp_path, "s"))
+    for run in (landing.start, landing.run_available):
+        with pytest.raises(SourceError, match="feeds stream s has failed"):
+            run()
+        assert not landing.is_started
+
+
 def test_a_failing_dataframe_is_a_source_error(spark: SparkSession, tmp_path: Path) -> None:
     incoming = tmp_path / "in"
     spark.range(3).write.parquet(str(incoming))
