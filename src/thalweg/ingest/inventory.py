@@ -173,8 +173,13 @@ class _Memory(Units):
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         _check_units(self.stream, end, count_memory_units(self.directory, max(start, self._count)))
-        paths = [memory_unit(self.directory, number) for number in range(start, end)]
-        return [split for path in paths for split in cut_arrow(self.stream, path, parts)]
+        return [split for number in range(start, end) for split in self._cut(number, parts)]
+
+    def _cut(self, number: int, parts: int) -> list[Split]:
+        try:
+            return cut_arrow(self.stream, memory_unit(self.directory, number), parts)
+        except FileNotFoundError:  # the newest is there and says that this one was
+            raise errors.source_units_missing(self.stream, number + 1, number) from None
 
     def release(self, end: int) -> None:
         last = end - 1  # kept: it says how many there were

@@ -186,6 +186,21 @@ def test_memory_units_that_are_read_are_given_back_and_still_counted(tmp_path: P
     assert [split.rows for split in restarted.splits(3, 4)] == [2]
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_memory_unit_that_is_lost_is_an_error(tmp_path: Path, lost: int) -> None:
+    source = memory("a bigint")
+    source.bind(source_dir(tmp_path, "s"))
+    for a in range(3):
+        source.append(pa.table({"a": [a]}))
+    inventory = Inventory(stream_of(source), tmp_path)
+    assert inventory.available() == 3
+    (source_dir(tmp_path, "s") / f"{lost:010d}.arrow").unlink()
+    for planning in (inventory, Inventory(stream_of(source), tmp_path)):
+        with pytest.raises(SourceError, match=f"lost input: unit {lost + 1} was planned"):
+            planning.splits(0, 3)
+    assert len(inventory.splits(2, 3)) == 1
+
+
 def test_an_empty_append_is_a_unit_without_splits_to_read(tmp_path: Path) -> None:
     source = memory("a bigint")
     source.bind(source_dir(tmp_path, "s"))
