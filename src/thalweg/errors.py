@@ -556,6 +556,22 @@ def reserved_column(stream: str, column: str) -> NamingError:
     )
 
 
+def bad_columns(kind: str, name: str, reason: str) -> SourceError:
+    return SourceError(
+        f"the columns of {kind} '{name}' cannot be used",
+        detail=reason,
+        hint="give every column a name that differs in more than case, and a type that Spark knows",
+    )
+
+
+def unusable_entry(path: object, error: SourceError) -> StateError:
+    return StateError(
+        f"{path} holds what cannot be used: {error.message}",
+        detail=error.detail,
+        hint="an earlier release let it in: take the entry out of the file, or start with a new state directory",
+    )
+
+
 def unknown_schema(stream: str) -> SourceError:
     return SourceError(
         f"the columns of stream '{stream}' are not known",
@@ -587,6 +603,13 @@ def not_in_memory(query: str, kind: str) -> UsageError:
 
 def already_running() -> UsageError:
     return UsageError("the pipeline is already running", hint="stop() it first")
+
+
+def bad_trigger(given: str) -> UsageError:
+    return UsageError(
+        f"the trigger {given!r} is below 0",
+        hint="give the least time between two batches, such as '1 second'; '0 seconds' for none",
+    )
 
 
 def session_stopped() -> UsageError:

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +30,8 @@ from thalweg.engine.repartition import Repartitioning
 from thalweg.engine.spark import check_settings, cores, create_session, warm_up
 from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
-from thalweg.ingest.sources import Memory, files, generate, memory
+from thalweg.ingest.schema import as_schema
+from thalweg.ingest.sources import Files, Memory, files, generate, memory
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, query_from_json
 from thalweg.model.stream import Schema, Stream
@@ -121,10 +122,7 @@ class Session:
             )
             self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._after_batch)
             self._analyzer = SparkAnalyzer(self._spark)
-            for stream in self._streams.values():
-                self._analyzer.register(stream)
-            for table in self._tables.values():
-                self._analyzer.register_table(table.name, table.schema)
+            self._register_known()
             self._handles: dict[str, QueryHandle] = {}
             self._alive: weakref.WeakSet[QueryHandle] = weakref.WeakSet()
             self._draining = False
@@ -155,21 +153,27 @@ class Session:
                 raise errors.name_taken("stream", name)
             if known is not None and not _same_stream(known, stream):
                 raise errors.definition_differs("stream", name)
+            # Before anything is kept: what the analyser refuses, no later session could open.
+            self._analyzer.register(stream)
             self._restored.discard(name)
             if isinstance(source, Memory):
                 source.bind(source_dir(self.state_dir, name))
-            self._sources[name] = source
+            self._sources = {**self._sources, name: source}  # not in place: progress() looks without the mutex
             self._streams = {**self._streams, name: stream}
             self._save_catalog()
-            self._analyzer.register(stream)
             self._activate_streams()
-            if isinstance(source, Landing) and self._pipeline.is_running:
-                source.start()
             return stream
 
     def _stream(self, name: str, source: Any, time: str, watermark: str | timedelta, schema: Any) -> Stream:
-        given = None if schema is None else memory(schema).schema()
-        columns: Schema | None = given or source.schema()
+        columns: Schema | None
+        if schema is not None:
+            columns = memory(schema).schema()
+        elif isinstance(source, Files) and name in self._restored:
+            # The files that they were taken from may be gone, and others be the first now.
+            source.recall(self._streams[name].source)
+            columns = self._streams[name].schema
+        else:
+            columns = source.schema()
         if columns is None:
             raise errors.unknown_schema(name)
         if time not in columns:
@@ -195,24 +199,35 @@ class Session:
         It is read now. `replace=True` reads it anew under the same columns, and so does the first call after a
         restart; rows that arrive from the next batch on are joined with the new rows.
         """
+        given = None if schema is None else memory(schema).schema()
         with self._mutex:
-            self._check_open()
-            _check_name("table", name)
-            known = self._tables.get(name)
-            if name in self._streams or (known is not None and not replace and name not in self._restored_tables):
-                raise errors.name_taken("table", name)
-            given = None if schema is None else memory(schema).schema()
-            expected = given or (known.schema if known is not None and self._uses_table(name) else None)
-            rows = read_rows(self._spark, name, source, expected, format)
-            if known is not None and self._uses_table(name) and given is not None and given != known.schema:
-                raise errors.table_in_use(name, "its columns cannot change")
-            table = store_table(self.state_dir, name, rows, expected)
+            expected = self._table_columns(name, given, replace)
+        # Not under the mutex, which every batch needs to end: a DataFrame may take its time.
+        rows = read_rows(self._spark, name, source, expected, format)
+        columns = expected or as_schema(rows.schema)
+        self._analyzer.check_table(name, columns)
+        table = store_table(self.state_dir, name, rows, columns)
+        with self._mutex:
+            self._table_columns(name, columns, replace)  # the name may have been taken, or come into use, meanwhile
+            self._analyzer.register_table(name, columns)
             tables = {**self._tables, name: table}
             save_tables(self.state_dir, tables)
             self._tables = tables
             self._restored_tables.discard(name)
-            self._analyzer.register_table(name, table.schema)
             return table
+
+    def _table_columns(self, name: str, given: Schema | None, replace: bool) -> Schema | None:
+        """Those that a table of the name must have; None: any. Raises where there can be none."""
+        self._check_open()
+        _check_name("table", name)
+        known = self._tables.get(name)
+        if name in self._streams or (known is not None and not replace and name not in self._restored_tables):
+            raise errors.name_taken("table", name)
+        if known is None or not self._uses_table(name):
+            return given
+        if given is not None and given != known.schema:
+            raise errors.table_in_use(name, "its columns cannot change")
+        return known.schema
 
     def drop_table(self, name: str) -> None:
         with self._mutex:
@@ -271,6 +286,8 @@ class Session:
                 raise errors.updates_are_unordered(name)
             self._delivery.check(query)
             self._aggregates.take(query if handle is None else handle.definition, own)
+            if self._pipeline.is_running and not self._draining:
+                self._feed(query.streams)  # before it is durable: a DataFrame that cannot be run is told here
             if handle is None:
                 sequence = self._changes.append({"op": "create", "query": query.json})
                 handle = QueryHandle(self, query_id(name, sequence), query)
@@ -413,11 +430,18 @@ class Session:
             self._check_open()
             if self._pipeline.is_running or self._draining:
                 raise errors.already_running()
-            parse_interval(trigger)
+            every_us = parse_interval(trigger)
+            if every_us < 0:
+                raise errors.bad_trigger(trigger)
             self._check_sources()
-            for landing in self._landings():
-                landing.start()
-            self._pipeline.start(trigger)
+            self._stop_landings()  # what a pipeline that failed has left
+            try:
+                self._feed(self._used_streams())
+                # In whole milliseconds: Spark reads no fractions of a unit.
+                self._pipeline.start(f"{every_us // 1000} milliseconds")
+            except BaseException:
+                self._stop_landings()
+                raise
 
     def run_available(self) -> None:
         """Processes everything that is there, emits every window that the final watermark closes, returns."""
@@ -426,9 +450,11 @@ class Session:
             if self._pipeline.is_running or self._draining:
                 raise errors.already_running()
             self._check_sources()
+            self._stop_landings()  # what a pipeline that failed has left
+            landings = self._landings(self._used_streams())
             self._draining = True
         try:
-            for landing in self._landings():
+            for landing in landings:
                 landing.run_available()
             self._pipeline.run_available()
         finally:
@@ -442,8 +468,7 @@ class Session:
         with self._mutex:
             if self._changes is None:
                 return
-            for landing in self._landings():
-                landing.stop()
+            self._stop_landings()
             self._changes.close()
             self._changes = None  # type: ignore[assignment]
             self._lock.release()
@@ -487,7 +512,10 @@ class Session:
             return explain_query(plan, names, id_, manifest, *reports)
 
     def progress(self) -> dict[str, Any]:
-        """Counters: what has come in, what has gone out, how long batches take."""
+        """Counters: what has come in, what has gone out, how long batches take.
+
+        Raises what has ended the pipeline or a source in the background; `start` or `run_available` goes on after it.
+        """
         self._check_alive()
         manifest, reports = self._runner.manifest, self._runner.reports
         last = reports[-1] if reports else None
@@ -579,34 +607,57 @@ class Session:
     def _activate_streams(self) -> None:
         """Only streams that some query reads are read; the others wait where they are."""
         with self._mutex:
-            running = [h.definition for h in self._handles.values() if self._entry(h).state != "failed"]
-            used = {stream for query in running for stream in query.streams}
+            used = self._used_streams()
             save_streams(self.state_dir, [s for name, s in self._streams.items() if name in used])
+            # A landing waits for nothing that the mutex is held for, so it can be waited for under it.
+            if not self._draining and any(landing.is_started for landing in self._landings()):
+                self._stop_landings(but=used if self._pipeline.is_running else ())
+
+    def _used_streams(self) -> set[str]:
+        """Those that some running query reads."""
+        running = [h.definition for h in self._handles.values() if self._entry(h).state != "failed"]
+        return {stream for query in running for stream in query.streams}
 
     def _wake(self) -> None:
         if self._pipeline.is_running:
             self._pipeline.tick()
 
-    def _landings(self) -> list[Landing]:
-        return [source for source in self._sources.values() if isinstance(source, Landing)]
+    def _landings(self, names: Collection[str] | None = None) -> list[Landing]:
+        """Of the streams that are named, or of all."""
+        sources = {name: s for name, s in self._sources.items() if isinstance(s, Landing)}
+        return [landing for name, landing in sources.items() if names is None or name in names]
+
+    def _feed(self, streams: Collection[str]) -> None:
+        """Has the DataFrames of these streams landed from now on."""
+        self._check_given(streams)
+        for landing in self._landings(streams):
+            if not landing.is_started:
+                landing.start()
+
+    def _stop_landings(self, but: Collection[str] = ()) -> None:
+        for landing in self._landings(set(self._sources) - set(but)):
+            landing.stop()
 
     def _check_sources(self) -> None:
-        for name, stream in self._streams.items():
-            if stream.source.kind == "spark" and name not in self._sources:
-                raise errors.source_not_given(name)
+        self._check_given(self._used_streams())
         for name, handle in self._handles.items():
             if handle.definition.sink.kind == "callable" and handle.id not in self._delivery.callbacks:
                 raise errors.missing_callback(name)
             if self._entry(handle).state != "failed":
                 self._aggregates.take(handle.definition, self._aggregates.offered())
 
+    def _check_given(self, streams: Collection[str]) -> None:
+        for name in sorted(streams):
+            if self._streams[name].source.kind == "spark" and name not in self._sources:
+                raise errors.source_not_given(name)
+
     def _check_open(self) -> None:
+        """Not whether anything has failed: what is called now may be what puts it right."""
         if self._changes is None:
             raise errors.session_stopped()
-        self._check_alive()
 
     def _check_alive(self) -> None:
-        """Raises what has ended the pipeline or a source in the background."""
+        """Raises what has ended the pipeline or a source in the background, until it is started again."""
         self._pipeline.check()
         for landing in self._landings():
             landing.check()
@@ -616,6 +667,18 @@ class Session:
         if not path.exists():
             return {}
         return {s["name"]: stream_from_json(s) for s in json.loads(path.read_bytes())["streams"]}
+
+    def _register_known(self) -> None:
+        """What the state directory holds, made known to the analyser."""
+        try:
+            path = self.state_dir / "catalog.json"
+            for stream in self._streams.values():
+                self._analyzer.register(stream)
+            path = self.state_dir / "tables.json"
+            for table in self._tables.values():
+                self._analyzer.register_table(table.name, table.schema)
+        except errors.SourceError as error:
+            raise errors.unusable_entry(path, error) from None
 
     def _save_catalog(self) -> None:
         value = {"streams": [stream_to_json(s) for s in self._streams.values()]}

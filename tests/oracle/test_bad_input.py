@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import thalweg
-from thalweg.errors import NamingError, SqlError, StateError, ThalwegError
+from thalweg.errors import NamingError, SourceError, SqlError, StateError, ThalwegError
 
 SCHEMA = "k int, v int, name string, ts timestamp"
 
@@ -94,6 +96,35 @@ def test_names_and_definitions(session: thalweg.Session) -> None:
     with pytest.raises(ThalwegError, match="cannot be made from"):
         session.create_stream("other", 42, time="ts", watermark="1 second")
     assert list(session.streams) == ["events"]
+
+
+@pytest.mark.parametrize("columns", ["x decimal(5,10), ts timestamp", "x varchar(), ts timestamp"])
+def test_columns_that_spark_refuses_are_not_kept(spark: SparkSession, state_dir: Path, columns: str) -> None:
+    """They were, and the state directory could not be opened any more."""
+    with thalweg.connect(state_dir, spark=spark) as session:
+        with pytest.raises(SourceError, match="columns of stream 'bad' cannot be used"):
+            session.create_stream("bad", thalweg.memory(columns), time="ts", watermark="0 seconds")
+        with pytest.raises(ThalwegError, match="'bad'"):
+            session.create_table("bad", pa.table({"x": ["1"], "ts": rows(0, 1).column("ts")}), schema=columns)
+        source = feed(session)
+        session.create_table("names", pa.table({"id": pa.array([1], pa.int32()), "label": ["one"]}))
+        with pytest.raises(SourceError, match="columns of table 'names' cannot be used"):
+            session.create_table("names", pa.table({"x": ["1"]}), schema=columns, replace=True)
+        query = session.create_query("q", "SELECT v, label FROM events JOIN names ON events.k = names.id")
+        source.append(rows(0, 3))
+        session.run_available()
+        assert query.results().to_pylist() == [{"v": 2, "label": "one"}]
+    with thalweg.connect(state_dir, spark=spark) as session:
+        assert (list(session.streams), list(session.tables)) == (["events"], ["names"])
+
+
+def test_columns_that_an_earlier_release_kept_are_told(spark: SparkSession, state_dir: Path) -> None:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        feed(session)
+    catalog = state_dir / "catalog.json"
+    catalog.write_text(catalog.read_text().replace('["k", "int"]', '["V", "int"]'))
+    with pytest.raises(StateError, match=r"catalog\.json holds what cannot be used: .*'events'"):
+        thalweg.connect(state_dir, spark=spark)
 
 
 def test_a_failing_query_stops_alone(session: thalweg.Session) -> None:
@@ -251,6 +282,65 @@ def test_a_sink_that_fails_stops_its_query_alone(session: thalweg.Session) -> No
     assert bad.status["state"] == "failed"
     assert "no" in bad.status["error"]
     assert good.results().num_rows == 4
+
+
+class Vanishing:
+    """Two files of ten rows each, of which the second is taken away while the first is processed."""
+
+    def __init__(self, session: thalweg.Session, directory: Path) -> None:
+        directory.mkdir()
+        for number in range(2):
+            pq.write_table(rows(10 * number, 10), directory / f"{number}.parquet")
+        self.second, self.aside = directory / "1.parquet", directory / "_1"
+        source = thalweg.files(f"{directory}/*.parquet", max_files_per_batch=1)
+        session.create_stream("events", source, time="ts", watermark="0 seconds")
+        self.query = session.create_query("q", "SELECT v FROM events")
+        session.create_query("thief", "SELECT k FROM events", self._take)
+        self._taken = False
+
+    def _take(self, table: pa.Table, batch: int) -> None:
+        if not self._taken:
+            self.second.rename(self.aside)
+            self._taken = True
+
+    def put_back(self) -> None:
+        self.aside.rename(self.second)
+
+
+def test_after_a_failure_the_session_can_be_put_right(session: thalweg.Session, tmp_path: Path) -> None:
+    files = Vanishing(session, tmp_path / "in")
+    with pytest.raises(SourceError, match="vanished"):
+        session.run_available()
+    with pytest.raises(SourceError, match="vanished"):
+        session.run_available()
+    other = session.create_query("other", "SELECT k FROM events")
+    session.drop_query("thief")
+    files.put_back()
+    session.run_available()
+    assert files.query.results().num_rows == 20
+    assert other.status["state"] == "running"
+    assert session.progress()["rows"] == 20
+
+
+def watch(session: thalweg.Session, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        session.progress()
+        time.sleep(0.05)
+
+
+def test_a_failure_in_the_background_is_told_by_progress(session: thalweg.Session, tmp_path: Path) -> None:
+    files = Vanishing(session, tmp_path / "in")
+    session.start("0 seconds")
+    deadline = time.monotonic() + 60
+    with pytest.raises(SourceError, match="vanished"):
+        watch(session, deadline)
+    other = session.create_query("other", "SELECT k FROM events")
+    files.put_back()
+    session.start("0 seconds")
+    while (files.query.results().num_rows, other.status["state"]) != (20, "running"):
+        assert time.monotonic() < deadline, "it did not go on"
+        time.sleep(0.05)
+    session.progress()
 
 
 def test_a_value_that_a_sink_cannot_show_stops_its_query_alone(session: thalweg.Session) -> None:

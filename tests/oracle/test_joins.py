@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -342,6 +343,38 @@ def test_a_table_must_be_replaced_on_purpose(spark: SparkSession, state_dir: Pat
             session.create_table("names", OTHERS)
         with pytest.raises(ThalwegError, match="'a'"):
             session.create_table("a", OTHERS)
+        failing = spark.range(1).selectExpr("CAST(raise_error('no') AS INT) AS k")
+        with pytest.raises(ThalwegError, match="'bad' cannot be made: its DataFrame cannot be read"):
+            session.create_table("bad", failing)
+
+
+def test_a_table_that_is_slow_to_read_holds_nobody_up(
+    spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read_slowly(*given: Any) -> pa.Table:
+        reading.set()
+        go_on.wait(30)
+        return OTHERS
+
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = open_streams(session, FEEDS[:1])["a"]
+        session.create_table("names", NAMES)
+        query = session.create_query("q", "SELECT id FROM a")
+        monkeypatch.setattr("thalweg.session.read_rows", read_slowly)
+        replacing = threading.Thread(target=session.create_table, args=("names", "file"), kwargs={"replace": True})
+        replacing.start()
+        assert reading.wait(30)
+        source.append(FEEDS[0].batches[0])
+        session.run_available()
+        assert query.results().num_rows > 0
+        assert replacing.is_alive()
+        # What comes into use while the table is read keeps its columns.
+        session.create_query("labels", "SELECT n.label FROM a JOIN names n ON a.k = n.k")
+        go_on.set()
+        replacing.join(30)
+        assert session.tables["names"].version.rows == OTHERS.num_rows
 
 
 # bad input

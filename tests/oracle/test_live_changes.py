@@ -92,3 +92,17 @@ def test_dropping_the_last_user_frees_its_state(spark: SparkSession, state_dir: 
         source.append(feed.batches[2])
         session.run_available()
         assert again.status["state"] == kept.status["state"] == "running"
+
+
+def test_plans_that_are_out_of_force_leave_no_files(spark: SparkSession, state_dir: Path) -> None:
+    """Spark keeps what is broadcast in a file of the driver's until it is destroyed."""
+    directory = Path(spark.sparkContext._temp_dir)
+    feed = random_feed(61, Shape(batches=4))
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = open_stream(session, feed)
+        before = set(directory.iterdir())
+        for number, table in enumerate(feed.batches):
+            session.create_query(f"q{number}", f"SELECT k FROM events WHERE k > {number}")
+            source.append(table)
+            session.run_available()
+        assert len(set(directory.iterdir()) - before) <= 1

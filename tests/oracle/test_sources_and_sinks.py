@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thalweg
+from thalweg.engine.pipeline import Pipeline
+from thalweg.errors import pipeline_failed
+from thalweg.ingest.inventory import LANDED_LOG
+from thalweg.ingest.registry import source_dir
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed, expected
 
@@ -65,6 +70,27 @@ def test_files_of_every_format(spark: SparkSession, state_dir: Path, tmp_path: P
         rows_equal(query.results(), expected(spark, FEED, SELECT))
 
 
+def test_the_same_program_goes_on_whichever_files_are_left(
+    spark: SparkSession, state_dir: Path, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "in"
+    incoming.mkdir()
+
+    def run() -> int:
+        with thalweg.connect(state_dir, spark=spark) as session:
+            session.create_stream("events", thalweg.files(str(incoming)), time="ts", watermark="2 seconds")
+            query = session.create_query("q", "SELECT k FROM events")
+            session.run_available()
+            return int(query.results().num_rows)
+
+    pq.write_table(BATCHES[0], incoming / "b.parquet")
+    assert run() == 60
+    (incoming / "b.parquet").unlink()
+    assert run() == 60
+    pq.write_table(BATCHES[1].append_column("more", pa.nulls(60, pa.int32())), incoming / "a.parquet")
+    assert run() == 120
+
+
 def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:
     for number, table in enumerate(BATCHES):
         pq.write_table(table, tmp_path / f"{number}.parquet")
@@ -75,6 +101,84 @@ def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: P
         session.run_available()
         one = Feed("events", "ts", 2_000_000, (pa.concat_tables(BATCHES),))
         rows_equal(query.results(), expected(spark, one, SELECT))
+
+
+def landed(session: thalweg.Session, stream: str) -> int:
+    """Micro-batches of a streaming DataFrame that have been landed."""
+    log = source_dir(session.state_dir, stream) / LANDED_LOG
+    return log.read_text().count("\n") if log.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_a_dataframe_that_nobody_reads_is_not_landed(spark: SparkSession, state_dir: Path) -> None:
+    with thalweg.connect(state_dir, spark=spark) as session:
+        for name in ("read", "unread"):
+            frame = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+            session.create_stream(name, frame, time="timestamp", watermark="0 seconds")
+        read = session.create_query("r", "SELECT value FROM read")
+        session.run_available()
+        assert landed(session, "unread") == 0
+        session.start("0 seconds")
+        wait_for(lambda: read.results().num_rows > 0)
+        assert landed(session, "unread") == 0
+        late = session.create_query("late", "SELECT value FROM unread")
+        wait_for(lambda: late.results().num_rows > 0)
+        late.drop()
+        before = landed(session, "unread")
+        assert before > 0
+        seen = read.results().num_rows
+        wait_for(lambda: read.results().num_rows > seen)
+        assert landed(session, "unread") == before
+        failing = session.create_query("failing", "SELECT 1 div (value - value) AS x FROM unread")
+        wait_for(lambda: failing.status["state"] == "failed")
+        wait_for(lambda: not session._sources["unread"].is_started)
+        again = session.create_query("again", "SELECT value FROM unread")
+        wait_for(lambda: again.results().num_rows > 0)
+        session.progress()
+
+
+def test_a_start_that_fails_leaves_nothing_running(
+    spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Pipeline, trigger: str) -> None:
+        raise pipeline_failed(trigger)
+
+    with thalweg.connect(state_dir, spark=spark) as session:
+        frame = spark.readStream.format("rate").load()
+        session.create_stream("rated", frame, time="timestamp", watermark="0 seconds")
+        session.create_query("q", "SELECT value FROM rated")
+        with pytest.raises(thalweg.ThalwegError, match="below 0"):
+            session.start("-1 second")
+        with monkeypatch.context() as patched:
+            patched.setattr(Pipeline, "start", refuse)
+            with pytest.raises(thalweg.ThalwegError, match="30000 milliseconds"):
+                session.start("0.5 minutes")
+        assert not session._sources["rated"].is_started
+        session.start("0.001 minutes")
+        session.progress()
+
+
+def test_only_dataframes_that_are_read_must_be_given_again(spark: SparkSession, state_dir: Path) -> None:
+    frame = spark.readStream.format("rate").load()
+    with thalweg.connect(state_dir, spark=spark) as session:
+        for name in ("one", "other"):
+            session.create_stream(name, frame, time="timestamp", watermark="0 seconds")
+        session.create_query("q", "SELECT value FROM one")
+    with thalweg.connect(state_dir, spark=spark) as session:
+        with pytest.raises(thalweg.ThalwegError, match="'one' reads a streaming DataFrame"):
+            session.run_available()
+        session.create_stream("one", frame, time="timestamp", watermark="0 seconds")
+        session.run_available()
+        session.start("0 seconds")
+        with pytest.raises(thalweg.ThalwegError, match="'other' reads a streaming DataFrame"):
+            session.create_query("late", "SELECT value FROM other")
+        assert list(session.queries) == ["q"]
 
 
 def test_started_in_the_background_while_files_arrive(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from thalweg.errors import SqlError, analysis_failed, unknown_column, unknown_stream
+from thalweg.errors import SqlError, analysis_failed, bad_columns, unknown_column, unknown_stream
 from thalweg.model.stream import Schema, Stream
 
 _SETTINGS = {
@@ -37,15 +37,27 @@ class SparkAnalyzer:
         self._known: dict[str, list[tuple[str, str]]] = {}
 
     def register(self, stream: Stream) -> None:
-        """Make the stream known by its name; a second time replaces it."""
-        self.register_table(stream.name, stream.schema)
+        """Make the stream known by its name; a second time replaces it. Refused columns leave all as it was."""
+        self._register("stream", stream.name, stream.schema)
 
     def register_table(self, name: str, schema: Schema) -> None:
         """The same for a static table."""
-        columns = ", ".join(f"CAST(NULL AS {field.type}) AS {_quote(field.name)}" for field in schema.fields)
-        self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_quote(name)} AS SELECT {columns}")
+        self._register("table", name, schema)
+
+    def check_table(self, name: str, schema: Schema) -> None:
+        """Refuses columns of a type that is none."""
+        self._run("table", name, _select(schema))
+
+    def _register(self, kind: str, name: str, schema: Schema) -> None:
+        self._run(kind, name, f"CREATE OR REPLACE TEMPORARY VIEW {_quote(name)} AS {_select(schema)}")
         self._names.add(name)
         self._known.clear()
+
+    def _run(self, kind: str, name: str, sql: str) -> None:
+        try:
+            self._spark.sql(sql)
+        except PySparkException as error:
+            raise bad_columns(kind, name, _primary(str(error))) from None
 
     def unregister(self, name: str) -> None:
         if name in self._names:
@@ -112,6 +124,11 @@ def _primary(message: str) -> str:
     first = message.split("\n== SQL", 1)[0].split("\nJVM stacktrace", 1)[0].split(";\n", 1)[0]
     line = " ".join(first.split())
     return _TAIL.sub("", _CLASS.sub("", line)).strip()
+
+
+def _select(schema: Schema) -> str:
+    """A row without values, of the columns' names and types."""
+    return "SELECT " + ", ".join(f"CAST(NULL AS {field.type}) AS {_quote(field.name)}" for field in schema.fields)
 
 
 def _quote(name: str) -> str:

@@ -371,7 +371,7 @@ class BatchRunner:
         """The plan goes to a worker once, not with every task."""
         if self._broadcast is None or self._broadcast[0] != plan.id:
             if self._broadcast is not None:
-                self._broadcast[1].unpersist()
+                self._broadcast[1].destroy()
             self._broadcast = (plan.id, self.spark.sparkContext.broadcast(plan))
         return self._broadcast[1]
 

@@ -41,7 +41,7 @@ class Delivery:
                     self._sink(entry).commit(batch, table)
                 except ThalwegError as error:
                     failed[id_] = str(error)
-                except Exception as error:  # a sink's own mistake, or a value that it cannot show
+                except (Exception, SystemExit) as error:  # a sink's own mistake, or a value that it cannot show
                     failed[id_] = str(unwritable_sink(entry.query.name, entry.query.sink.kind, error))
         return failed
 

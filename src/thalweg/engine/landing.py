@@ -9,6 +9,7 @@ left alone if the log has it.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import uuid
 from pathlib import Path
@@ -61,19 +62,25 @@ class Landing:
     def schema(self) -> Schema:
         return self._schema
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started and not stopped since; it may have failed: see `check`."""
+        return self._query is not None
+
     def start(self, trigger: str | None = None) -> None:
         """Land micro-batches from now on, as they come or at every `trigger` interval ("1 second")."""
         self._start({"processingTime": trigger or "0 seconds"})
 
     def run_available(self) -> None:
         """Land everything that the DataFrame's sources have now, then return."""
-        self._start({"availableNow": True})
-        query = self._query
-        assert query is not None
+        query = self._start({"availableNow": True})
         try:
             query.awaitTermination()
         except Exception as failure:
             raise self._failed(str(failure)) from failure
+        except BaseException:  # Ctrl-C
+            query.stop()
+            raise
         finally:
             self._query = None
 
@@ -85,22 +92,27 @@ class Landing:
 
     def check(self) -> None:
         """Raises what ended the query, if it was not `stop`."""
-        failure = self._query.exception() if self._query is not None else None
+        query = self._query
+        failure = query.exception() if query is not None else None
         if failure is not None:
             raise self._failed(str(failure))
 
-    def _start(self, trigger: dict[str, Any]) -> None:
+    def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
         self.stop()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._log = Log(self._directory / LANDED_LOG)
         self._last = max((entry["batch"] for entry in self._log.read_new()), default=-1)
-        self._query = (
+        writer = (
             self._dataframe.writeStream.foreachBatch(self._land)
             .queryName(f"thalweg-landing-{self._stream}-{uuid.uuid4().hex[:6]}")
             .option("checkpointLocation", str(self._directory / "checkpoint"))
             .trigger(**trigger)
-            .start()
         )
+        try:
+            query = self._query = writer.start()
+        except Exception as failure:  # a plan that Spark does not run as a stream, such as a sum without a watermark
+            raise self._failed(str(failure)) from failure
+        return query
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
         """Write the files, then the log line: all of the batch becomes visible with that line."""
@@ -112,7 +124,9 @@ class Landing:
             name = f"b{batch_id:010d}"
             batch.write.mode("overwrite").options(**_PLAIN).parquet(str(self._directory / name))
             files = _files_of(self._directory, name)
-            if files and self._log is not None:
+            if not files:  # what is not in the log is never given back
+                shutil.rmtree(self._directory / name, ignore_errors=True)
+            elif self._log is not None:
                 self._log.append([{"batch": batch_id, "files": files}])
             self._last = batch_id
 

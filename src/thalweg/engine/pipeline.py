@@ -44,7 +44,8 @@ class Pipeline:
 
     @property
     def is_running(self) -> bool:
-        return self._query is not None and self._query.isActive
+        query = self._query  # once: another thread may be setting it to None
+        return query is not None and query.isActive
 
     def start(self, trigger: str) -> None:
         """Batches as data arrives, at most one per `trigger` interval."""
@@ -62,6 +63,9 @@ class Pipeline:
         except PySparkException as error:
             if not self._stopping:
                 raise self._reason(error) from None
+        except BaseException:  # Ctrl-C: without its caller the query would run on, unknown to the session
+            query.stop()
+            raise
         finally:
             self._query = None
 
@@ -77,11 +81,14 @@ class Pipeline:
             query.stop()
 
     def check(self) -> None:
-        """Raises what ended the pipeline, if it did not end by `stop`."""
-        if self._failure is not None and isinstance(self._failure, ThalwegError):
+        """Raises what ended the pipeline, if it did not end by `stop`: from when on it can be started again."""
+        query = self._query
+        if query is not None and query.isActive:
+            return
+        if isinstance(self._failure, ThalwegError):
             raise self._failure
-        if self._query is not None and not self._query.isActive and self._query.exception() is not None:
-            raise self._reason(self._query.exception())
+        if query is not None and (error := query.exception()) is not None:
+            raise self._reason(error)
 
     def tick(self) -> None:
         """Asks for a batch even where no stream has anything new."""

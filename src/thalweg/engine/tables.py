@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.errors import bad_table
 from thalweg.ingest.conform import conform
-from thalweg.ingest.schema import as_schema
 from thalweg.model.stream import Field, Schema
 from thalweg.state.container import ContainerWriter, Section, forget_file
 from thalweg.state.durable import write_atomic
@@ -52,7 +51,10 @@ def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None
     if isinstance(source, DataFrame):
         if source.isStreaming:
             raise bad_table(name, "it is a streaming DataFrame", "create a stream from it")
-        return source.toArrow()
+        try:
+            return source.toArrow()
+        except PySparkException as error:
+            raise bad_table(name, f"its DataFrame cannot be read: {str(error).splitlines()[0]}", None) from None
     if isinstance(source, pa.Table):
         return source
     if not isinstance(source, str | Path) or not str(source):
@@ -61,21 +63,18 @@ def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None
     if kind not in FORMATS:
         raise bad_table(name, f"{kind!r} is not one of {', '.join(FORMATS)}", "say format = '...'")
     reader = spark.read.format(kind)
-    if schema is not None:
-        reader = reader.schema(", ".join(f"`{f.name}` {f.type}" for f in schema.fields))
-    elif kind == "csv":
-        reader = reader.option("inferSchema", "true")
     if kind == "csv":
-        reader = reader.option("header", "true")
+        reader = reader.option("header", "true").option("inferSchema", str(schema is None).lower())
     try:
+        if schema is not None:
+            reader = reader.schema(", ".join(f"`{f.name}` {f.type}" for f in schema.fields))
         return reader.load(str(source)).toArrow()
     except PySparkException as error:
         raise bad_table(name, f"{source} cannot be read as {kind}: {str(error).splitlines()[0]}", None) from None
 
 
-def store_table(state_dir: Path, name: str, rows: pa.Table, schema: Schema | None) -> Table:
+def store_table(state_dir: Path, name: str, rows: pa.Table, schema: Schema) -> Table:
     """Writes a version. The table is what `save_tables` makes durable."""
-    schema = schema or as_schema(rows.schema)
     conformed = conform(rows, schema, schema.names)
     if conformed.rejected is not None and conformed.rejected.num_rows:
         reason = conformed.rejected.column("reason")[0].as_py()

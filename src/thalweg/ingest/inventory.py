@@ -104,20 +104,26 @@ class _Files(Units):
         self._known = {file.path for file in self._files}
 
     def available(self) -> int:
-        fresh = [path for path in list_files(self.options["glob"]) if path not in self._known]
+        fresh = [path for path in self._listed() if path not in self._known]
         found = [file for _, file in sorted(self._look_at(fresh), key=lambda pair: (pair[0], pair[1].path))]
         self._log.append([vars(file) for file in found])
         self._files += found
         self._known.update(file.path for file in found)
         return len(self._files)
 
+    def _listed(self) -> list[str]:
+        try:
+            return list_files(self.options["glob"])
+        except errors.SourceError:
+            return []  # a directory that is taken away has nothing new; the other streams go on
+
     def _look_at(self, paths: Sequence[str]) -> list[tuple[int, _File]]:
         found = []
         for path in paths:
             try:
                 status = os.stat(path)
-            except FileNotFoundError:
-                continue
+            except OSError:
+                continue  # gone again, or not to be seen: it is new once it can be
             if os.path.isfile(path):
                 rows, groups = self._count(path)
                 found.append((status.st_mtime_ns, _File(path, status.st_size, rows, groups)))
@@ -167,8 +173,13 @@ class _Memory(Units):
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         _check_units(self.stream, end, count_memory_units(self.directory, max(start, self._count)))
-        paths = [memory_unit(self.directory, number) for number in range(start, end)]
-        return [split for path in paths for split in cut_arrow(self.stream, path, parts)]
+        return [split for number in range(start, end) for split in self._cut(number, parts)]
+
+    def _cut(self, number: int, parts: int) -> list[Split]:
+        try:
+            return cut_arrow(self.stream, memory_unit(self.directory, number), parts)
+        except FileNotFoundError:  # the newest is there and says that this one was
+            raise errors.source_units_missing(self.stream, number + 1, number) from None
 
     def release(self, end: int) -> None:
         last = end - 1  # kept: it says how many there were

@@ -1,8 +1,9 @@
 """From a split to Arrow tables: only the columns that are needed, in the data path's types.
 
 What cannot be read is set aside with its reason and the rest goes on: a row with a value of the wrong type,
-a broken line, a file that is not what its name says. Only a file that has vanished is an error, because the
-rows in it are lost. Columns that no query needs are not looked at, so a fault in them is none.
+a broken line, a file that is not what its name says. Only a file that has vanished, or that the system does not
+give out, is an error, because the rows in it are lost. Columns that no query needs are not looked at, so a fault in
+them is none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import duckdb
 import pyarrow as pa
 import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
@@ -51,15 +53,18 @@ def read(split: Split, stream: Stream, columns: Sequence[str]) -> Iterator[Chunk
             yield chunk if wanted == columns else replace(chunk, table=chunk.table.select(list(columns)))
     except FileNotFoundError:
         raise errors.source_file_vanished(split.path, stream.name) from None
-    except (pa.ArrowException, OSError) as failure:
-        if getattr(failure, "errno", None):
+    except (errors.ThalwegError, MemoryError, duckdb.OutOfMemoryException):
+        raise
+    except Exception as failure:  # whatever a file makes a reader raise, it does not stop the other streams
+        if isinstance(failure, OSError) and failure.errno:
             # The system refuses (permissions, a dead disk): the rows may be fine and must not be given up.
             raise errors.source_file_unreadable(split.path, stream.name, str(failure)) from failure
         yield _set_aside(split, stream.schema, columns, failure)
 
 
 def _set_aside(split: Split, schema: Schema, columns: Sequence[str], failure: Exception) -> Chunk:
-    reason = f"{split.kind} file cannot be read: {failure}"
+    told = isinstance(failure, pa.ArrowException | OSError | ValueError)  # of the others the kind says more
+    reason = f"{split.kind} file cannot be read: {failure if told else repr(failure)}"
     rejected = pa.table({"reason": [reason], "row": [split.path]}, schema=REJECTED_SCHEMA)
     empty = pa.schema([schema.to_inner_arrow().field(name) for name in columns]).empty_table()
     return Chunk(empty, rejected, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -52,10 +52,10 @@ def parse_schema(text: str) -> Schema:
 
 def as_schema(value: Schema | pa.Schema | str) -> Schema:
     """A schema in any of the forms a user may give it in."""
-    if isinstance(value, Schema):
-        return value
     if isinstance(value, str):
         return parse_schema(value)
+    if isinstance(value, Schema):
+        return _without_doubles(value.fields, ", ".join(f"{f.name} {f.type}" for f in value.fields))
     fields = []
     for field in value:
         try:
@@ -65,12 +65,17 @@ def as_schema(value: Schema | pa.Schema | str) -> Schema:
     return _without_doubles(fields, str(value))
 
 
-def _without_doubles(fields: list[Field], text: str) -> Schema:
-    names = [field.name for field in fields]
-    doubled = {name for name in names if names.count(name) > 1}
-    if doubled:
-        raise errors.source_schema_invalid(text, f"column {min(doubled)} is there twice")
+def _without_doubles(fields: Sequence[Field], text: str) -> Schema:
+    if (doubled := _doubled(fields)) is not None:
+        raise errors.source_schema_invalid(text, doubled)
     return Schema(tuple(fields))
+
+
+def _doubled(fields: Sequence[Field]) -> str | None:
+    """What to say if two columns have one name, as Spark tells names: without regard to case."""
+    names = [field.name.lower() for field in fields]
+    doubled = min((name for name in names if names.count(name) > 1), default=None)
+    return None if doubled is None else f"column {doubled} is there twice; upper and lower case are the same"
 
 
 def schema_of_file(path: str, kind: str, options: Mapping[str, Any]) -> Schema:
@@ -91,6 +96,8 @@ def schema_of_file(path: str, kind: str, options: Mapping[str, Any]) -> Schema:
         fields.append(Field(field.name, "string" if spark_type == "void" else spark_type))
     if not fields:
         raise errors.source_schema_unreadable(path, "it has no column of a flat type")
+    if (doubled := _doubled(fields)) is not None:
+        raise errors.source_schema_unreadable(path, doubled)
     return Schema(tuple(fields))
 
 

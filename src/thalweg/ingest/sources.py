@@ -65,24 +65,41 @@ class Files:
         self, pattern: str, kind: str | None, max_files_per_batch: int | None, options: Mapping[str, Any]
     ) -> None:
         self._pattern = _absolute_pattern(pattern)
-        self._kind = kind or _kind_of(self._pattern)
         self._limit = _positive("files", "max_files_per_batch", max_files_per_batch)
-        self._options = _csv_options(options) if self._kind == "csv" else _no_options(self._kind, options)
+        self._options = options
+        self._said = kind or _kind_of(self._pattern)
+        """The format, if the program says it; otherwise the first file that is there does."""
+        self._kind = self._said or _kind_of(min(list_files(self._pattern), default=""))
+        if self._said is not None:
+            _reader_options(self._said, options)
+        elif self._kind is None and os.path.splitext(self._pattern)[1]:
+            raise errors.source_format_unknown(self._pattern, FORMATS)
+
+    def recall(self, known: SourceSpec) -> None:
+        """After a restart: what a file has told then holds, whichever files are there now."""
+        if self._said is None and known.kind == "files":
+            self._kind = known.options["format"]
 
     def spec(self) -> SourceSpec:
+        kind = self._format()
         return SourceSpec(
             "files",
             {
                 "glob": self._pattern,
-                "format": self._kind,
+                "format": kind,
                 "max_files_per_batch": self._limit,
-                "reader": dict(self._options),
+                "reader": _reader_options(kind, self._options),
             },
         )
 
     def schema(self) -> Schema | None:
-        paths = list_files(self._pattern)
-        return schema_of_file(min(paths), self._kind, self._options) if paths else None
+        kind, paths = self._format(), list_files(self._pattern)
+        return schema_of_file(min(paths), kind, _reader_options(kind, self._options)) if paths else None
+
+    def _format(self) -> str:
+        if self._kind is None:
+            raise errors.source_format_unknown(self._pattern, FORMATS)
+        return self._kind
 
 
 class Memory:
@@ -190,18 +207,10 @@ def _absolute_pattern(pattern: str) -> str:
     return os.path.join(globbing.escape(path), "*") if os.path.isdir(path) else path
 
 
-def _kind_of(pattern: str) -> str:
-    """The format that the suffix of the pattern, or of the first file that matches it, stands for."""
-    candidates = [pattern]
-    if os.path.splitext(pattern)[1].lower() not in (*_SUFFIXES, *COMPRESSIONS):
-        candidates = sorted(list_files(pattern))[:1]
-    for candidate in candidates:
-        stem, suffix = os.path.splitext(candidate.lower())
-        if suffix in COMPRESSIONS:
-            suffix = os.path.splitext(stem)[1]
-        if suffix in _SUFFIXES:
-            return _SUFFIXES[suffix]
-    raise errors.source_format_unknown(pattern, FORMATS)
+def _kind_of(path: str) -> str | None:
+    """The format that the suffix of a file or a pattern stands for."""
+    stem, suffix = os.path.splitext(path.lower())
+    return _SUFFIXES.get(os.path.splitext(stem)[1] if suffix in COMPRESSIONS else suffix)
 
 
 def _positive(source: str, option: str, value: int | None) -> int | None:
@@ -212,6 +221,10 @@ def _positive(source: str, option: str, value: int | None) -> int | None:
     if number is not None and number < 1:
         raise errors.source_option_invalid(source, option, f"{value!r} is not a number above 0")
     return number
+
+
+def _reader_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return _csv_options(options) if kind == "csv" else _no_options(kind, options)
 
 
 def _no_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

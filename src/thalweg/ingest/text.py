@@ -296,7 +296,10 @@ def _csv_layout(split: Split, schema: Schema, columns: Sequence[str]) -> _Layout
         with _open(split.path) as file:
             line = file.readline()
         names, size = _header_names(line, options), len(line)
-    return _Layout(tuple(names), size, tuple(match_names(names, columns).values()), options)
+    wanted = tuple(match_names(names, columns).values())
+    if doubled := [name for name in wanted if names.count(name) > 1]:
+        raise ValueError(f"column {doubled[0]} is there twice")
+    return _Layout(tuple(names), size, wanted, options)
 
 
 def _header_names(line: bytes, options: dict[str, Any]) -> tuple[str, ...]:

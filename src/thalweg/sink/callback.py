@@ -29,5 +29,5 @@ class CallbackSink:
             return
         try:
             self._callback(table, batch_id)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() in a callable is no wish to end all other queries
             raise failed_callback(self._query, batch_id, error) from error

@@ -135,13 +135,19 @@ def test_running_picks_up_data_streams_and_ticks(rig: Rig) -> None:
 
 
 def test_an_error_in_the_reader_is_readable(rig: Rig) -> None:
-    rig.register(Stream("f", memory("a int").schema(), "a", 0, files(f"{rig.directory}/gone/*.csv").spec()))
+    (rig.directory / "streams.json").write_text("{")
     with pytest.raises(StreamingQueryException) as caught:
         rig.run_available()
     found = source_error_in(str(caught.value))
     assert found is not None
-    assert found.message == f"no such directory: {rig.directory}/gone"
-    assert found.hint == "Create the directory, or correct the path."
+    assert found.message == f"cannot read {rig.directory}/streams.json"
+    assert found.hint == "Restore the state directory."
+
+
+def test_a_directory_that_is_gone_does_not_stop_the_other_streams(rig: Rig) -> None:
+    rig.register(Stream("f", memory("a int").schema(), "a", 0, files(f"{rig.directory}/gone/*.csv").spec()))
+    rig.add("s").append(table(1))
+    assert rig.run_available() == [[1], []]
 
 
 def test_a_tick_waits_until_the_limits_leave_nothing(tmp_path: Path) -> None:
@@ -261,12 +267,32 @@ def test_landing_runs_along_and_stops(spark: SparkSession, tmp_path: Path) -> No
     assert sorted(values) == list(range(len(values)))
 
 
+def test_a_micro_batch_without_rows_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(10).write.parquet(str(tmp_path / "in"))
+    frame = spark.readStream.schema("id bigint").parquet(str(tmp_path / "in")).where("id < 0")
+    directory = source_dir(tmp_path / "state", "s")
+    landing = Landing(spark, "s", frame, directory)
+    landing.run_available()
+    assert (directory / "checkpoint" / "commits" / "0").exists()
+    assert list(directory.glob("b[0-9]*")) == []
+    assert not landing.is_started
+
+
 def test_landing_refuses_what_it_cannot_carry(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="not a streaming one"):
         Landing(spark, "s", spark.range(1), tmp_path)
     nested = spark.readStream.format("rate").load().selectExpr("struct(value) AS v")
     with pytest.raises(SourceError, match="column v of stream s is nested"):
         Landing(spark, "s", nested, tmp_path)
+
+
+def test_a_dataframe_that_spark_does_not_run_is_a_source_error(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.readStream.format("rate").load().groupBy("timestamp").count()
+    landing = Landing(spark, "s", frame, source_dir(tmp_path, "s"))
+    for run in (landing.start, landing.run_available):
+        with pytest.raises(SourceError, match="feeds stream s has failed"):
+            run()
+        assert not landing.is_started
 
 
 def test_a_failing_dataframe_is_a_source_error(spark: SparkSession, tmp_path: Path) -> None:

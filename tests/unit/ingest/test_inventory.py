@@ -127,6 +127,20 @@ def test_a_corrupt_file_is_a_unit_too(tmp_path: Path) -> None:
     assert [(s.start, s.end) for s in inventory.splits(0, 1)] == [(0, -1)]
 
 
+def test_a_directory_that_is_taken_away_has_nothing_new(tmp_path: Path) -> None:
+    """It would stop all streams otherwise, since one process plans for them all."""
+    directory = tmp_path / "in"
+    directory.mkdir()
+    write(directory / "a.parquet")
+    inventory = Inventory(stream_of(files(f"{directory}/*.parquet")), tmp_path / "state")
+    assert inventory.available() == 1
+    directory.rename(tmp_path / "away")
+    assert inventory.available() == 1
+    (tmp_path / "away").rename(directory)
+    write(directory / "b.parquet")
+    assert inventory.available() == 2
+
+
 def test_units_that_are_gone_are_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet")
     inventory = Inventory(stream_of(files(str(tmp_path / "*.parquet"))), tmp_path / "state")
@@ -170,6 +184,21 @@ def test_memory_units_that_are_read_are_given_back_and_still_counted(tmp_path: P
     again.append(pa.table({"a": [7, 7]}))
     assert restarted.available() == Inventory(stream_of(source), tmp_path).available() == 4
     assert [split.rows for split in restarted.splits(3, 4)] == [2]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_memory_unit_that_is_lost_is_an_error(tmp_path: Path, lost: int) -> None:
+    source = memory("a bigint")
+    source.bind(source_dir(tmp_path, "s"))
+    for a in range(3):
+        source.append(pa.table({"a": [a]}))
+    inventory = Inventory(stream_of(source), tmp_path)
+    assert inventory.available() == 3
+    (source_dir(tmp_path, "s") / f"{lost:010d}.arrow").unlink()
+    for planning in (inventory, Inventory(stream_of(source), tmp_path)):
+        with pytest.raises(SourceError, match=f"lost input: unit {lost + 1} was planned"):
+            planning.splits(0, 3)
+    assert len(inventory.splits(2, 3)) == 1
 
 
 def test_an_empty_append_is_a_unit_without_splits_to_read(tmp_path: Path) -> None:

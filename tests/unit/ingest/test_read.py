@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
@@ -18,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from thalweg.errors import SourceError
+from thalweg.ingest import read as module
 from thalweg.ingest import text
 from thalweg.ingest.read import Chunk, read
 from thalweg.ingest.schema import parse_schema
@@ -132,6 +135,49 @@ def test_a_file_that_is_no_parquet_is_set_aside(tmp_path: Path) -> None:
     assert result.num_rows == 0
     assert rejected[0]["row"] == str(path)
     assert "parquet file cannot be read" in rejected[0]["reason"]
+
+
+def test_a_column_that_a_file_has_twice_sets_it_aside(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "a", "b"])
+    split = parquet(tmp_path / "f", twice)
+    result, rejected, _ = read_all(split, "a bigint, b bigint")
+    assert (result.num_rows, rejected[0]["row"]) == (0, split.path)
+    assert "exists 2 times" in rejected[0]["reason"]
+    assert read_all(split, "a bigint, b bigint", ["b"])[0].to_pylist() == [{"b": 3}]
+    for lines in ("1,2,3\n", "1,2,3\nx,y,z\n"):
+        for multiline in (False, True):
+            text_split = csv_split(tmp_path / "g", f"a,a,b\n{lines}", multiline=multiline)
+            result, rejected, _ = read_all(text_split, "a bigint, b bigint")
+            assert (result.num_rows, len(rejected)) == (0, 1)
+            assert rejected[0]["reason"] == "csv file cannot be read: column a is there twice"
+
+
+@pytest.mark.parametrize("failure", [duckdb.ConversionException("odd"), RuntimeError("odd")])
+def test_whatever_a_file_makes_a_reader_raise_sets_it_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    split = parquet(tmp_path / "f", pa.table({"a": [1]}))
+    monkeypatch.setattr(module, "conform", raising(failure))
+    result, rejected, _ = read_all(split, "a bigint")
+    assert (result.num_rows, rejected[0]["row"]) == (0, split.path)
+    assert "odd" in rejected[0]["reason"]
+
+
+@pytest.mark.parametrize("failure", [MemoryError(), pa.ArrowMemoryError("full"), SourceError("told already")])
+def test_rows_are_not_given_up_for_what_is_no_fault_of_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    split = parquet(tmp_path / "f", pa.table({"a": [1]}))
+    monkeypatch.setattr(module, "conform", raising(failure))
+    with pytest.raises(type(failure)):
+        read_all(split, "a bigint")
+
+
+def raising(failure: Exception) -> Callable[..., Any]:
+    def raise_it(*given: Any) -> Any:
+        raise failure
+
+    return raise_it
 
 
 def test_a_corrupt_row_group_does_not_take_the_others_along(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from thalweg.ingest.read import read
 from thalweg.ingest.registry import source_dir
 from thalweg.ingest.schema import parse_schema
 from thalweg.ingest.sources import files, generate, memory
-from thalweg.model.stream import Schema, Stream
+from thalweg.model.stream import Field, Schema, Stream
 
 
 def types_of(schema: Schema | None) -> dict[str, str]:
@@ -38,7 +38,7 @@ def test_ddl() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["a", "a bigint,", "a bigint, a int", "a array<int>", ""])
+@pytest.mark.parametrize("text", ["a", "a bigint,", "a bigint, a int", "a bigint, A int", "a array<int>", ""])
 def test_ddl_that_is_none(text: str) -> None:
     with pytest.raises(SourceError, match="not a schema"):
         parse_schema(text)
@@ -55,6 +55,19 @@ def test_schema_from_the_first_file_of_each_format(tmp_path: Path) -> None:
         assert types_of(files(f"{tmp_path}/*.{suffix}").schema()) == expected
 
 
+def test_names_that_differ_only_in_case_are_the_same(tmp_path: Path) -> None:
+    """Spark would refuse them later, when the stream has been kept."""
+    pq.write_table(pa.table({"id": [1], "ID": [2]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("id,ID\n1,2\n")
+    for suffix in ("parquet", "csv"):
+        with pytest.raises(SourceError, match="column id is there twice"):
+            files(f"{tmp_path}/*.{suffix}").schema()
+    with pytest.raises(SourceError, match="column id is there twice"):
+        memory(Schema((Field("id", "int"), Field("ID", "int"))))
+    with pytest.raises(SourceError, match="column id is there twice"):
+        memory(pa.schema([("id", pa.int32()), ("Id", pa.int32())]))
+
+
 def test_no_file_yet_means_no_schema_yet(tmp_path: Path) -> None:
     assert files(f"{tmp_path}/*.parquet").schema() is None
 
@@ -62,6 +75,29 @@ def test_no_file_yet_means_no_schema_yet(tmp_path: Path) -> None:
 def test_a_directory_means_all_that_is_in_it(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
     assert types_of(files(str(tmp_path)).schema()) == {"a": "bigint"}
+
+
+def test_what_files_told_once_holds_after_a_restart(tmp_path: Path) -> None:
+    table = tmp_path / "b.csv"
+    table.write_text("a;b\n1;2\n")
+    known = files(str(tmp_path), sep=";").spec()
+    table.unlink()
+    emptied = files(str(tmp_path), sep=";")
+    for ask in (emptied.spec, emptied.schema):
+        with pytest.raises(SourceError, match="cannot tell the format"):
+            ask()
+    emptied.recall(known)
+    assert emptied.spec() == known
+    (tmp_path / "a.json").write_text("{}\n")
+    another_first = files(str(tmp_path), sep=";")
+    another_first.recall(known)
+    assert another_first.spec() == known
+    other = files(f"{tmp_path}/*", sep="|", format="csv")
+    other.recall(known)
+    assert other.spec() != known
+    said = files(f"{tmp_path}/*", format="json")
+    said.recall(known)
+    assert said.spec().options["format"] == "json"
 
 
 def test_specs_are_json(tmp_path: Path) -> None:

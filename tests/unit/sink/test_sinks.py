@@ -121,13 +121,15 @@ def test_a_callable_gets_each_batch_that_has_rows() -> None:
     assert got == [(1, 2)]
 
 
-def test_a_failing_or_missing_callable_is_a_sink_error() -> None:
+@pytest.mark.parametrize("failure", [KeyError("no such thing"), SystemExit(1)])
+def test_a_failing_or_missing_callable_is_a_sink_error(failure: BaseException) -> None:
     def fail(table: pa.Table, batch_id: int) -> None:
-        raise KeyError("no such thing")
+        raise failure
 
-    with pytest.raises(SinkError, match=r"q: its callable failed on batch 3\n.*KeyError") as raised:
+    said = rf"q: its callable failed on batch 3\n.*{type(failure).__name__}"
+    with pytest.raises(SinkError, match=said) as raised:
         open_sink(to_callable(), SinkContext("q", callback=fail)).commit(3, TABLE)
-    assert isinstance(raised.value.__cause__, KeyError)
+    assert raised.value.__cause__ is failure
     with pytest.raises(SinkError, match="must be given again"):
         open_sink(to_callable(), SinkContext("q"))
 
