@@ -40,7 +40,7 @@ from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_plan, explain_query
 from thalweg.observe.stopwatch import mean, shares
 from thalweg.operate.windows import BEGINNING
-from thalweg.optimize.grouping import make_plan
+from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.sink.specs import parse_spec, to_callable
 from thalweg.sql.bind import bind
 from thalweg.sql.intervals import parse_interval
@@ -284,6 +284,8 @@ class Session:
                 raise errors.definition_differs("query", name)
             if emit == "updates" and (query.order or query.limit is not None):
                 raise errors.updates_are_unordered(name)
+            # Alone, for what can go wrong in it: what is durable, every batch plans.
+            make_plan([Registered(name, query)], self._streams, slots=1, tables=tables)
             self._delivery.check(query)
             self._aggregates.take(query if handle is None else handle.definition, own)
             if self._pipeline.is_running and not self._draining:

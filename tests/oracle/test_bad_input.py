@@ -252,6 +252,30 @@ def test_a_join_that_comes_as_an_equal_one_fails_knows_what_it_lacks(session: th
     assert not seconds & set(range(10, 20))
 
 
+def test_a_query_with_which_a_batch_cannot_be_run_can_be_dropped(session: thalweg.Session, tmp_path: Path) -> None:
+    """Spark has logged the batch with a file that is gone: it is run without, once nobody asks for its rows."""
+    paths = [tmp_path / f"{i}.parquet" for i in range(2)]
+    for i, path in enumerate(paths):
+        pq.write_table(rows(10 * i, 10), path)
+    source = thalweg.memory(SCHEMA, max_files_per_batch=1)
+    session.create_stream("events", source, time="ts", watermark="0 seconds")
+    files = thalweg.files(str(tmp_path / "*.parquet"), max_files_per_batch=1)
+    session.create_stream("lost", files, time="ts", watermark="0 seconds")
+    good = session.create_query("good", "SELECT v FROM events")
+    session.create_query("bad", "SELECT v FROM lost", lambda table, batch: paths[1].unlink(missing_ok=True))
+    source.append(rows(0, 10))
+    source.append(rows(10, 10))
+    with pytest.raises(ThalwegError, match=r"1\.parquet"):
+        session.run_available()
+    assert good.results().num_rows == 10
+    session.drop_query("bad")
+    session.run_available()
+    assert good.results().num_rows == 20
+    source.append(rows(20, 10))
+    session.run_available()
+    assert good.results().num_rows == 30
+
+
 def test_a_condition_on_a_table_that_fails_stops_whose_row_it_is(session: thalweg.Session) -> None:
     source = feed(session)
     session.create_table("labels", pa.table({"id": pa.array([1, 2], pa.int32()), "label": ["one", "two"]}))

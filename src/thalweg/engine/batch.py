@@ -197,6 +197,8 @@ class BatchRunner:
         after = self._next_manifest(plan, entries, outcome, clock, intent, lanes, moment)
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
+        # At once: whatever goes wrong from here on, the batch has happened.
+        self.manifest, self.entries, self.plan = after, entries, plan
         self._clean_up(before, after, outcome)
         self._used_tables.update({table.version.file: table for table in tables.values()})
         forget_versions(self.state_dir, self._used_tables, self.tables())
@@ -219,7 +221,6 @@ class BatchRunner:
         if self.scaler is not None and rows:
             self.slots = self.scaler.after(plan.slots, outcome.busy_seconds)
         with self.finished:
-            self.manifest, self.entries, self.plan = after, entries, plan
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
 
