@@ -54,11 +54,10 @@ def next_stores(
             held_from[name] = max(held_from[name], seen.get(name, BEGINNING))
     live = []
     for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
-        store = plan.joins.stores.get(bucket.stream)
-        if store is None:
+        if bucket.stream not in plan.joins.stores:
             continue
-        high = layout_from_json(bucket.layout).high_us
-        if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in store.needs):
+        high, needs = layout_from_json(bucket.layout).high_us, plan.joins.stores[bucket.stream].needs
+        if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in needs):
             live.append(bucket)
         else:
             held_from[bucket.stream] = max(held_from[bucket.stream], high)
