@@ -361,6 +361,16 @@ def bad_interval(text: str, reason: str, hint: str | None = None) -> SqlError:
     )
 
 
+def interval_too_long(sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        "this is longer than 73,000 years",
+        sql=sql,
+        span=span,
+        detail="event times are microseconds in 64 bits, and have to stay so when lengths of time are added to them",
+        hint="write a shorter one",
+    )
+
+
 def needs_window(what: str, time: str, sql: str, span: tuple[int, int]) -> SqlError:
     return SqlError(
         f"{what} needs a window: a stream has no end",

@@ -6,9 +6,9 @@ import datetime
 import re
 from decimal import Decimal
 
-from thalweg.errors import SqlError, bad_syntax, bad_type
+from thalweg.errors import SqlError, bad_syntax, bad_type, interval_too_long
 from thalweg.sql.cursor import Cursor
-from thalweg.sql.intervals import CALENDAR_UNITS, UNITS, unit_of
+from thalweg.sql.intervals import CALENDAR_UNITS, LONGEST_US, UNITS, unit_of
 from thalweg.sql.lex import Token
 from thalweg.sql.tree import Interval, Literal, Span
 
@@ -170,6 +170,8 @@ def _sum_parts(parts: list[tuple[str, str]], text: str, span: Span) -> Interval:
         else:
             us += Decimal(amount) * UNITS[unit]
             days_only = days_only and unit in ("day", "week")
+        if abs(us) > LONGEST_US or abs(months) > _INT_MAX:
+            raise interval_too_long(text, span)
     if us != us.to_integral_value():
         raise bad_syntax("this interval is finer than a microsecond", text, span)
     if months and us:
