@@ -325,6 +325,15 @@ def bad_arguments(name: str, expected: str, sql: str, span: tuple[int, int]) -> 
     return SqlError(f"{name} takes {expected}", sql=sql, span=span)
 
 
+def bad_deviation(least: float, most: float, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"the relative deviation of approx_count_distinct is a number from {least} to {most}",
+        sql=sql,
+        span=span,
+        hint="to count without any, write count(DISTINCT x)",
+    )
+
+
 def unknown_stream(
     name: str, near: list[str], sql: str | None = None, span: tuple[int, int] | None = None
 ) -> SqlError:

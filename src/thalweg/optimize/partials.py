@@ -240,6 +240,7 @@ def _approx_count_distinct(
 ) -> Parts:
     """HyperLogLog as a grouping by register: sparse by nature, merged by max like any other partial."""
     deviation = aggregate.parameters[0] if aggregate.parameters else 0.05
+    # 2^12 registers are few enough to keep, so no result is worse than theirs; 2^16 are the most.
     precision = min(16, max(12, math.ceil(2 * math.log2(1.04 / deviation))))
     register, rank = columns.register(aggregate.args[0], admitted, precision)
     best = partial(f"max({quote(rank)})", filter_column, "max({})", "TINYINT")

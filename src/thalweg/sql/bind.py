@@ -18,7 +18,7 @@ from thalweg.model.own import Definition
 from thalweg.model.plan import named
 from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
-from thalweg.sql.aggregates import check_own, is_aggregate
+from thalweg.sql.aggregates import check_own, is_aggregate, read_deviation
 from thalweg.sql.code import Code
 from thalweg.sql.compile import Compiler
 from thalweg.sql.compile_join import compile_join
@@ -182,7 +182,11 @@ def _check_names(tree: Select, frame: Frame) -> None:
         frame.final.check(root)
     times: set[str] = set()
     for node in _nodes(tree, conditions=not frame.joins):
-        if isinstance(node, Call) and node.name == WINDOW:
+        if not isinstance(node, Call):
+            continue
+        if node.name == "approx_count_distinct" and node.own is None and len(node.args) == 2:
+            read_deviation(frame.final.compiler, node)
+        if node.name == WINDOW:
             times.add(read_window(node, frame.final)[1])
             if len(times) > 1:
                 raise bad_window("a query has one window, over one event time", frame.final.text, node.span)

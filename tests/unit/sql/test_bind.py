@@ -7,6 +7,7 @@ import pytest
 from thalweg.errors import SqlError
 from thalweg.model.query import Query, SinkSpec, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.optimize.partials import Columns, take_apart
 from thalweg.sql.bind import bind
 from thalweg.sql.functions import AGGREGATES, FUNCTIONS
 from thalweg.sql.lex import lex
@@ -79,6 +80,14 @@ def test_each_aggregate_is_listed_once() -> None:
         _columns("bigint", "bigint", "bigint", "bigint"),
     )
     assert [a.function for a in query.aggregates] == ["sum", "count_all"]
+
+
+@pytest.mark.parametrize("rsd", ["0.05", "0.0041", "0.39", "5e-2", "CAST(0.05 AS DOUBLE)", "0.1F"])
+def test_a_count_that_may_deviate_is_planned(rsd: str) -> None:
+    text = f"SELECT approx_count_distinct(id, {rsd}) FROM purchases GROUP BY window(ts, '1 hour')"
+    (aggregate,) = _bind(text, _columns("bigint"), _columns("double")).aggregates
+    parts = take_apart(aggregate, None, "ts", Columns({}))
+    assert parts.shape == "values"
 
 
 def test_filters_of_aggregates() -> None:
@@ -172,6 +181,14 @@ def test_a_type_that_is_not_sparks_is_refused() -> None:
         ("SELECT 1 FROM purchases GROUP BY window(ts, '200000000 days')", "73,000 years", "'200000000 days'"),
         ("SELECT ts - INTERVAL 200000000 DAYS FROM purchases", "73,000 years", "INTERVAL 200000000 DAYS"),
         ("SELECT ts + INTERVAL 9999999999 YEARS FROM purchases", "73,000 years", "INTERVAL 9999999999 YEARS"),
+        *(
+            (
+                f"SELECT approx_count_distinct(id, {rsd}) FROM purchases GROUP BY window(ts, '1 hour')",
+                "from 0.0041",
+                rsd,
+            )
+            for rsd in ("0.0", "0", "-0.05", "1e-9", "0.004", "0.4", "1e999", "0.05 / 10", "true", "'0.05'", "NULL")
+        ),
         ("SELECT 1 FROM purchases GROUP BY window(ts, 5)", "as a string", "5"),
         ("SELECT 1 FROM purchases GROUP BY window(t, '1 hour')", "unknown column 't'", "t"),
         ("SELECT session_window(ts, '1 hour') FROM purchases", "session_window", "session_window(ts, '1 hour')"),
