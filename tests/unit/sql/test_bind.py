@@ -114,6 +114,11 @@ def test_a_key_goes_before_an_alias_in_having_and_after_it_in_order_by() -> None
     assert query.order[0].expr.sql == '("k0" + CAST(1 AS INTEGER))'
 
 
+def test_a_row_may_be_in_many_windows() -> None:
+    text = "SELECT count(*) FROM purchases GROUP BY window(ts, '10000 seconds', '1 second')"
+    assert _bind(text, _columns("bigint")).window == Window(10_000_000_000, 1_000_000)
+
+
 def test_names_for_the_window() -> None:
     query = _bind(
         "SELECT window(ts, '1 hour') AS w, w.start, window(ts, '1 hour').end FROM purchases GROUP BY w",
@@ -188,6 +193,16 @@ def test_a_type_that_is_not_sparks_is_refused() -> None:
                 rsd,
             )
             for rsd in ("0.0", "0", "-0.05", "1e-9", "0.004", "0.4", "1e999", "0.05 / 10", "true", "'0.05'", "NULL")
+        ),
+        (
+            "SELECT 1 FROM purchases GROUP BY window(ts, '1 hour', '1 millisecond')",
+            "in 3,600,000 windows",
+            "'1 millisecond'",
+        ),
+        (
+            "SELECT 1 FROM purchases GROUP BY window(ts, '10001 seconds', '1 second')",
+            "more than 10,000",
+            "'1 second'",
         ),
         ("SELECT 1 FROM purchases GROUP BY window(ts, 5)", "as a string", "5"),
         ("SELECT 1 FROM purchases GROUP BY window(t, '1 hour')", "unknown column 't'", "t"),
