@@ -311,6 +311,16 @@ def not_supported(
     return SqlError(f"{what} is not supported", sql=sql, span=span, hint=hint, detail=detail)
 
 
+def expression_too_large(detail: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        "this expression is too large",
+        sql=sql,
+        span=span,
+        detail=detail,
+        hint="nest fewer operators and functions; some of them write out their argument several times",
+    )
+
+
 def unknown_function(name: str, near: list[str], sql: str, span: tuple[int, int]) -> SqlError:
     hint = f"did you mean {', '.join(near)}?" if near else "see the list of functions in the guide"
     return SqlError(

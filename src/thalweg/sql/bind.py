@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
-from thalweg.errors import SqlError, bad_window, moved, needs_window, not_supported
+from thalweg.errors import SqlError, bad_window, expression_too_large, moved, needs_window, not_supported
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
 from thalweg.model.own import Definition
@@ -19,7 +19,7 @@ from thalweg.model.plan import named
 from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
 from thalweg.sql.aggregates import check_own, is_aggregate, read_deviation
-from thalweg.sql.code import Code
+from thalweg.sql.code import Code, SizeError
 from thalweg.sql.compile import Compiler
 from thalweg.sql.compile_join import compile_join
 from thalweg.sql.functions import WINDOW, check_arity, find
@@ -60,6 +60,9 @@ def bind(
         query = _bind(name, only_tokens(select), streams, analyzer, tables, own)
     except SqlError as error:
         raise moved(error, select, 0) from None
+    except SizeError as reason:
+        # Several conditions as one: no single place in the text.
+        raise expression_too_large(str(reason), select, (0, len(select))) from None
     return replace(query, text=select, sink=sink or SinkSpec(), options=tuple(options), emit=emit)
 
 

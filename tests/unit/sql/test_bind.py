@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
+
+import duckdb
 import pytest
 
 from thalweg.errors import SqlError
@@ -257,6 +261,55 @@ def test_refused_after_spark_agreed(text: str, message: str, place: str) -> None
     assert message in caught.value.message
     assert caught.value.span is not None
     assert text[slice(*caught.value.span)] == place
+
+
+def test_sign_names_its_argument_once() -> None:
+    text = "SELECT " + "sign(" * 12 + "CAST(qty AS DOUBLE)" + ")" * 12 + " FROM purchases"
+    (output,) = _bind(text, _columns("double"), _columns(*["double"] * 13)).outputs
+    assert output.expr.sql.count('"qty"') == 1
+
+
+def test_sign_is_sparks() -> None:
+    (output,) = _bind("SELECT sign(qty) FROM purchases", _columns("double"), _columns("double")).outputs
+    sql = output.expr.sql.replace('CAST("qty" AS DOUBLE)', "x")
+    values = [math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, -5e-324, 1.5, -1e300, None]
+    rows = ", ".join(f"({k}, {'NULL' if v is None else repr(str(v))}::DOUBLE)" for k, v in enumerate(values))
+    found = duckdb.sql(f"SELECT {sql} FROM (VALUES {rows}) t(k, x) ORDER BY k").fetchall()
+    assert repr([x for (x,) in found]) == repr([math.nan, 1.0, -1.0, 0.0, -0.0, 1.0, -1.0, 1.0, -1.0, None])
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "round(" * 20 + "CAST(qty AS DOUBLE)" + ", 1)" * 20,
+        "qty" + " / pack" * 30,
+        "coalesce(" + ", ".join(["round(" * 9 + "CAST(qty AS DOUBLE)" + ", 1)" * 9] * 900) + ")",
+        "CAST(" * 15 + "name" + " AS INT) || ''" * 15,
+    ],
+)
+def test_text_that_explodes_is_refused_before_it_does(expression: str) -> None:
+    text = f"SELECT {expression} FROM purchases"
+    tracemalloc.start()
+    try:
+        with pytest.raises(SqlError, match="too large") as caught:
+            _bind(text, _columns("double"))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "1,000,000 characters" in (caught.value.detail or "")
+    assert caught.value.span is not None
+    assert caught.value.span[0] >= 7
+    assert most < 100_000_000
+
+
+def test_aliases_of_aliases_are_bounded() -> None:
+    doubled = ", ".join(f"c{k} + c{k} AS c{k + 1}" for k in range(40))
+    with pytest.raises(SqlError, match="too large"):
+        _bind(f"SELECT CAST(qty AS DOUBLE) AS c0, {doubled} FROM purchases", _columns(*["double"] * 41))
+    deep = ", ".join(f"c{k} + 1D AS c{k + 1}" for k in range(400))
+    with pytest.raises(SqlError, match="too large") as caught:
+        _bind(f"SELECT CAST(qty AS DOUBLE) AS c0, {deep} FROM purchases", _columns(*["double"] * 401))
+    assert "200 deep" in (caught.value.detail or "")
 
 
 def test_a_near_name_is_offered() -> None:
