@@ -34,7 +34,7 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
     "l": ("bigint", [0, 1, -1, 9223372036854775807, -9223372036854775808, 10**12, -7]),
     "x": ("int", [0, 1, -1, 2, 3, -3, 17, 100, -250]),
     "y": ("bigint", [0, 5, -5, 1000, -1001, 3, 10**9]),
-    "f": ("float", [0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4e38, 1e-10]),
+    "f": ("float", [0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4e38, 1e-10, 0.35, 0.1, 0.7]),
     "d": (
         "double",
         [
@@ -137,7 +137,7 @@ coalesce(x, y) | coalesce(null, x, 1) | coalesce(de, 1) | coalesce(s, 'none') | 
 nullif(x, 1) | nullif(x, 1.5) | nullif(s, '') | greatest(x, y) | least(x, y, 3) | greatest(d, p) | least(d, f)
 greatest(s, 'b') | greatest(x, 1.5) | least(da, ts) | isnull(x) | isnotnull(x) | isnan(d) | isnan(f)
 abs(i) | abs(d) | abs(l) | abs(p) | ceil(p) | floor(p) | ceil(d) | floor(d) | ceil(x) | floor(de) | ceil(de) | ceil(l)
-floor(dw) | round(p) | round(p, 2) | round(d, 1) | round(de) | round(de, 1) | round(dw, 2) | round(x, 1) | round(f, 1)
+floor(dw) | round(p) | round(p, 2) | round(d, 1) | round(de) | round(de, 1) | round(dw, 2) | round(x, 1) | round(f, 1) | round(f, 2)
 round(de, 5) | sqrt(p) | sqrt(de) | exp(x) | ln(p) | log10(y) | log2(x) | pow(x, 2) | power(p, 0.5) | sign(p) | sign(d)
 signum(de) | x & 6 | i | l | x ^ 3 | ~x | l & i | negative(x)
 upper(s) | lower(s) | trim(s) | ltrim(s) | rtrim(s) | trim(both 'a' from s) | trim(leading 'a' from s) | trim(trailing 'lc' from s)
@@ -161,7 +161,7 @@ ts + interval 1 month | ts - interval 2 years | da + interval 3 days | da + inte
 interval 1 day + ts | da + interval 1 week | ts + interval 1 day 2 hours | ts + interval 1.5 seconds
 cast(x as bigint) | cast(l as int) | cast(i as smallint) | cast(x as tinyint) | cast(d as int) | cast(d as bigint) | cast(p as int)
 cast(p as smallint) | cast(f as int) | cast(x as double) | cast(l as float) | cast(d as float) | cast(f as double) | cast(x as decimal(5,2))
-cast(l as decimal(20,1)) | cast(p as decimal(10,2)) | cast(d as decimal(38,6)) | cast(f as decimal(20,3)) | cast(de as decimal(5,1))
+cast(l as decimal(20,1)) | cast(p as decimal(10,2)) | cast(d as decimal(38,6)) | cast(f as decimal(20,3)) | cast(f as decimal(3,1)) | cast(f as decimal(20,10)) | cast(de as decimal(5,1))
 cast(dw as decimal(38,10)) | cast(de as int) | cast(dw as bigint) | cast(dw as double) | cast(de as double) | cast(de as float) | cast(de as string)
 cast(dw as string) | cast(x as string) | cast(b as string) | cast(b as int) | cast(x as boolean) | cast(p as boolean) | cast(de as boolean)
 cast(da as string) | cast(ts as string) | cast(nt as string) | cast(ts as date) | cast(da as timestamp) | cast(nt as timestamp) | cast(ts as bigint)

@@ -122,12 +122,17 @@ def _from_floating(code: Code, to: str, plain: str) -> Code:
     if to in INTEGRAL:
         return emit(f"CAST({_truncated(x, 'int')} AS {to_duck(to)})", to, code, fails=True)
     if decimal_parts(to):
-        # Spark rounds the shortest decimal text of the number, not its binary value.
-        exact = f"CAST(CAST({x} AS VARCHAR) AS {to_duck(to)})"
+        exact = f"CAST({shortest(code)} AS {to_duck(to)})"
         return emit(f"CASE WHEN isfinite({x}) THEN {exact} END", to, code, fails=True)
     if to == "boolean":
         return emit(f"({x} <> 0)", to, code)
     raise CastError(f"a cast from {code.type} to {to}")
+
+
+def shortest(code: Code) -> str:
+    """The decimal text that Spark rounds in the place of the binary value: that of the double, also for a float."""
+    wide = f"CAST({code.sql} AS DOUBLE)" if code.type == "float" else code.sql
+    return f"CAST({wide} AS VARCHAR)"
 
 
 def _truncated(x: str, to: str) -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 from thalweg.errors import SqlError, bad_arguments, unknown_function
 from thalweg.model.types import INTEGRAL, decimal_parts, is_numeric, to_duck
 from thalweg.sql import operators
-from thalweg.sql.casts import cast
+from thalweg.sql.casts import cast, shortest
 from thalweg.sql.code import Code, emit, literal
 from thalweg.sql.coercion import common_type, decimal
 from thalweg.sql.expressions import RESERVED
@@ -199,7 +199,7 @@ def _round(c: Context, node: Call, args: list[Code]) -> Code:
         scale = min(digits, parts[1])
         type_ = decimal(min(38, parts[0] - parts[1] + 1 + scale), scale)
         return cast(arg, type_)
-    exact = f"CAST(CAST({arg.sql} AS VARCHAR) AS DECIMAL(38,{digits}))"
+    exact = f"CAST({shortest(arg)} AS DECIMAL(38,{digits}))"
     through = f"CAST(CAST({exact} AS VARCHAR) AS {to_duck(arg.type)})"
     # From 2^53 on every double is whole.
     sql = f"CASE WHEN abs({arg.sql}) < 9007199254740992e0 THEN {through} ELSE {arg.sql} END"
