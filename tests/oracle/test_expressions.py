@@ -91,7 +91,24 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
             "-0.004",
         ],
     ),
-    "c": ("string", ["2024-02-29", "1969-12-31", "2023-02-30", "2020-1-5", "2020-01-05 10:11:12", "x", ""]),
+    "c": (
+        "string",
+        [
+            *("2024-02-29", "1969-12-31", "2023-02-30", "2020-1-5", "2020-01-05 10:11:12", "x", ""),
+            *(
+                "2024",
+                "2024-03",
+                "2024-3",
+                " 2024-03 ",
+                "2024-13",
+                "2024-",
+                "2024-03-",
+                "2024-03 1",
+                "2024T",
+                "24-03",
+            ),
+        ],
+    ),
     "b": ("boolean", [True, False]),
     "da": (
         "date",
@@ -167,7 +184,7 @@ cast(dw as string) | cast(x as string) | cast(b as string) | cast(b as int) | ca
 cast(da as string) | cast(ts as string) | cast(nt as string) | cast(ts as date) | cast(da as timestamp) | cast(nt as timestamp) | cast(ts as bigint)
 cast(y as timestamp) | cast(n as int) | cast(n as bigint) | cast(n as double) | cast(n as decimal(10,2)) | cast(n as boolean) | cast(c as date)
 try_cast(n as int) | try_cast(n as double) | try_cast(n as decimal(5,1)) | try_cast(d as int) | try_cast(l as tinyint) | try_cast(n as boolean)
-try_cast(c as date) | x::double | int(n) | string(x) | double(de) | n + 1 | n = 12 | p < n | x::string || 'q' | sqrt(n)
+try_cast(c as date) | da = c | da < c | datediff(c, da) | x::double | int(n) | string(x) | double(de) | n + 1 | n = 12 | p < n | x::string || 'q' | sqrt(n)
 1 | -2147483648 | 2147483648 | 1L | 1S | 1Y | 1.5 | .5 | 1.50 | 1.5D | 1e3 | 1.5F | 1.5BD | 'it''s' | "dq" | 'tab\\there' | 'a' 'b'
 DATE '2024-02-29' | TIMESTAMP '2024-02-29 01:02:03.5' | TIMESTAMP_NTZ '1969-12-31 23:59:59' | true | r'\\n' | '\\u00e9'
 x + y * 2 - -3 | (x + 1) * (y - 2) / 4 | (x + i) + (i + l) | (i + 1) / (x - 1) | x > i + 1 | x / n | n / i | not x > 1 and b or s = 'a' | x + 1 = y - 1 | - x * - 2 | x || y = '11' | 1 + 2 * 3 | x & 3 = 1

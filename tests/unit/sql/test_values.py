@@ -5,6 +5,7 @@ tests/oracle/test_expressions.py asks Spark itself, over more.
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
@@ -48,3 +49,36 @@ def value(text: str, type_: str, given: Any) -> Any:
 )
 def test_a_float_is_rounded_as_the_double_that_it_is(text: str, given: float, sparks: object) -> None:
     assert value(text, "float", given) == sparks
+
+
+@pytest.mark.parametrize(
+    ("given", "sparks"),
+    [
+        ("2024-02-29", "2024-02-29"),
+        ("2020-1-5", "2020-01-05"),
+        ("2020-01-05 10:11:12", "2020-01-05"),
+        ("2020-01-05T", "2020-01-05"),
+        ("2020-01-05 \n anything", "2020-01-05"),
+        ("2024", "2024-01-01"),
+        ("2024-03", "2024-03-01"),
+        ("2024-3", "2024-03-01"),
+        (" \t2024-03\n", "2024-03-01"),
+        *(
+            (text, None)
+            for text in ("2023-02-30", "2024-13", "2024-00", "2024-", "2024-03-", "2024-03-123", "2024-1-1-1")
+        ),
+        *(
+            (text, None)
+            for text in ("2024 ago", "2024-03 1", "2024T", "24-03", "202", "20240301", "2024/03", "x", "")
+        ),
+    ],
+)
+def test_dates_in_strings(given: str, sparks: str | None) -> None:
+    day = None if sparks is None else dt.date.fromisoformat(sparks)
+    assert value("try_cast(c AS DATE)", "string", given) == day
+    if day is None:
+        with pytest.raises(duckdb.Error):
+            value("CAST(c AS DATE)", "string", given)
+    else:
+        assert value("to_date(c)", "string", given) == day
+        assert value(f"DATE '{sparks}' = c", "string", given) is True
