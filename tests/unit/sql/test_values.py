@@ -6,15 +6,18 @@ tests/oracle/test_expressions.py asks Spark itself, over more.
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
+import random
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from thalweg.model.expr import quote
+from thalweg.model.expr import Expr, quote
+from thalweg.model.query import Aggregate
 from thalweg.model.types import to_inner_arrow
+from thalweg.optimize.partials import Columns, take_apart
 from thalweg.sql.code import Code
 from thalweg.sql.compile import Compiler
 from thalweg.sql.expressions import ExpressionParser
@@ -82,3 +85,39 @@ def test_dates_in_strings(given: str, sparks: str | None) -> None:
     else:
         assert value("to_date(c)", "string", given) == day
         assert value(f"DATE '{sparks}' = c", "string", given) is True
+
+
+def mean(precision: int, scale: int, total: int, count: int) -> Decimal:
+    """avg of a decimal column, from the merged sum (without its point) and count."""
+    result = f"decimal({min(38, precision + 4)},{min(38, scale + 4)})"
+    argument = Expr('"x"', f"decimal({precision},{scale})", ("x",))
+    parts = take_apart(Aggregate("avg", (argument,), result), None, "ts", Columns({}))
+    sum_, seen = parts.partials
+    given = f"'{exact(total, scale)}'::{sum_.type} AS {quote(sum_.name)}, {count}::BIGINT AS {quote(seen.name)}"
+    ((found,),) = duckdb.sql(f"SELECT {parts.finish} FROM (SELECT {given})").fetchall()
+    return Decimal(found)
+
+
+def exact(unscaled: int, scale: int) -> str:
+    with localcontext(prec=120):
+        return f"{Decimal(unscaled).scaleb(-scale):f}"
+
+
+def test_the_mean_of_wide_decimals_is_there_where_it_fits() -> None:
+    """Two rows of 5000000000000000: their sum has 38 digits as soon as four more places are wanted."""
+    assert mean(38, 18, 10**34, 2) == Decimal("5000000000000000")
+    assert mean(38, 18, -(10**34), 2) == Decimal("-5000000000000000")
+    with pytest.raises(duckdb.Error):
+        mean(38, 18, 10**36, 2)  # 5 * 10^17, which DECIMAL(38,22) does not hold
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(38, 18), (10, 2), (5, 5), (1, 0), (38, 36)])
+def test_a_mean_is_rounded_half_away_from_zero(precision: int, scale: int) -> None:
+    rng = random.Random(3)
+    places = min(38, scale + 4)
+    for _ in range(40):
+        count = rng.choice((1, 2, 3, 7, 8, 32, 1000, 20_000, 12_345))
+        total = rng.choice((1, -1)) * rng.randrange(10 ** min(precision, 16))
+        with localcontext(prec=120):
+            wanted = (Decimal(total).scaleb(-scale) / count).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+        assert mean(precision, scale, total, count) == wanted
