@@ -123,6 +123,46 @@ def test_a_row_may_be_in_many_windows() -> None:
     assert _bind(text, _columns("bigint")).window == Window(10_000_000_000, 1_000_000)
 
 
+def test_a_name_means_the_result_before_it() -> None:
+    """Spark's lateral aliases: what comes later in the list, under the same name, is another thing."""
+    query = _bind(
+        "SELECT sum(qty) AS s, s + 1 AS d, max(qty) AS s, d * 2 AS e FROM purchases GROUP BY window(ts, '1 hour')",
+        _columns("bigint", "bigint", "int", "bigint"),
+    )
+    assert [a.function for a in query.aggregates] == ["sum", "max"]
+    assert [o.expr.sql for o in query.outputs] == [
+        '"a0"',
+        '("a0" + CAST(1 AS BIGINT))',
+        '"a1"',
+        '(("a0" + CAST(1 AS BIGINT)) * CAST(2 AS BIGINT))',
+    ]
+
+
+def test_a_result_may_take_the_name_that_it_uses() -> None:
+    text = "SELECT avg(qty) AS v, round(v, 2) AS v FROM purchases GROUP BY window(ts, '1 hour')"
+    first, second = _bind(text, [("v", "double"), ("v", "double")]).outputs
+    assert first.expr.sql == '"a0"'
+    assert second.expr.columns == ("a0",)
+
+
+def test_a_position_in_order_by_is_the_result_at_it() -> None:
+    query = _bind(
+        "SELECT 0 - qty AS qty, count(*) FROM purchases GROUP BY qty, window(ts, '1 hour') ORDER BY 1",
+        _columns("int", "bigint"),
+        _columns("int"),
+    )
+    assert query.order[0].expr == query.outputs[0].expr
+
+
+def test_the_first_of_a_name_is_grouped_by() -> None:
+    query = _bind(
+        "SELECT qty + 1 AS g, qty + 2 AS g FROM purchases GROUP BY g, window(ts, '1 hour'), qty + 2",
+        _columns("int", "int"),
+        _columns("int", "int"),
+    )
+    assert [key.sql for key in query.keys] == ['("qty" + CAST(1 AS INTEGER))', '("qty" + CAST(2 AS INTEGER))']
+
+
 def test_names_for_the_window() -> None:
     query = _bind(
         "SELECT window(ts, '1 hour') AS w, w.start, window(ts, '1 hour').end FROM purchases GROUP BY w",
