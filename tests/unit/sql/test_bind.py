@@ -15,6 +15,7 @@ from thalweg.optimize.partials import Columns, take_apart
 from thalweg.sql.bind import bind
 from thalweg.sql.functions import AGGREGATES, FUNCTIONS
 from thalweg.sql.lex import lex
+from thalweg.sql.literals import number_literal
 
 FIELDS = "id:bigint pack:int price:decimal(10,2) qty:int name:string ok:boolean ts:timestamp other:timestamp"
 PURCHASES = Stream(
@@ -273,6 +274,16 @@ def test_a_type_that_is_not_sparks_is_refused() -> None:
         ("SELECT 1 FROM purchases WHERE count(*) > 1 GROUP BY window(ts, '1 hour')", "in WHERE", "count(*)"),
         ("SELECT DATE 'soon' FROM purchases", "not a date", "DATE 'soon'"),
         ("SELECT 300Y FROM purchases", "does not fit", "300Y"),
+        ("SELECT 1e999999999BD FROM purchases", "at most 38 digits", "1e999999999BD"),
+        ("SELECT 1e-999999999BD FROM purchases", "at most 38 digits", "1e-999999999BD"),
+        (f"SELECT {'9' * 5000} FROM purchases", "at most 1,000 characters", "9" * 5000),
+        ("SELECT ts + INTERVAL 1.5 MONTHS FROM purchases", "not a whole number of months", "INTERVAL 1.5 MONTHS"),
+        ("SELECT ts + INTERVAL '1.5 years' FROM purchases", "not a whole number of years", "INTERVAL '1.5 years'"),
+        (
+            f"SELECT ts + INTERVAL '{'9' * 5000}' MONTHS FROM purchases",
+            "73,000 years",
+            f"INTERVAL '{'9' * 5000}' MONTHS",
+        ),
     ],
 )
 def test_refused_before_spark_is_asked(text: str, message: str, place: str) -> None:
@@ -404,6 +415,21 @@ def test_a_column_without_a_type_is_no_key() -> None:
     text = "SELECT count(*) AS n FROM s GROUP BY x, window(ts, '1 minute')"
     with pytest.raises(SqlError, match="group by NULL"):
         bind("q", text, {"s": empty}, Canned([("n", "bigint")], _columns("void")))
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("0.10", "decimal(2,2)"),
+        ("007.5", "decimal(2,1)"),
+        ("0.00", "decimal(2,2)"),
+        ("1e3BD", "decimal(4,0)"),
+        ("9.99999999999999999999999999999", "decimal(30,29)"),
+        ("9" * 38, "decimal(38,0)"),
+    ],
+)
+def test_decimals_are_as_wide_as_they_are_written(text: str, type_: str) -> None:
+    assert number_literal(lex(text)[0], text).type == type_
 
 
 def test_two_escapes_may_be_one_character() -> None:
