@@ -78,8 +78,9 @@ def _bind(
     spark = _for_spark(select, tree)
     frame = read_from(tree, select, spark, streams, tables)
     _check_functions(tree, select)
-    _check_shape(tree, frame, select)
+    # First, since it refuses a join after which no event time is left.
     draft = read_join(tree, frame, select) if frame.joins else None
+    _check_shape(tree, frame, select)
     _check_names(tree, frame)
     columns = _analyze(spark, tree, select, analyzer)
     join, where = (None, _where(tree, frame)) if draft is None else compile_join(draft)
