@@ -311,6 +311,10 @@ def not_supported(
     return SqlError(f"{what} is not supported", sql=sql, span=span, hint=hint, detail=detail)
 
 
+def nested_too_deeply(sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError("this is nested too deeply", sql=sql, span=span, hint="nest fewer operators, calls and brackets")
+
+
 def expression_too_large(detail: str, sql: str, span: tuple[int, int]) -> SqlError:
     return SqlError(
         "this expression is too large",

@@ -31,6 +31,7 @@ from thalweg.sql.tree import (
     Node,
     Star,
     Unary,
+    chain,
 )
 
 Resolve = Callable[[Column], Code]
@@ -120,7 +121,7 @@ class Compiler:
     def _binary(self, node: Binary) -> Code:
         op = node.op
         if op in ("and", "or"):
-            return operators.conjunction(op.upper(), bounded(self.boolean(part) for part in _chain(node, op)))
+            return operators.conjunction(op.upper(), bounded(self.boolean(part) for part in chain(node, op)))
         if op in ("+", "-") and isinstance(node.right, Interval):
             return operators.add_interval(self.compile(node.left), node.right, 1 if op == "+" else -1)
         if op == "+" and isinstance(node.left, Interval):
@@ -225,10 +226,3 @@ class Compiler:
             raise self.refuse("DISTINCT, FILTER or IGNORE NULLS outside an aggregate", node)
         check_arity(function, node, self.text)
         return function.emit(self, node, bounded(self.compile(arg) for arg in node.args))
-
-
-def _chain(node: Node, op: str) -> list[Node]:
-    """The operands of nested ANDs (or ORs), from left to right."""
-    if isinstance(node, Binary) and node.op == op:
-        return _chain(node.left, op) + _chain(node.right, op)
-    return [node]

@@ -13,9 +13,11 @@ from thalweg.model.query import Query, SinkSpec, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.partials import Columns, take_apart
 from thalweg.sql.bind import bind
+from thalweg.sql.expressions import ExpressionParser
 from thalweg.sql.functions import AGGREGATES, FUNCTIONS
 from thalweg.sql.lex import lex
 from thalweg.sql.literals import number_literal
+from thalweg.sql.tree import Binary, Literal, Node
 
 FIELDS = "id:bigint pack:int price:decimal(10,2) qty:int name:string ok:boolean ts:timestamp other:timestamp"
 PURCHASES = Stream(
@@ -361,6 +363,51 @@ def test_aliases_of_aliases_are_bounded() -> None:
     with pytest.raises(SqlError, match="too large") as caught:
         _bind(f"SELECT CAST(qty AS DOUBLE) AS c0, {deep} FROM purchases", _columns(*["double"] * 401))
     assert "200 deep" in (caught.value.detail or "")
+
+
+def test_long_chains_and_many_brackets_are_no_trouble() -> None:
+    """1,000 conditions in a row, 60 calls and 60 brackets within one another."""
+    chain = " OR ".join(f"qty = {k}" for k in range(1000))
+    both = " AND ".join(f"qty <> {k}" for k in range(1000))
+    text = f"SELECT id FROM purchases WHERE ({chain}) AND {both} AND {'(' * 60}ok{')' * 60}"
+    query = _bind(text, [("id", "bigint")])
+    assert query.where is not None
+    assert query.where.sql.count("qty") == 2000
+    calls = "trim(" * 60 + "name" + ")" * 60
+    (output,) = _bind(f"SELECT {calls} FROM purchases", _columns("string"), _columns(*["string"] * 60)).outputs
+    assert output.expr.sql.count("trim") == 60
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(" * 500 + "id" + ")" * 500,
+        "abs(" * 500 + "id" + ")" * 500,
+        "id" + " + 1" * 500,
+        "- " * 500 + "id",
+        "NOT " * 500 + "ok",
+        "id" + "::bigint" * 500,
+        "CASE WHEN ok THEN " * 200 + "id" + " END" * 200,
+    ],
+)
+def test_what_is_nested_too_deeply_never_reaches_spark(expression: str) -> None:
+    for text in (f"SELECT {expression} FROM purchases", f"SELECT id FROM purchases WHERE {expression} = 1"):
+        with pytest.raises(SqlError, match="nested too deeply") as caught:
+            _bind(text)
+        assert caught.value.span is not None
+
+
+def test_operators_bind_as_in_spark() -> None:
+    text = "1 + 2 * 3 - 4 || 5 & 6 ^ 7 | 8 = 9 div 3 % 2"
+    tree = ExpressionParser(text).expression()
+
+    def shown(node: Node) -> str:
+        if isinstance(node, Binary):
+            return f"({shown(node.left)} {node.op} {shown(node.right)})"
+        assert isinstance(node, Literal)
+        return str(node.value)
+
+    assert shown(tree) == "(((((((1 + (2 * 3)) - 4) || 5) & 6) ^ 7) | 8) = ((9 div 3) % 2))"
 
 
 def test_a_near_name_is_offered() -> None:

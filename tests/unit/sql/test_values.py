@@ -87,6 +87,21 @@ def test_dates_in_strings(given: str, sparks: str | None) -> None:
         assert value(f"DATE '{sparks}' = c", "string", given) is True
 
 
+@pytest.mark.parametrize(
+    ("text", "type_", "given"),
+    [
+        ("c" + " + 1L" * 199, "bigint", 1),
+        ("c" + " % 1.5" * 199, "decimal(10,2)", Decimal("7.25")),
+        ("- " * 200 + "c", "decimal(10,2)", Decimal("7.25")),
+        ("c" + " + INTERVAL 1 HOUR" * 200, "timestamp", dt.datetime(2024, 1, 1)),
+        ("sign(" * 60 + "c" + ")" * 60 + " / 2" * 100, "double", 1.0),
+        (" OR ".join(f"c = {k}" for k in range(2000)), "int", 1),
+    ],
+)
+def test_what_may_be_compiled_is_not_too_deep_for_duckdb(text: str, type_: str, given: Any) -> None:
+    assert value(text, type_, given) is not None
+
+
 def mean(precision: int, scale: int, total: int, count: int) -> Decimal:
     """avg of a decimal column, from the merged sum (without its point) and count."""
     result = f"decimal({min(38, precision + 4)},{min(38, scale + 4)})"
