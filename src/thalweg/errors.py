@@ -319,6 +319,20 @@ def not_supported(
     return SqlError(f"{what} is not supported", sql=sql, span=span, hint=hint, detail=detail)
 
 
+def nested_too_deeply(sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError("this is nested too deeply", sql=sql, span=span, hint="nest fewer operators, calls and brackets")
+
+
+def expression_too_large(detail: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        "this expression is too large",
+        sql=sql,
+        span=span,
+        detail=detail,
+        hint="nest fewer operators and functions; some of them write out their argument several times",
+    )
+
+
 def unknown_function(name: str, near: list[str], sql: str, span: tuple[int, int]) -> SqlError:
     hint = f"did you mean {', '.join(near)}?" if near else "see the list of functions in the guide"
     return SqlError(
@@ -331,6 +345,15 @@ def unknown_function(name: str, near: list[str], sql: str, span: tuple[int, int]
 
 def bad_arguments(name: str, expected: str, sql: str, span: tuple[int, int]) -> SqlError:
     return SqlError(f"{name} takes {expected}", sql=sql, span=span)
+
+
+def bad_deviation(least: float, most: float, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        f"the relative deviation of approx_count_distinct is a number from {least} to {most}",
+        sql=sql,
+        span=span,
+        hint="to count without any, write count(DISTINCT x)",
+    )
 
 
 def unknown_stream(
@@ -366,6 +389,16 @@ def bad_interval(text: str, reason: str, hint: str | None = None) -> SqlError:
         f"not an interval: {text!r}",
         detail=reason,
         hint=hint or "write a number and a unit, such as '10 seconds' or '1 minute 30 seconds'",
+    )
+
+
+def interval_too_long(sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        "this is longer than 73,000 years",
+        sql=sql,
+        span=span,
+        detail="event times are microseconds in 64 bits, and have to stay so when lengths of time are added to them",
+        hint="write a shorter one",
     )
 
 

@@ -58,6 +58,14 @@ BAD = [
     ("SELEC k FROM events", "SELEC", "SELEC"),
     ("SELECT k + FROM events", "FROM", "FROM"),
     ("SELECT k, NULL AS n FROM events", "NULL", "CAST"),
+    ("SELECT count(*) FROM events GROUP BY window(ts, '200000000 days')", "'200000000 days'", "73,000 years"),
+    ("SELECT count(*) FROM events GROUP BY window(ts, '1 hour', '1 millisecond')", "'1 millisecond'", "10,000"),
+    ("SELECT approx_count_distinct(k, 0.0) FROM events GROUP BY window(ts, '1 hour')", "0.0", "0.0041"),
+    ("SELECT approx_count_distinct(k, 1e-7) FROM events GROUP BY window(ts, '1 hour')", "1e-7", "0.0041"),
+    ("SELECT ts + INTERVAL 1.5 MONTHS FROM events", "INTERVAL 1.5 MONTHS", "whole number"),
+    (f"SELECT {'(' * 500}k{')' * 500} FROM events", "k", "nested too deeply"),
+    (f"SELECT k{' + 1' * 500} FROM events", "k", "nested too deeply"),
+    (f"SELECT {'round(' * 20}double(k){', 1)' * 20} FROM events", "round", "too large"),
 ]
 
 
@@ -74,6 +82,19 @@ def test_a_bad_select_is_refused_with_its_place(session: thalweg.Session, select
     assert "^" in str(error)
     assert place.lower() in select[error.span[0] : error.span[1]].lower() or error.span[0] <= select.find(place)
     assert "bad" not in session.queries
+
+
+def test_what_is_large_but_allowed_runs(session: thalweg.Session) -> None:
+    """Spark's analyser and DuckDB's parser both have a stack that ends; what is let through has to fit on it."""
+    source = feed(session)
+    conditions = " OR ".join(f"v = {i}" for i in range(1000))
+    signs = "sign(" * 60 + "v" + ")" * 60
+    query = session.create_query("large", f"SELECT v{' + 1' * 190} AS s, {signs} AS t FROM events WHERE {conditions}")
+    source.append(rows(0, 3))
+    session.run_available()
+    assert query.status["state"] == "running"
+    found = query.results().to_pydict()
+    assert (sorted(found["s"]), found["t"]) == ([191, 192, 193], [1.0, 1.0, 1.0])
 
 
 def test_names_and_definitions(session: thalweg.Session) -> None:

@@ -34,7 +34,7 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
     "l": ("bigint", [0, 1, -1, 9223372036854775807, -9223372036854775808, 10**12, -7]),
     "x": ("int", [0, 1, -1, 2, 3, -3, 17, 100, -250]),
     "y": ("bigint", [0, 5, -5, 1000, -1001, 3, 10**9]),
-    "f": ("float", [0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4e38, 1e-10]),
+    "f": ("float", [0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4e38, 1e-10, 0.35, 0.1, 0.7]),
     "d": (
         "double",
         [
@@ -91,7 +91,24 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
             "-0.004",
         ],
     ),
-    "c": ("string", ["2024-02-29", "1969-12-31", "2023-02-30", "2020-1-5", "2020-01-05 10:11:12", "x", ""]),
+    "c": (
+        "string",
+        [
+            *("2024-02-29", "1969-12-31", "2023-02-30", "2020-1-5", "2020-01-05 10:11:12", "x", ""),
+            *(
+                "2024",
+                "2024-03",
+                "2024-3",
+                " 2024-03 ",
+                "2024-13",
+                "2024-",
+                "2024-03-",
+                "2024-03 1",
+                "2024T",
+                "24-03",
+            ),
+        ],
+    ),
     "b": ("boolean", [True, False]),
     "da": (
         "date",
@@ -137,7 +154,7 @@ coalesce(x, y) | coalesce(null, x, 1) | coalesce(de, 1) | coalesce(s, 'none') | 
 nullif(x, 1) | nullif(x, 1.5) | nullif(s, '') | greatest(x, y) | least(x, y, 3) | greatest(d, p) | least(d, f)
 greatest(s, 'b') | greatest(x, 1.5) | least(da, ts) | isnull(x) | isnotnull(x) | isnan(d) | isnan(f)
 abs(i) | abs(d) | abs(l) | abs(p) | ceil(p) | floor(p) | ceil(d) | floor(d) | ceil(x) | floor(de) | ceil(de) | ceil(l)
-floor(dw) | round(p) | round(p, 2) | round(d, 1) | round(de) | round(de, 1) | round(dw, 2) | round(x, 1) | round(f, 1)
+floor(dw) | round(p) | round(p, 2) | round(d, 1) | round(de) | round(de, 1) | round(dw, 2) | round(x, 1) | round(f, 1) | round(f, 2)
 round(de, 5) | sqrt(p) | sqrt(de) | exp(x) | ln(p) | log10(y) | log2(x) | pow(x, 2) | power(p, 0.5) | sign(p) | sign(d)
 signum(de) | x & 6 | i | l | x ^ 3 | ~x | l & i | negative(x)
 upper(s) | lower(s) | trim(s) | ltrim(s) | rtrim(s) | trim(both 'a' from s) | trim(leading 'a' from s) | trim(trailing 'lc' from s)
@@ -161,13 +178,13 @@ ts + interval 1 month | ts - interval 2 years | da + interval 3 days | da + inte
 interval 1 day + ts | da + interval 1 week | ts + interval 1 day 2 hours | ts + interval 1.5 seconds
 cast(x as bigint) | cast(l as int) | cast(i as smallint) | cast(x as tinyint) | cast(d as int) | cast(d as bigint) | cast(p as int)
 cast(p as smallint) | cast(f as int) | cast(x as double) | cast(l as float) | cast(d as float) | cast(f as double) | cast(x as decimal(5,2))
-cast(l as decimal(20,1)) | cast(p as decimal(10,2)) | cast(d as decimal(38,6)) | cast(f as decimal(20,3)) | cast(de as decimal(5,1))
+cast(l as decimal(20,1)) | cast(p as decimal(10,2)) | cast(d as decimal(38,6)) | cast(f as decimal(20,3)) | cast(f as decimal(3,1)) | cast(f as decimal(20,10)) | cast(de as decimal(5,1))
 cast(dw as decimal(38,10)) | cast(de as int) | cast(dw as bigint) | cast(dw as double) | cast(de as double) | cast(de as float) | cast(de as string)
 cast(dw as string) | cast(x as string) | cast(b as string) | cast(b as int) | cast(x as boolean) | cast(p as boolean) | cast(de as boolean)
 cast(da as string) | cast(ts as string) | cast(nt as string) | cast(ts as date) | cast(da as timestamp) | cast(nt as timestamp) | cast(ts as bigint)
 cast(y as timestamp) | cast(n as int) | cast(n as bigint) | cast(n as double) | cast(n as decimal(10,2)) | cast(n as boolean) | cast(c as date)
 try_cast(n as int) | try_cast(n as double) | try_cast(n as decimal(5,1)) | try_cast(d as int) | try_cast(l as tinyint) | try_cast(n as boolean)
-try_cast(c as date) | x::double | int(n) | string(x) | double(de) | n + 1 | n = 12 | p < n | x::string || 'q' | sqrt(n)
+try_cast(c as date) | da = c | da < c | datediff(c, da) | x::double | int(n) | string(x) | double(de) | n + 1 | n = 12 | p < n | x::string || 'q' | sqrt(n)
 1 | -2147483648 | 2147483648 | 1L | 1S | 1Y | 1.5 | .5 | 1.50 | 1.5D | 1e3 | 1.5F | 1.5BD | 'it''s' | "dq" | 'tab\\there' | 'a' 'b'
 DATE '2024-02-29' | TIMESTAMP '2024-02-29 01:02:03.5' | TIMESTAMP_NTZ '1969-12-31 23:59:59' | true | r'\\n' | '\\u00e9'
 x + y * 2 - -3 | (x + 1) * (y - 2) / 4 | (x + i) + (i + l) | (i + 1) / (x - 1) | x > i + 1 | x / n | n / i | not x > 1 and b or s = 'a' | x + 1 = y - 1 | - x * - 2 | x || y = '11' | 1 + 2 * 3 | x & 3 = 1
@@ -334,6 +351,10 @@ SELECT first(s), last(s) IGNORE NULLS, any_value(b), every(b), some(b), count_if
 SELECT sum(x) FILTER (WHERE b), median(de), percentile(x, 0.9), min_by(s, ts) FROM t GROUP BY window(ts, '1 day')
 SELECT stddev(x), stddev_pop(de), variance(f), var_pop(d), sum(f), sum(de), sum(ti), sum(n) FROM t GROUP BY window(ts, '1 day')
 SELECT min(da), max(ts), min(b), max(s), approx_count_distinct(s), avg(n), mean(f) FROM t GROUP BY window(ts, '1 week')
+SELECT sum(x) AS s, s + 1 AS d, max(x) AS s, d * 2 AS e FROM t GROUP BY window(ts, '1 day')
+SELECT avg(x) AS v, round(v, 2) AS v FROM t GROUP BY window(ts, '1 day')
+SELECT x % 3 AS g, x % 2 AS g FROM t GROUP BY g, x % 2, window(ts, '1 day')
+SELECT 0 - x AS x, count(*) AS c FROM t GROUP BY x, window(ts, '1 day') ORDER BY 1
 SELECT window.start - INTERVAL 1 HOUR, date_trunc('hour', window.end), 1 AS one FROM t GROUP BY window(ts, '5 minutes')
 """  # noqa: E501
 

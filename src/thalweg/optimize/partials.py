@@ -173,7 +173,10 @@ def _decimal_mean(total: Partial, count: Partial, scale: int, result_type: str) 
     assert result is not None
     n, unit = quote(count.name), f"{10 ** result[1]}::HUGEINT"
     unscaled = f"CAST(replace(CAST(abs({quote(total.name)}) AS VARCHAR), '.', '') AS HUGEINT)"
-    rounded = f"((2 * {unscaled} * {10 ** (result[1] - scale)}::HUGEINT + {n}) // (2 * {n}))"
+    # Whole part and remainder apart: the sum itself, times the power of ten, may not fit where the mean does.
+    power = f"{10 ** (result[1] - scale)}::HUGEINT"
+    rest = f"((2 * ({unscaled} % {n}) * {power} + {n}) // (2 * {n}))"
+    rounded = f"(({unscaled} // {n}) * {power} + {rest})"
     fraction = f" || '.' || lpad(CAST({rounded} % {unit} AS VARCHAR), {result[1]}, '0')" if result[1] else ""
     sign = f"CASE WHEN {quote(total.name)} < 0 THEN '-' ELSE '' END"
     text = f"{sign} || CAST({rounded} // {unit} AS VARCHAR){fraction}"
@@ -240,6 +243,7 @@ def _approx_count_distinct(
 ) -> Parts:
     """HyperLogLog as a grouping by register: sparse by nature, merged by max like any other partial."""
     deviation = aggregate.parameters[0] if aggregate.parameters else 0.05
+    # 2^12 registers are few enough to keep, so no result is worse than theirs; 2^16 are the most.
     precision = min(16, max(12, math.ceil(2 * math.log2(1.04 / deviation))))
     register, rank = columns.register(aggregate.args[0], admitted, precision)
     best = partial(f"max({quote(rank)})", filter_column, "max({})", "TINYINT")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
-from thalweg.errors import bad_arguments, not_supported
+from thalweg.errors import bad_arguments, bad_deviation, not_supported
 from thalweg.model.own import OWN, Own
 from thalweg.model.query import Aggregate
 from thalweg.model.types import FLOATING, INTEGRAL, decimal_parts, is_numeric
@@ -18,6 +19,8 @@ from thalweg.sql.tree import Call, Column, Node, Star
 
 Build = Callable[[Compiler, Call, list[Code]], Aggregate]
 _DEFAULT_RSD = 0.05
+_LEAST_RSD, _MOST_RSD = 0.0041, 0.39
+"""What 2^16 registers can give, which is the most that are kept; and the most that Spark lets pass."""
 
 
 def is_aggregate(node: Node) -> bool:
@@ -33,6 +36,17 @@ def check_own(node: Call, text: str) -> None:
         raise not_supported(f"IGNORE NULLS of {node.name}", text, node.span, "update may skip them")
     if not node.args or any(isinstance(arg, Star) for arg in node.args):
         raise bad_arguments(node.name, "one argument or more", text, node.span)
+
+
+def read_deviation(scope: Compiler, node: Call) -> float:
+    """The second argument of approx_count_distinct. To be read before Spark does, which makes as many columns as it
+    asks for registers."""
+    given = scope.compile(node.args[1])
+    if isinstance(given.literal, int | float | Decimal) and is_numeric(given.type):
+        rsd = float(given.literal)
+        if _LEAST_RSD <= rsd <= _MOST_RSD:
+            return rsd
+    raise bad_deviation(_LEAST_RSD, _MOST_RSD, scope.text, node.args[1].span)
 
 
 def build(scope: Compiler, node: Call) -> Aggregate:
@@ -160,7 +174,7 @@ def _percentile(scope: Compiler, node: Call, args: list[Code]) -> Aggregate:
 
 
 def _approx_count_distinct(scope: Compiler, node: Call, args: list[Code]) -> Aggregate:
-    rsd = _fraction(scope, node, args[1]) if len(args) == 2 else _DEFAULT_RSD
+    rsd = read_deviation(scope, node) if len(args) == 2 else _DEFAULT_RSD
     return Aggregate("approx_count_distinct", (args[0].to_expr(),), "bigint", parameters=(rsd,))
 
 

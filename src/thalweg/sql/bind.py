@@ -11,15 +11,23 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
-from thalweg.errors import SqlError, bad_window, moved, needs_window, not_supported
+from thalweg.errors import (
+    SqlError,
+    bad_window,
+    expression_too_large,
+    moved,
+    needs_window,
+    nested_too_deeply,
+    not_supported,
+)
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
 from thalweg.model.own import Definition
 from thalweg.model.plan import named
 from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
-from thalweg.sql.aggregates import check_own, is_aggregate
-from thalweg.sql.code import Code
+from thalweg.sql.aggregates import check_own, is_aggregate, read_deviation
+from thalweg.sql.code import MOST_DEEP, Code, SizeError
 from thalweg.sql.compile import Compiler
 from thalweg.sql.compile_join import compile_join
 from thalweg.sql.functions import WINDOW, check_arity, find
@@ -29,7 +37,7 @@ from thalweg.sql.lex import only_tokens
 from thalweg.sql.parse import parse_select
 from thalweg.sql.scope import Frame, Scope, read_from
 from thalweg.sql.standins import stand_in
-from thalweg.sql.tree import Call, Column, Item, Node, Select, Span, Star, walk
+from thalweg.sql.tree import Call, Column, Item, Node, Select, Span, Star, depth, walk
 from thalweg.sql.windows import read_window
 
 _NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
@@ -60,6 +68,11 @@ def bind(
         query = _bind(name, only_tokens(select), streams, analyzer, tables, own)
     except SqlError as error:
         raise moved(error, select, 0) from None
+    except RecursionError:
+        raise nested_too_deeply(select, (0, len(select))) from None
+    except SizeError as reason:
+        # Several conditions as one: no single place in the text.
+        raise expression_too_large(str(reason), select, (0, len(select))) from None
     return replace(query, text=select, sink=sink or SinkSpec(), options=tuple(options), emit=emit)
 
 
@@ -72,11 +85,13 @@ def _bind(
     own: Mapping[str, Definition] | None,
 ) -> Query:
     tree = parse_select(select, own)
+    _check_depth(tree, select)
     spark = _for_spark(select, tree)
     frame = read_from(tree, select, spark, streams, tables)
     _check_functions(tree, select)
-    _check_shape(tree, frame, select)
+    # First, since it refuses a join after which no event time is left.
     draft = read_join(tree, frame, select) if frame.joins else None
+    _check_shape(tree, frame, select)
     _check_names(tree, frame)
     columns = _analyze(spark, tree, select, analyzer)
     join, where = (None, _where(tree, frame)) if draft is None else compile_join(draft)
@@ -130,13 +145,24 @@ def _renamed(item: Item, column: tuple[str, str], text: str) -> tuple[str, str]:
 
 
 def _nodes(tree: Select, conditions: bool = True) -> Iterator[Node]:
+    for root in _roots(tree, conditions):
+        yield from walk(root)
+
+
+def _roots(tree: Select, conditions: bool = True) -> list[Node]:
     roots = [item.expr for item in tree.items]
     roots += [*tree.group, *(sort.expr for sort in tree.order)]
     roots += [tree.having] if tree.having is not None else []
     if conditions:
         roots += [node for node in (tree.where, *(source.on for source in tree.sources)) if node is not None]
-    for root in roots:
-        yield from walk(root)
+    return roots
+
+
+def _check_depth(tree: Select, text: str) -> None:
+    """Spark goes down every tree that it is given, on a stack that ends; so does the compiler."""
+    for root in _roots(tree):
+        if depth(root) > MOST_DEEP:
+            raise nested_too_deeply(text, root.span)
 
 
 def _check_functions(tree: Select, text: str) -> None:
@@ -182,7 +208,11 @@ def _check_names(tree: Select, frame: Frame) -> None:
         frame.final.check(root)
     times: set[str] = set()
     for node in _nodes(tree, conditions=not frame.joins):
-        if isinstance(node, Call) and node.name == WINDOW:
+        if not isinstance(node, Call):
+            continue
+        if node.name == "approx_count_distinct" and node.own is None and len(node.args) == 2:
+            read_deviation(frame.final.compiler, node)
+        if node.name == WINDOW:
             times.add(read_window(node, frame.final)[1])
             if len(times) > 1:
                 raise bad_window("a query has one window, over one event time", frame.final.text, node.span)

@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from thalweg.errors import empty_bound, unbounded_join
+from thalweg.errors import empty_bound, interval_too_long, unbounded_join
 from thalweg.model.join import Bound
+from thalweg.sql.intervals import LONGEST_US
 from thalweg.sql.scope import Entry, Scope
 from thalweg.sql.tree import Binary, Column, Interval, Node, Span, Unary, Within
 
@@ -88,6 +89,8 @@ def close(limits: Iterable[Limit], entries: Sequence[Entry], text: str) -> tuple
     tightest: dict[tuple[str, str], Limit] = {}
     for limit in limits:
         pair = (limit.of, limit.to)
+        if abs(limit.us) > LONGEST_US:
+            raise interval_too_long(text, limit.span)
         if pair not in tightest or limit.us < tightest[pair].us:
             tightest[pair] = limit
     _check_pairs(tightest, entries, text)
@@ -95,6 +98,9 @@ def close(limits: Iterable[Limit], entries: Sequence[Entry], text: str) -> tuple
     for place, entry in enumerate(entries):
         for other in entries[:place]:
             _check_bounded(entry, other, reach, text)
+    if max(reach.values()) > LONGEST_US:
+        # Of streams that only others connect: the lengths on the way between them add up.
+        raise interval_too_long(text, max(tightest.values(), key=lambda limit: limit.us).span)
     if any(reach[name, name] < 0 for name in (e.name for e in entries)):
         last = max(tightest.values(), key=lambda limit: limit.span)
         raise empty_bound([f"'{e.shown}'" for e in entries], text, last.span)

@@ -11,6 +11,8 @@ from thalweg.sql.literals import read_stamp
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _BLANKS = "e' \\t\\n\\r\\x0b\\x0c'"
 _FLOAT = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+_DATE = "[0-9]{4}(-[0-9]{1,2}(-[0-9]{1,2}([ T](?s:.*))?)?)?"
 _EXACT_DOUBLE_DIGITS = 15
 
 
@@ -122,12 +124,17 @@ def _from_floating(code: Code, to: str, plain: str) -> Code:
     if to in INTEGRAL:
         return emit(f"CAST({_truncated(x, 'int')} AS {to_duck(to)})", to, code, fails=True)
     if decimal_parts(to):
-        # Spark rounds the shortest decimal text of the number, not its binary value.
-        exact = f"CAST(CAST({x} AS VARCHAR) AS {to_duck(to)})"
+        exact = f"CAST({shortest(code)} AS {to_duck(to)})"
         return emit(f"CASE WHEN isfinite({x}) THEN {exact} END", to, code, fails=True)
     if to == "boolean":
         return emit(f"({x} <> 0)", to, code)
     raise CastError(f"a cast from {code.type} to {to}")
+
+
+def shortest(code: Code) -> str:
+    """The decimal text that Spark rounds in the place of the binary value: that of the double, also for a float."""
+    wide = f"CAST({code.sql} AS DOUBLE)" if code.type == "float" else code.sql
+    return f"CAST({wide} AS VARCHAR)"
 
 
 def _truncated(x: str, to: str) -> str:
@@ -174,10 +181,10 @@ def _from_string(code: Code, to: str) -> Code:
     if to == "date":
         # Whatever follows the day after a blank or a T is ignored, as in Spark.
         bare = f"trim({code.sql}, {_BLANKS})"
-        day = f"regexp_extract({bare}, '^[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}')"
+        # A month or a day that is not there is the first: what is there comes before it in the text.
+        day = f"regexp_extract({bare} || '-1-1', '^{_DAY}')"
         sql = (
-            f"CASE WHEN {code.sql} IS NULL THEN NULL "
-            f"WHEN regexp_full_match({bare}, '[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}([ T](?s:.*))?') "
+            f"CASE WHEN {code.sql} IS NULL THEN NULL WHEN regexp_full_match({bare}, '{_DATE}') "
             f"THEN CAST({day} AS DATE) ELSE {_invalid(to)} END"
         )
         return emit(sql, to, code, fails=True)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
 from thalweg.model.expr import Expr
 from thalweg.model.types import to_duck
+
+MOST_TEXT = 1_000_000
+"""Characters of one expression: where an argument is written out several times, nesting multiplies them."""
+MOST_DEEP = 200
+"""Expressions within one another: DuckDB reads no more than 1,000 levels, of which one of these is up to four."""
+
+
+class SizeError(Exception):
+    """The text is about to be longer, or deeper, than DuckDB should be given."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +27,7 @@ class Code:
     fails: bool = False
     literal: int | float | str | bool | Decimal | None = None
     """The value of a literal other than NULL, so that casts and checks can be done while compiling."""
+    depth: int = 0
 
     def to_expr(self) -> Expr:
         return Expr(self.sql, self.type, tuple(sorted(self.columns)), self.fails)
@@ -25,7 +36,24 @@ class Code:
 def emit(sql: str, type_: str, *parts: Code, fails: bool = False) -> Code:
     """Text built from parts: it reads what they read, and fails where one of them can or `fails` says so."""
     columns = frozenset[str]().union(*(part.columns for part in parts))
-    return Code(sql, type_, columns, fails or any(part.fails for part in parts))
+    depth = 1 + max((part.depth for part in parts), default=0)
+    if len(sql) > MOST_TEXT:
+        raise SizeError(f"written out for DuckDB it has more than {MOST_TEXT:,} characters")
+    if depth > MOST_DEEP:
+        raise SizeError(f"it is nested more than {MOST_DEEP} deep")
+    return Code(sql, type_, columns, fails or any(part.fails for part in parts), depth=depth)
+
+
+def bounded(codes: Iterable[Code]) -> list[Code]:
+    """Parts of one text, taken one by one, so that no more are made than the text can hold."""
+    parts: list[Code] = []
+    size = 0
+    for code in codes:
+        parts.append(code)
+        size += len(code.sql)
+        if size > MOST_TEXT:
+            raise SizeError(f"written out for DuckDB it has more than {MOST_TEXT:,} characters")
+    return parts
 
 
 def text(value: str) -> str:

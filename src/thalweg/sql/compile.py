@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from thalweg.errors import SqlError, not_supported
+from thalweg.errors import SqlError, expression_too_large, not_supported
 from thalweg.sql import operators
 from thalweg.sql.casts import CastError, cast
-from thalweg.sql.code import Code, emit, literal, text
+from thalweg.sql.code import Code, SizeError, bounded, emit, literal, text
 from thalweg.sql.coercion import common_type_of
 from thalweg.sql.functions import check_arity, find
 from thalweg.sql.operators import OperationError
@@ -31,6 +31,7 @@ from thalweg.sql.tree import (
     Node,
     Star,
     Unary,
+    chain,
 )
 
 Resolve = Callable[[Column], Code]
@@ -56,6 +57,8 @@ class Compiler:
             code = self._compile(node)
         except (CastError, OperationError) as reason:
             raise self.refuse(str(reason), node) from None
+        except SizeError as reason:
+            raise expression_too_large(str(reason), self.text, node.span) from None
         if not isinstance(node, (Column, Literal)) and code.type != "boolean":
             self.typed[self.text[node.span[0] : node.span[1]]] = (code.type, node)
         return code
@@ -68,6 +71,8 @@ class Compiler:
             return cast(code, to)
         except CastError as reason:
             raise self.refuse(str(reason), node) from None
+        except SizeError as reason:
+            raise expression_too_large(str(reason), self.text, node.span) from None
 
     def common(self, codes: list[Code], node: Node) -> list[Code]:
         """The values, all brought to the type that Spark brings them to."""
@@ -116,7 +121,7 @@ class Compiler:
     def _binary(self, node: Binary) -> Code:
         op = node.op
         if op in ("and", "or"):
-            return operators.conjunction(op.upper(), [self.boolean(part) for part in _chain(node, op)])
+            return operators.conjunction(op.upper(), bounded(self.boolean(part) for part in chain(node, op)))
         if op in ("+", "-") and isinstance(node.right, Interval):
             return operators.add_interval(self.compile(node.left), node.right, 1 if op == "+" else -1)
         if op == "+" and isinstance(node.left, Interval):
@@ -154,11 +159,11 @@ class Compiler:
 
     def _case(self, node: Case) -> Code:
         subject = None if node.operand is None else self.compile(node.operand)
-        conditions = [
+        conditions = bounded(
             self.boolean(when) if subject is None else operators.comparison("=", subject, self.compile(when))
             for when, _ in node.whens
-        ]
-        values = [self.compile(then) for _, then in node.whens]
+        )
+        values = bounded(self.compile(then) for _, then in node.whens)
         values.append(Code("NULL", "void") if node.default is None else self.compile(node.default))
         values = self.common(values, node)
         return self.choose(conditions, values)
@@ -178,7 +183,7 @@ class Compiler:
         return operators.negation(both) if node.negated else both
 
     def _in(self, node: In) -> Code:
-        codes = [self.compile(node.arg), *(self.compile(option) for option in node.options)]
+        codes = bounded(self.compile(part) for part in (node.arg, *node.options))
         arg, *options = self.common(codes, node)
         # The order of the options means nothing, so equal sets are given equal texts.
         listed = ", ".join(sorted({option.sql for option in options}))
@@ -220,11 +225,4 @@ class Compiler:
         if node.distinct or node.filter is not None or node.ignore_nulls:
             raise self.refuse("DISTINCT, FILTER or IGNORE NULLS outside an aggregate", node)
         check_arity(function, node, self.text)
-        return function.emit(self, node, [self.compile(arg) for arg in node.args])
-
-
-def _chain(node: Node, op: str) -> list[Node]:
-    """The operands of nested ANDs (or ORs), from left to right."""
-    if isinstance(node, Binary) and node.op == op:
-        return _chain(node.left, op) + _chain(node.right, op)
-    return [node]
+        return function.emit(self, node, bounded(self.compile(arg) for arg in node.args))

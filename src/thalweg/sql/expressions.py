@@ -49,6 +49,7 @@ _LEVELS: tuple[tuple[str, ...], ...] = (
     ("+", "-", "||"),
     ("*", "/", "%", "div"),
 )
+_STRENGTH = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
 _SAME = {"==": "=", "!=": "<>"}
 _TYPED = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
 
@@ -139,15 +140,19 @@ class ExpressionParser(Cursor):
         raise self.expected("NULL, TRUE, FALSE or DISTINCT FROM")
 
     def value(self, level: int) -> Node:
-        """Binary operators of one level, all left-associative."""
-        if level == len(_LEVELS):
-            return self._signed()
-        left = self.value(level + 1)
-        while self.is_op(*_LEVELS[level]) or (self.is_word("div") and "div" in _LEVELS[level]):
+        """Binary operators that bind as strongly as the level or stronger, all left-associative."""
+        left = self._signed()
+        while (found := self._level()) >= level:
             op = self.next().text.lower()
-            right = self.value(level + 1)
+            right = self.value(found + 1)
             left = Binary(self.since(left.span[0]), _SAME.get(op, op), left, right)
         return left
+
+    def _level(self) -> int:
+        """How strongly the operator at the cursor binds; -1 where there is none."""
+        if self.token.kind == "op" or self.is_word("div"):
+            return _STRENGTH.get(self.token.text.lower(), -1)
+        return -1
 
     def _signed(self) -> Node:
         if not self.is_op("-", "+", "~"):

@@ -15,7 +15,7 @@ from typing import Protocol
 from thalweg.errors import SqlError, bad_arguments, unknown_function
 from thalweg.model.types import INTEGRAL, decimal_parts, is_numeric, to_duck
 from thalweg.sql import operators
-from thalweg.sql.casts import cast
+from thalweg.sql.casts import cast, shortest
 from thalweg.sql.code import Code, emit, literal
 from thalweg.sql.coercion import common_type, decimal
 from thalweg.sql.expressions import RESERVED
@@ -199,7 +199,7 @@ def _round(c: Context, node: Call, args: list[Code]) -> Code:
         scale = min(digits, parts[1])
         type_ = decimal(min(38, parts[0] - parts[1] + 1 + scale), scale)
         return cast(arg, type_)
-    exact = f"CAST(CAST({arg.sql} AS VARCHAR) AS DECIMAL(38,{digits}))"
+    exact = f"CAST({shortest(arg)} AS DECIMAL(38,{digits}))"
     through = f"CAST(CAST({exact} AS VARCHAR) AS {to_duck(arg.type)})"
     # From 2^53 on every double is whole.
     sql = f"CASE WHEN abs({arg.sql}) < 9007199254740992e0 THEN {through} ELSE {arg.sql} END"
@@ -207,13 +207,10 @@ def _round(c: Context, node: Call, args: list[Code]) -> Code:
 
 
 def _sign(c: Context, node: Call, args: list[Code]) -> Code:
+    """In a form that names its argument once. DuckDB's own sign makes 0 of NaN and of -0.0."""
     x = c.cast(args[0], "double", node)
-    one = "CAST(1 AS DOUBLE)"
-    sql = (
-        f"CASE WHEN isnan({x.sql}) THEN {x.sql} WHEN {x.sql} > 0 THEN {one} WHEN {x.sql} < 0 THEN (- {one}) "
-        f"ELSE {x.sql} END"
-    )
-    return emit(sql, "double", x)
+    # The factors make any number but a zero so large that its hyperbolic tangent is 1 or -1 exactly.
+    return emit(f"tanh({x.sql} * 1e308 * 1e308)", "double", x)
 
 
 def _mod(_: Context, __: Call, args: list[Code]) -> Code:

@@ -22,7 +22,9 @@ class Grouping:
 
     def __init__(self, tree: Select, frame: Scope) -> None:
         self._tree, self._frame, self._scope = tree, frame, frame.compiler
-        self._aliases = {i.alias.lower(): i.expr for i in tree.items if i.alias is not None}
+        self._aliases: dict[str, tuple[Node, Code]] = {}
+        """Of the results so far, which is what a name means to Spark: never one that is still to come."""
+        self._results: list[Code] = []
         self._keys: dict[str, Code] = {}
         self._aggregates: dict[Aggregate, int] = {}
         self._window: tuple[Window, str] | None = None
@@ -63,8 +65,9 @@ class Grouping:
             return self._tree.items[node.value - 1].expr
         if isinstance(node, Column) and len(node.parts) == 1:
             name = node.parts[0].lower()
-            if name not in self._frame.names and name in self._aliases:
-                return self._aliases[name]
+            named = (i.expr for i in self._tree.items if i.alias is not None and i.alias.lower() == name)
+            if name not in self._frame.names:
+                return next(named, node)
         return node
 
     def _add_key(self, node: Node) -> None:
@@ -82,12 +85,15 @@ class Grouping:
     # -- everything after grouping
 
     def outputs(self) -> list[Code]:
-        codes: list[Code] = []
+        """The results from left to right; a later one may name an earlier one. To be asked for once, and first."""
         for item in self._tree.items:
             if isinstance(item.expr, Star):
                 raise not_supported("* with GROUP BY", self._scope.text, item.expr.span, "name the columns")
-            codes.append(self._after.compile(item.expr))
-        return codes
+            code = self._after.compile(item.expr)
+            self._results.append(code)
+            if item.alias is not None:
+                self._aliases[item.alias.lower()] = (item.expr, code)
+        return self._results
 
     def having(self) -> Expr | None:
         if self._tree.having is None:
@@ -101,8 +107,10 @@ class Grouping:
         for sort in self._tree.order:
             node = sort.expr
             if isinstance(node, Literal) and node.type == "int" and isinstance(node.value, int):
-                node = self._tree.items[node.value - 1].expr
-            orders.append(Order(self._after.compile(node).to_expr(), sort.descending, sort.nulls_first))
+                code = self._results[node.value - 1]
+            else:
+                code = self._after.compile(node)
+            orders.append(Order(code.to_expr(), sort.descending, sort.nulls_first))
         return tuple(orders)
 
     def _hook(self, node: Node) -> Code | None:
@@ -148,7 +156,7 @@ class Grouping:
         name = node.parts[0].lower()
         if name in self._frame.names:
             return False
-        target = self._aliases.get(name)
+        target = self._aliases[name][0] if name in self._aliases else None
         return name == WINDOW or (isinstance(target, Call) and target.name == WINDOW)
 
     def _bound(self, name: str) -> Code:
@@ -159,15 +167,9 @@ class Grouping:
         return self._frame.times[self.time].time_code().type
 
     def _alias(self, node: Column) -> Code | None:
-        """The result that a bare name stands for; within it names mean what they mean in SELECT."""
-        target = self._aliases.get(node.parts[0].lower()) if len(node.parts) == 1 else None
-        if target is None or target == node:
-            return None
-        clause, self._clause = self._clause, "select"
-        try:
-            return self._after.compile(target)
-        finally:
-            self._clause = clause
+        """The result that a bare name stands for."""
+        found = self._aliases.get(node.parts[0].lower()) if len(node.parts) == 1 else None
+        return None if found is None else found[1]
 
     def _key(self, node: Node) -> Code | None:
         """`kN` for an expression that is grouped by: the same text over the stream is the same expression."""

@@ -18,6 +18,8 @@ UNITS: dict[str, int] = {
     "week": 7 * 86_400 * _SECOND,
 }
 CALENDAR_UNITS: dict[str, int] = {"month": 1, "year": 12}
+LONGEST_US = 2**61 - 1
+"""Some 73,000 years: an event time plus or minus two of these, which a join may ask for, stays within 64 bits."""
 _PART = re.compile(r"\s*([+-]?\s*\d+(?:\.\d*)?|[+-]?\s*\.\d+)\s*([A-Za-z]+)")
 
 
@@ -35,20 +37,22 @@ def parse_interval(text: str) -> int:
     body = _PART_QUOTES.sub(r"\1", body)
     if not body:
         raise bad_interval(text, "it is empty")
-    total, at = 0, 0
+    total, at = Decimal(0), 0
     while at < len(body):
         match = _PART.match(body, at)
         if match is None:
             raise bad_interval(text, f"cannot read {body[at:].strip()!r}")
         total += _part_us(text, match[1].replace(" ", ""), match[2])
+        if abs(total) > LONGEST_US:
+            raise bad_interval(text, "it is longer than 73,000 years")
         at = match.end() + len(body[match.end() :]) - len(body[match.end() :].lstrip())
-    return total
+    return int(total)
 
 
 _PART_QUOTES = re.compile(r"'([^']*)'")
 
 
-def _part_us(text: str, amount: str, word: str) -> int:
+def _part_us(text: str, amount: str, word: str) -> Decimal:
     unit = unit_of(word)
     if unit is None:
         raise bad_interval(text, f"{word!r} is no unit of time")
@@ -59,4 +63,4 @@ def _part_us(text: str, amount: str, word: str) -> int:
     us = Decimal(amount) * UNITS[unit]
     if us != us.to_integral_value():
         raise bad_interval(text, f"{amount} {word} is finer than a microsecond")
-    return int(us)
+    return us

@@ -19,6 +19,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_LONGEST_NUMBER = 1_000
+"""Far more than any type holds, and fewer than the 4,300 from which on Python refuses to read one."""
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
 
@@ -52,6 +54,8 @@ def lex(text: str) -> list[Token]:
         if match is None or (text.startswith("/*", at) and match.lastgroup == "op"):
             raise _unreadable(text, at)
         kind = match.lastgroup or ""
+        if kind == "number" and match.end() - at > _LONGEST_NUMBER:
+            raise bad_syntax(f"a number has at most {_LONGEST_NUMBER:,} characters", text, match.span())
         if kind != "space":
             try:
                 tokens.append(_token(kind, match[0], at))

@@ -6,9 +6,9 @@ import datetime
 import re
 from decimal import Decimal
 
-from thalweg.errors import SqlError, bad_syntax, bad_type
+from thalweg.errors import SqlError, bad_syntax, bad_type, interval_too_long
 from thalweg.sql.cursor import Cursor
-from thalweg.sql.intervals import CALENDAR_UNITS, UNITS, unit_of
+from thalweg.sql.intervals import CALENDAR_UNITS, LONGEST_US, UNITS, unit_of
 from thalweg.sql.lex import Token
 from thalweg.sql.tree import Interval, Literal, Span
 
@@ -55,8 +55,10 @@ def number_literal(token: Token, text: str, negative: bool = False) -> Literal:
 
 def _decimal(value: Decimal, text: str, span: Span) -> Literal:
     exponent = value.as_tuple().exponent
-    scale = max(0, -exponent) if isinstance(exponent, int) else 0
-    precision = max(len(str(abs(int(value.scaleb(scale))))), scale)
+    assert isinstance(exponent, int)
+    scale = max(0, -exponent)
+    # Counted, not written out: 1e999999999BD would be a number of as many digits.
+    precision = max(len(value.as_tuple().digits) + max(0, exponent), scale)
     if precision > 38:
         raise bad_syntax("a decimal has at most 38 digits", text, span)
     return Literal(span, value, f"decimal({precision},{scale})")
@@ -160,18 +162,22 @@ def interval_literal(cursor: Cursor, start: int) -> Interval:
 
 
 def _sum_parts(parts: list[tuple[str, str]], text: str, span: Span) -> Interval:
-    months, us, days_only = 0, Decimal(0), True
+    months, us, days_only = Decimal(0), Decimal(0), True
     for amount, word in parts:
         unit = unit_of(word)
         if unit is None or not re.fullmatch(r"[+-]?\d+(\.\d*)?", amount.strip()):
             raise bad_syntax(f"cannot read '{amount} {word}' in this interval", text, span)
         if unit in CALENDAR_UNITS:
-            months += int(amount) * CALENDAR_UNITS[unit]
+            if "." in amount:
+                raise bad_syntax(f"'{amount} {word}' is not a whole number of {unit}s", text, span)
+            months += Decimal(amount) * CALENDAR_UNITS[unit]
         else:
             us += Decimal(amount) * UNITS[unit]
             days_only = days_only and unit in ("day", "week")
+        if abs(us) > LONGEST_US or abs(months) > _INT_MAX:
+            raise interval_too_long(text, span)
     if us != us.to_integral_value():
         raise bad_syntax("this interval is finer than a microsecond", text, span)
     if months and us:
         raise bad_syntax("an interval of months and of days cannot be mixed", text, span)
-    return Interval(span, months, int(us), days_only)
+    return Interval(span, int(months), int(us), days_only)

@@ -223,17 +223,48 @@ class Select:
 
 def conjuncts(node: Node | None) -> Iterator[Node]:
     """What must all hold, from left to right; a BETWEEN is its two halves, TRUE says nothing."""
-    if isinstance(node, Binary) and node.op == "and":
-        yield from conjuncts(node.left)
-        yield from conjuncts(node.right)
-    elif isinstance(node, Between) and not node.negated:
-        yield Binary(node.span, ">=", node.arg, node.low)
-        yield Binary(node.span, "<=", node.arg, node.high)
-    elif node is not None and not (isinstance(node, Literal) and node.value is True):
-        yield node
+    for part in chain(node, "and") if node is not None else ():
+        if isinstance(part, Between) and not part.negated:
+            yield Binary(part.span, ">=", part.arg, part.low)
+            yield Binary(part.span, "<=", part.arg, part.high)
+        elif not (isinstance(part, Literal) and part.value is True):
+            yield part
+
+
+# A chain of operators is a tree as deep as the chain is long: what goes through a tree keeps its own stack.
+
+
+def chain(node: Node, op: str) -> list[Node]:
+    """The operands of nested ANDs (or ORs), from left to right."""
+    operands: list[Node] = []
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Binary) and part.op == op:
+            waiting += (part.right, part.left)
+        else:
+            operands.append(part)
+    return operands
 
 
 def walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children():
-        yield from walk(child)
+    """The node and all below it, each before what is below it, from left to right."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting += reversed(part.children())
+
+
+def depth(node: Node) -> int:
+    """How many nodes are within one another; ANDs (or ORs) of one chain count once."""
+    deepest = 0
+    waiting = [(node, 1)]
+    while waiting:
+        part, level = waiting.pop()
+        deepest = max(deepest, level)
+        joined = part.op if isinstance(part, Binary) and part.op in ("and", "or") else None
+        for child in part.children():
+            same = joined is not None and isinstance(child, Binary) and child.op == joined
+            waiting.append((child, level if same else level + 1))
+    return deepest

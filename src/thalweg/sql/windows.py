@@ -9,6 +9,9 @@ from thalweg.sql.intervals import parse_interval
 from thalweg.sql.scope import Scope
 from thalweg.sql.tree import Call, Literal, Node
 
+MOST_WINDOWS = 10_000
+"""Windows that one row may be in: Spark's analyser writes out an expression for each of them."""
+
 
 def read_window(node: Call, scope: Scope) -> tuple[Window, str]:
     """The window a call means and the event time it is over: nothing else can have one."""
@@ -29,6 +32,9 @@ def read_window(node: Call, scope: Scope) -> tuple[Window, str]:
         raise bad_window("the slide of a window is longer than nothing", text, args[2].span)
     if slide_us > range_us:
         raise bad_window("the slide of a window is at most its range", text, args[2].span)
+    if (windows := -(-range_us // slide_us)) > MOST_WINDOWS:
+        message = f"every row would be in {windows:,} windows, which is more than {MOST_WINDOWS:,}"
+        raise bad_window(message, text, args[2].span, "make the slide longer")
     if abs(start_us) >= slide_us:
         raise bad_window("the start of a window is less than its slide", text, args[3].span)
     return Window(range_us, slide_us, start_us), time

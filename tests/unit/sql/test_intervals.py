@@ -42,6 +42,10 @@ def test_lengths(text: str, us: int) -> None:
         ("interval", "empty"),
         ("0.1 microseconds", "finer than a microsecond"),
         ("1 second and", "cannot read 'and'"),
+        ("200000000 days", "longer than 73,000 years"),
+        ("-200000000 days", "longer than 73,000 years"),
+        ("9" * 5000 + " seconds", "longer than 73,000 years"),
+        ("20000000 days 20000000 days", "longer than 73,000 years"),
     ],
 )
 def test_anything_else_is_refused(text: str, reason: str) -> None:

@@ -125,6 +125,11 @@ def test_final_is_the_default() -> None:
         ("CREATE STREAM s (id INT, WATERMARK FOR ts AS ts)", "not one of its columns", "s"),
         ("CREATE STREAM s (WATERMARK FOR ts AS tt - INTERVAL 1 DAY)", "is written as", "tt"),
         ("CREATE STREAM s (WATERMARK FOR ts AS ts - INTERVAL 1 MONTH)", "no fixed length", "INTERVAL 1 MONTH"),
+        (
+            "CREATE STREAM s (WATERMARK FOR ts AS ts - INTERVAL 200000000 DAYS)",
+            "longer than 73,000 years",
+            "INTERVAL 200000000 DAYS",
+        ),
         ("CREATE STREAM s (WATERMARK FOR ts AS ts - INTERVAL soon)", "number and a unit", "INTERVAL"),
         ("CREATE STREAM s (WATERMARK FOR ts AS ts) WITH (a = 'x', a = 'y')", "twice", "a"),
         ("CREATE STREAM s (WATERMARK FOR ts AS ts) WITH (a = b)", "expected a string", "b"),
