@@ -809,7 +809,8 @@ def _check_partitioner(query: Query) -> None:
 
 
 def _microseconds(span: str | timedelta) -> int:
-    return span // timedelta(microseconds=1) if isinstance(span, timedelta) else parse_interval(span)
+    text = span if isinstance(span, str) else f"{span // timedelta(microseconds=1)} microseconds"
+    return parse_interval(text)
 
 
 def _near(name: str, known: Mapping[str, Any]) -> list[str]:
