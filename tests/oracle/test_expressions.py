@@ -351,7 +351,7 @@ SELECT first(s), last(s) IGNORE NULLS, any_value(b), every(b), some(b), count_if
 SELECT sum(x) FILTER (WHERE b), median(de), percentile(x, 0.9), min_by(s, ts) FROM t GROUP BY window(ts, '1 day')
 SELECT stddev(x), stddev_pop(de), variance(f), var_pop(d), sum(f), sum(de), sum(ti), sum(n) FROM t GROUP BY window(ts, '1 day')
 SELECT min(da), max(ts), min(b), max(s), approx_count_distinct(s), avg(n), mean(f) FROM t GROUP BY window(ts, '1 week')
-SELECT sum(x) AS s, s + 1 AS d, max(x) AS s, d * 2 AS e FROM t GROUP BY window(ts, '1 day')
+SELECT sum(x) AS total, total + 1 AS more, max(x) AS total, more * 2 AS e FROM t GROUP BY window(ts, '1 day')
 SELECT avg(x) AS v, round(v, 2) AS v FROM t GROUP BY window(ts, '1 day')
 SELECT x % 3 AS g, x % 2 AS g FROM t GROUP BY g, x % 2, window(ts, '1 day')
 SELECT 0 - x AS x, count(*) AS c FROM t GROUP BY x, window(ts, '1 day') ORDER BY 1

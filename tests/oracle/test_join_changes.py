@@ -118,10 +118,11 @@ def pairs(
 @pytest.mark.parametrize("seed", [seed + 3000 for seed in SEEDS])
 def test_random_joins_come_and_go(spark: SparkSession, state_dir: Path, seed: int, inner: bool) -> None:
     rng = random.Random(seed)
-    world = random_world(seed, CROWD, queries=8, inner=inner)
+    world = random_world(seed, CROWD, queries=8 if inner else 12, inner=inner)
     with thalweg.connect(state_dir, spark=spark) as session:
         stage = Stage(session, world).open()
-        waiting = list(world.queries)
+        # Windows that were open at their creation have a part of their rows, which the oracle does not know.
+        waiting = [query for query in world.queries if "GROUP BY" not in query.select][:8]
         for _ in range(CROWD.batches):
             for _ in range(min(rng.randint(1, 2), len(waiting))):
                 stage.create(waiting.pop(0))

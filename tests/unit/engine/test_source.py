@@ -33,6 +33,8 @@ class Rig:
         self.streams: dict[str, Stream] = {}
         self.batches: list[list[list[Split]]] = []
         """Per batch, per task, its splits."""
+        self.values: list[list[Any]] = []
+        """Per batch, the values of all streams."""
 
     def add(self, name: str, **options: Any) -> Memory:
         source = memory("a bigint", **options)
@@ -48,6 +50,7 @@ class Rig:
         def collect(frame: DataFrame, batch_id: int) -> None:
             on_batch(batch_id)
             self.batches.append([parse_splits(row.splits) for row in frame.collect()])
+            self.values.append(self.read(self.batches[-1]))  # now: what has been read is given back
 
         reader = self.spark.readStream.format("thalweg").option("dir", str(self.directory)).option("tasks", 2)
         writer = reader.load().writeStream.foreachBatch(collect)
@@ -55,11 +58,11 @@ class Rig:
 
     def run_available(self, on_batch: Callable[[int], None] = lambda batch: None) -> list[list[Any]]:
         """Per batch of this run, the values of all streams."""
-        before = len(self.batches)
+        before = len(self.values)
         self.start(on_batch, availableNow=True).awaitTermination()
-        return [self.values(batch) for batch in self.batches[before:]]
+        return self.values[before:]
 
-    def values(self, batch: list[list[Split]]) -> list[Any]:
+    def read(self, batch: list[list[Split]]) -> list[Any]:
         return [
             value
             for task in batch
@@ -131,7 +134,7 @@ def test_running_picks_up_data_streams_and_ticks(rig: Rig) -> None:
         time.sleep(0.3)
     finally:
         query.stop()
-    assert [rig.values(batch) for batch in rig.batches] == [[1], [], [5], [2]]
+    assert rig.values == [[1], [], [5], [2]]
 
 
 def test_an_error_in_the_reader_is_readable(rig: Rig) -> None:
