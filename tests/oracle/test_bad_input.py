@@ -297,6 +297,26 @@ def test_a_query_with_which_a_batch_cannot_be_run_can_be_dropped(session: thalwe
     assert good.results().num_rows == 30
 
 
+def test_what_an_attempt_set_aside_that_came_to_nothing_is_forgotten(
+    session: thalweg.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt reads a column that nobody reads in the second."""
+    (tmp_path / "0.json").write_text('{"k": 1, "v": "none", "ts": "1970-01-01T00:00:01Z"}\n')
+    source = thalweg.files(str(tmp_path / "*.json"))
+    session.create_stream("events", source, time="ts", watermark="0 seconds", schema=SCHEMA)
+    good = session.create_query("good", "SELECT k FROM events")
+    session.create_query("bad", "SELECT v FROM events")
+    with monkeypatch.context() as patch:
+        patch.setattr("thalweg.engine.batch.write_intent", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(ThalwegError, match="disk full"):
+            session.run_available()
+    assert list((session.state_dir / "rejected").rglob("*.arrow"))
+    session.drop_query("bad")
+    session.run_available()
+    assert good.results().to_pydict() == {"k": [1]}
+    assert session.rejected("events").num_rows == 0
+
+
 def test_a_condition_on_a_table_that_fails_stops_whose_row_it_is(session: thalweg.Session) -> None:
     source = feed(session)
     session.create_table("labels", pa.table({"id": pa.array([1, 2], pa.int32()), "label": ["one", "two"]}))

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,8 @@ class BatchRunner:
         self._planned: tuple[dict[str, Any], Plan] | None = None
         """The last plan and all that it was made from: most batches ask for the same again."""
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
+        self._tried: int | None = None
+        """The batch that was run, or begun, last."""
         self._used_tables: dict[str, Table] = {}
         """file -> version, of those that batches have used and that were not deleted."""
         intent = read_intent(state_dir, self.manifest.batch + 1) or {}
@@ -154,7 +157,8 @@ class BatchRunner:
 
     def _check_format(self) -> None:
         """Until format 3 partials of joined rows had names by which this release would not find them."""
-        old = [e.query.name for e in self.entries.values() if e.query.join is not None and e.query.window is not None]
+        running = [e.query for e in self.entries.values() if e.state != "failed"]
+        old = [query.name for query in running if query.join is not None and query.window is not None]
         if self.manifest.format < 4 and old:
             raise old_windows_of_joins(self.state_dir, self.manifest.format, old)
 
@@ -171,6 +175,9 @@ class BatchRunner:
         before = self.manifest
         settled = read_intent(self.state_dir, batch)
         intent = settled or self._intent()
+        if self._tried != batch - 1:
+            self._forget_rejected(batch)
+        self._tried = batch
         moment = self._moment(batch)
         lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
@@ -185,10 +192,10 @@ class BatchRunner:
         planned = time.perf_counter()
         outcome = self._run_tasks(splits, plan, clock, tables, unheard(entries.values()))
         faults.point("batch.tasks")
-        ran = time.perf_counter()
         if settled is None:
             write_intent(self.state_dir, batch, intent)
         faults.point("batch.intent")
+        ran = time.perf_counter()
         entries, emitted = self._emit(plan, entries, outcome, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
@@ -248,6 +255,11 @@ class BatchRunner:
             "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
             **self.partitioning(self.repartitioner.take()),
         }
+
+    def _forget_rejected(self, batch: int) -> None:
+        """An earlier attempt may have read other columns, and set rows aside that this one can read."""
+        for path in (self.state_dir / "rejected").glob(f"*/{batch:012d}-*"):
+            path.unlink(missing_ok=True)
 
     def _moment(self, batch: int) -> Moment:
         return Moment(
@@ -371,8 +383,10 @@ class BatchRunner:
     def _shared(self, plan: Plan) -> Broadcast[Plan]:
         """The plan goes to a worker once, not with every task."""
         if self._broadcast is None or self._broadcast[0] != plan.id:
-            if self._broadcast is not None:
-                self._broadcast[1].destroy()
+            old, self._broadcast = self._broadcast, None
+            if old is not None:
+                with suppress(Exception):  # its file may be gone: somebody cleans temporary directories
+                    old[1].destroy()
             self._broadcast = (plan.id, self.spark.sparkContext.broadcast(plan))
         return self._broadcast[1]
 

@@ -3,8 +3,8 @@
     tables.json                     name -> schema and the version in force
     tables/<name>-<unique>.arrow    the rows of one version
 
-A batch's intent names the versions it runs with, so a repeat of it sees the same rows. Versions that are not in force
-any more are deleted after the last batch that used them has happened.
+A batch's intent names the versions it ran with, so a repeat sees the same rows once a sink may have seen results.
+Versions that are not in force any more are deleted after the last batch that used them has happened.
 """
 
 from __future__ import annotations

@@ -46,13 +46,24 @@ class Materializing:
     failures: Failures
     _waiting: dict[tuple[str, str, tuple[str, ...]], list[Tuples]] = field(default_factory=dict)
     """Tuples of one shape together: a path may have found several relations as one intermediate."""
+    _wanted: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def take(self, joined: str, group: Group, tuples: Tuples) -> None:
+        if not self._is_wanted(joined, group):
+            return
         waiting = self._waiting.setdefault((joined, group.id, tuple(sorted(tuples.refs))), [])
         waiting.append(tuples)
         if sum(len(t) for t in waiting) >= TUPLES_AT_ONCE:
             self._materialize(joined, group, Tuples.concat(waiting))
             waiting.clear()
+
+    def _is_wanted(self, joined: str, group: Group) -> bool:
+        """Whether some query of the group has its rows by the group's own tuples."""
+        if (joined, group.id) not in self._wanted:
+            info = self.plan.joins.joined[joined]
+            led = {query for query, _ in info.flags} - {*info.leaders.values()}
+            self._wanted[joined, group.id] = not led.issuperset(group.queries)
+        return self._wanted[joined, group.id]
 
     def finish(self) -> None:
         for (joined, group, _), waiting in self._waiting.items():

@@ -3,10 +3,10 @@
 What no manifest names does not exist. Each is a file of its own, written whole and renamed into place:
 
     manifests/000000000041.json     {"format": 4, "crc": ..., "length": ...} newline, the body
-    intents/000000000042.json       the same outline: what batch 42 was about to do
+    intents/000000000042.json       the same outline: what batch 42 ran with
 
-A batch's intent is written before it runs, its manifest after it. The last two of each are kept: Spark may
-repeat the newest batch, which starts from the manifest before it.
+A batch's intent is written before its sinks are called, its manifest after them. The last two of each are kept: Spark
+may repeat the newest batch, which starts from the manifest before it.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def manifest_batches(state_dir: Path | str) -> list[int]:
 
 
 def write_intent(state_dir: Path | str, batch: int, intent: Mapping[str, Any]) -> Path:
-    """Persist what a batch is about to do, so that a repeat does the same."""
+    """Persist what a batch ran with, so that a repeat does the same."""
     return _write(Path(state_dir) / "intents", batch, dict(intent))
 
 
