@@ -52,6 +52,9 @@ from thalweg.state.lock import DirectoryLock
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_US, _LAST_US = (
+    (end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
+)
 Callback = Callable[[pa.Table, int], Any]
 
 
@@ -531,7 +534,7 @@ class Session:
                 "rows": p.rows if p else 0,
                 "late": p.late if p else 0,
                 "rejected": p.rejected if p else 0,
-                "watermark": None if closed <= BEGINNING else _EPOCH + timedelta(microseconds=closed),
+                "watermark": None if closed <= BEGINNING else _instant(closed),
             }
         return {
             "batch": manifest.batch,
@@ -718,7 +721,7 @@ class QueryHandle:
             return Status(state="dropped", error=None, emitted=0, complete_from=None)
         entry = self._session._entry(self)
         since = [us for us in (entry.fence and entry.fence[1], entry.complete_from) if us is not None]
-        complete = _EPOCH + timedelta(microseconds=max(since)) if since else None
+        complete = _instant(max(since)) if since else None
         return Status(state=entry.state, error=entry.error, emitted=entry.emitted, complete_from=complete)
 
     def results(self) -> pa.Table:
@@ -806,6 +809,11 @@ def _check_partitioner(query: Query) -> None:
         raise errors.nothing_to_partition(query.name, given)
     if query.emit == "updates" and given != HASH:
         raise errors.updates_stay_whole(query.name, given)
+
+
+def _instant(us: int) -> datetime:
+    """An event time, as near as Python's times come to it: rows may be of years that those do not reach."""
+    return _EPOCH + timedelta(microseconds=min(max(us, _FIRST_US), _LAST_US))
 
 
 def _microseconds(span: str | timedelta) -> int:

@@ -317,6 +317,20 @@ def test_what_an_attempt_set_aside_that_came_to_nothing_is_forgotten(
     assert session.rejected("events").num_rows == 0
 
 
+def test_a_time_that_python_does_not_know_is_told_as_nearly_as_can_be(session: thalweg.Session) -> None:
+    """Milliseconds that were written as seconds: the year 55,000."""
+    source = feed(session)
+    session.create_query("first", "SELECT k, count(*) AS n FROM events GROUP BY k, window(ts, '1 minute')")
+    source.append(rows(1_680_000_000_000, 1))
+    session.run_available()
+    later = session.create_query("later", "SELECT v, count(*) AS n FROM events GROUP BY v, window(ts, '1 hour')")
+    source.append(rows(1_680_000_000_001, 1))
+    session.run_available()
+    assert session.progress()["streams"]["events"]["watermark"].year == 9999
+    assert later.status["complete_from"].year == 9999
+    assert session.sql("SHOW QUERIES").num_rows == 2
+
+
 def test_a_condition_on_a_table_that_fails_stops_whose_row_it_is(session: thalweg.Session) -> None:
     source = feed(session)
     session.create_table("labels", pa.table({"id": pa.array([1, 2], pa.int32()), "label": ["one", "two"]}))

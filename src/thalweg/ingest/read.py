@@ -79,6 +79,8 @@ def _read_parquet(split: Split, schema: Schema, columns: Sequence[str]) -> Itera
             try:
                 table = file.read_row_groups(groups, columns=names, use_threads=False)
             except (pa.ArrowException, OSError) as failure:
+                if isinstance(failure, MemoryError) or (isinstance(failure, OSError) and failure.errno):
+                    raise  # it is not the rows' fault: see `read`
                 where = OSError(f"row groups {groups[0]} to {groups[-1]}: {failure}")
                 yield _set_aside(split, schema, columns, where)
                 continue

@@ -30,7 +30,8 @@ def named(prefix: str, *content: object) -> str:
 
 def route_key(stream: str, columns: tuple[str, ...]) -> str:
     """The name of a route key: the attributes by which rows of a stream are needed together."""
-    return f"{stream}({', '.join(columns)})"
+    shown = (repr(c) if {",", "(", ")", "'"} & set(c) else c for c in columns)
+    return f"{stream}({', '.join(shown)})"
 
 
 @dataclass(frozen=True)

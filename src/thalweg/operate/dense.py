@@ -22,6 +22,8 @@ from thalweg.model.plan import Partial
 Array = npt.NDArray[Any]
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
+MOST_PLACES = 2**31 - 1
+"""Places have numbers of 32 bits."""
 _EVERY_ROW: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
 _MIXING = np.uint64(0x9E3779B97F4A7C15)
 WORTH_CLASSES = 3
@@ -291,7 +293,7 @@ def place(first: Sequence[npt.NDArray[np.int32]], first_key: Key, keys: Sequence
     count = first_key.width
     for key in keys:
         count *= key.width
-    if count > max(SMALLEST_LIMIT, 2 * rows * len(first)):
+    if count > min(MOST_PLACES, max(SMALLEST_LIMIT, 2 * rows * len(first))):
         return None
     rounds = []
     for numbers in first:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from thalweg.operate.quantile import quantiles
 
 MOST_BETWEEN = 1 << 16
 """Stretches between the first and the last start of a lot, up to which each has a place of its own."""
+MOST_COUNTED = 1 << 27
+"""Rows times the windows that the busiest stretch is in, up to which each has a place, of four bytes. Beyond, where a
+watermark jumps over thousands of windows that overlap, DuckDB merges them."""
 Cover = Sequence[tuple[int, int, int]]
 """(stretch start, stretch span, window start)"""
 
@@ -115,6 +119,9 @@ class _Placed:
         columns = dense.Columns(pa.concat_tables([lot.table.select(selected) for lot in lots]))
         found = [k for k in (columns.key(name) for name in names) if k is not None]
         if len(found) < len(names):
+            return None
+        most = max(Counter((start, span) for start, span, _ in cover).values())
+        if most * columns.table.num_rows > MOST_COUNTED:
             return None
         windows = sorted({w for _, _, w in cover})
         rounds = window_rounds(lots, cover, {w: i for i, w in enumerate(windows)})

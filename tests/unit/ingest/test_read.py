@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import gzip
 import json
 from collections.abc import Callable
@@ -126,6 +127,20 @@ def test_columns_that_no_file_has_are_null(tmp_path: Path) -> None:
 def test_no_columns_still_counts_rows(tmp_path: Path) -> None:
     split = parquet(tmp_path / "f", pa.table({"a": range(5)}))
     assert sum(chunk.rows for chunk in read(split, stream_of("a bigint"), [])) == 5
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "a dead disk"), pa.ArrowMemoryError("too little")])
+def test_rows_are_not_given_up_for_what_is_not_their_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    split = parquet(tmp_path / "f", pa.table({"a": range(100)}))
+
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", fail)
+    with pytest.raises((SourceError, MemoryError), match=r"dead disk|too little"):
+        read_all(split, "a bigint")
 
 
 def test_a_file_that_is_no_parquet_is_set_aside(tmp_path: Path) -> None:

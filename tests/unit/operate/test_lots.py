@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import tracemalloc
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from thalweg.operate import lots
-from thalweg.operate.columns import START
+from thalweg.model.plan import Grouping, Partial
+from thalweg.model.query import Window
+from thalweg.operate import dense, lots
+from thalweg.operate.columns import START, key
 from thalweg.operate.lots import Lot, window_rounds
 
 SECOND = 1_000_000
@@ -44,3 +47,24 @@ def test_near_and_far_starts_are_looked_up_alike(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lots, "MOST_BETWEEN", -1)
     far = window_rounds([lot], cover, numbers)
     assert [a.tolist() for a in near] == [b.tolist() for b in far]
+
+
+def test_many_windows_of_many_rows_are_left_to_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows times windows are never laid out at once: a watermark that jumps closes thousands that overlap."""
+    count = Partial("n", "count(*)", None, "sum(n)", "BIGINT", op="count")
+    grouping = Grouping("g", "s", ("k",), (), (count,), (Window(60 * SECOND, SECOND),), SECOND, 0)
+    table = pa.table({START: pa.array([0] * 100, pa.int64()), key(0): list(range(100)), "n": [1] * 100})
+    held, cover = [Lot(table, SECOND, (0,), new=False)], [(0, SECOND, -w * SECOND) for w in range(60)]
+    made = lots.merge_dense(grouping, held, cover, [count])
+    assert made is not None
+    assert made.num_rows == 6000
+    monkeypatch.setattr(lots, "MOST_COUNTED", 5999)
+    assert lots.merge_dense(grouping, held, cover, [count]) is None
+
+
+def test_places_have_numbers_of_32_bits() -> None:
+    rows = 20_000
+    windows = [np.zeros(rows, np.int32)] * 64
+    wide = dense.Key(np.arange(rows, dtype=np.int64), 0, 40_000, pa.int64())
+    assert dense.place(windows, dense.Key(windows[0], 0, 60, pa.int64()), [wide], rows) is not None
+    assert dense.place(windows * 2000, dense.Key(windows[0], 0, 60_000, pa.int64()), [wide], rows) is None
