@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -42,6 +43,18 @@ def feed(session: thalweg.Session) -> object:
     source = thalweg.memory(SCHEMA)
     session.create_stream("events", source, time="ts", watermark="0 seconds")
     return source
+
+
+def second_beside(session: thalweg.Session, select: str) -> threading.Event:
+    """From when the event is set, the next batch with rows of `events` creates the query `second` while it runs."""
+    wanted = threading.Event()
+
+    def create(table: pa.Table, batch: int) -> None:
+        if wanted.is_set() and "second" not in session.queries:
+            session.create_query("second", select)
+
+    session.create_query("watch", "SELECT k FROM events", create)
+    return wanted
 
 
 BAD = [
@@ -187,16 +200,10 @@ def test_a_query_that_comes_as_an_equal_one_fails_knows_what_it_lacks(session: t
     source = feed(session)
     select = "SELECT k, sum(100 div v) AS s FROM events GROUP BY k, window(ts, '1 minute')"
     first = session.create_query("first", select)
-    poisoned = False
-
-    def create(table: pa.Table, batch: int) -> None:
-        if poisoned and "second" not in session.queries:
-            session.create_query("second", select)
-
-    session.create_query("watch", "SELECT k FROM events", create)
+    poisoned = second_beside(session, select)
     source.append(rows(0, 10))
     session.run_available()
-    poisoned = True
+    poisoned.set()
     source.append(rows(10, 10, zero=True))
     session.run_available()
     assert first.status["state"] == "failed"
@@ -245,17 +252,11 @@ def test_a_join_that_comes_as_an_equal_one_fails_knows_what_it_lacks(session: th
     source, other = feed(session), thalweg.memory(SCHEMA)
     session.create_stream("others", other, time="ts", watermark="0 seconds")
     first = session.create_query("first", select)
-    poisoned = False
-
-    def create(table: pa.Table, batch: int) -> None:
-        if poisoned and "second" not in session.queries:
-            session.create_query("second", select)
-
-    session.create_query("watch", "SELECT k FROM events", create)
+    poisoned = second_beside(session, select)
     source.append(rows(0, 10))
     other.append(rows(0, 10))
     session.run_available()
-    poisoned = True
+    poisoned.set()
     source.append(rows(10, 10, zero=True))
     other.append(rows(10, 10))
     session.run_available()

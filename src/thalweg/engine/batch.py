@@ -47,7 +47,7 @@ from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
 from thalweg.errors import missing_batch, old_windows_of_joins, wrong_hash
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
-from thalweg.model.plan import Member, Plan, slot_stages
+from thalweg.model.plan import Member, Plan, queries_of, slot_stages
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
@@ -156,7 +156,7 @@ class BatchRunner:
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
 
     def _check_format(self) -> None:
-        """Until format 3 partials of joined rows had names by which this release would not find them."""
+        """Up to format 3 partials of joined rows had names by which this release would not find them."""
         running = [e.query for e in self.entries.values() if e.state != "failed"]
         old = [query.name for query in running if query.join is not None and query.window is not None]
         if self.manifest.format < 4 and old:
@@ -552,7 +552,7 @@ def _fed_by(plan: Plan, grouping: str) -> set[str]:
     fed = {grouping}
     while more := {id_ for id_, g in plan.groupings.items() if g.finer in fed} - fed:
         fed |= more
-    return {m.query for m in plan.members if not fed.isdisjoint({piece.grouping for piece in (m.main, *m.further)})}
+    return queries_of(plan, fed)
 
 
 def _first_line(message: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from thalweg.model.plan import Grouping, Plan
+from thalweg.model.plan import Grouping, Plan, queries_of
 from thalweg.model.probe import JoinPlan
 from thalweg.model.query import Query, Window, query_from_json
 from thalweg.model.stream import Schema, Stream
@@ -202,8 +202,7 @@ def _served(plan: Plan, grouping: str, failed: Collection[str]) -> set[str]:
     """The partials of a grouping that some query without a failure needs. Of others rows may be missing: what fails
     is NULL for all rows beside it, and an equal query may come before the next batch lets go of them."""
     users = plan.streams[plan.groupings[grouping].stream].users
-    there = {m.query for m in plan.members if grouping in {piece.grouping for piece in (m.main, *m.further)}}
-    healthy = there - {*failed}
+    healthy = queries_of(plan, {grouping}) - {*failed}
     return {name for name, queries in users.items() if healthy.intersection(queries)}
 
 

@@ -45,7 +45,7 @@ def next_stores(
     `seen`: the greatest event time of each stream after the batch.
     """
     held_from: dict[str, int] = {}
-    # Until format 3 nobody wrote down what the stores had wanted: nothing can be said of the rows from then.
+    # Up to format 3 nobody wrote down what the stores had wanted: nothing can be said of the rows from then.
     known = manifest.extra.get("held_from", {}) if "choices" in manifest.extra else {}
     for name, store in plan.joins.stores.items():
         held_from[name] = known.get(name, moment.unseen(name) - 1)

@@ -7,6 +7,7 @@ and in the state of every earlier batch: that is what lets a new query find what
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from thalweg.model.expr import Expr, quote
@@ -226,6 +227,11 @@ def shipped_keys(plan: Plan, stream: StreamPlan) -> dict[str, list[Grouping]]:
 def updated_groupings(plan: Plan) -> set[str]:
     """The groupings whose newest partials some query shows in the batch that brings them."""
     return {g for m in plan.members if m.updates for g in (m.main.grouping, *(p.grouping for p in m.further))}
+
+
+def queries_of(plan: Plan, groupings: Collection[str]) -> set[str]:
+    """The queries whose windows are put together from any of these groupings."""
+    return {m.query for m in plan.members if any(p.grouping in groupings for p in (m.main, *m.further))}
 
 
 def route_keys(plan: Plan) -> set[str]:
