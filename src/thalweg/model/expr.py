@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from thalweg.model.canonical import canonical
 
+
+@canonical("Expr(sql, type, columns, fails)")
 @dataclass(frozen=True)
 class Expr:
     """A scalar expression compiled to DuckDB.

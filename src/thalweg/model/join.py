@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from thalweg.model.canonical import canonical, named
 from thalweg.model.expr import Expr, expr_from_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 
 MAX_RELATIONS = 5
 
 
+@canonical("Atom(column, op, value)")
 @dataclass(frozen=True)
 class Atom:
     """`column op constant`: a comparison that an index over the constants answers."""
@@ -28,6 +30,7 @@ class Atom:
     """In the column's own domain: whole numbers for integral columns, floats for float and double."""
 
 
+@canonical("KeyPart(relation, expr)")
 @dataclass(frozen=True)
 class KeyPart:
     """One side of an equality."""
@@ -47,6 +50,7 @@ class Relation:
     """The other conjuncts of the selection."""
 
 
+@canonical("Equality(left, right)")
 @dataclass(frozen=True)
 class Equality:
     left: KeyPart
@@ -54,6 +58,7 @@ class Equality:
     """left.relation sorts before right.relation."""
 
 
+@canonical("Bound(left, right, low_us, high_us)")
 @dataclass(frozen=True)
 class Bound:
     """low_us <= event time of `right` - event time of `left` <= high_us; left sorts before right."""
@@ -64,6 +69,7 @@ class Bound:
     high_us: int
 
 
+@canonical("TableJoin(name, table, keys, outer, on)")
 @dataclass(frozen=True)
 class TableJoin:
     """A static table that joined rows are looked up in, after all streams have been joined."""
@@ -140,6 +146,13 @@ def split_column(joined: str, names: tuple[str, ...]) -> tuple[str, str]:
         if joined.startswith(name + "."):
             return name, joined[len(name) + 1 :]
     raise KeyError(joined)
+
+
+def joined_name(join: Join, time: str) -> str:
+    """The name of the stream of joined rows, made from what all queries over it have in common."""
+    relations = tuple((relation.name, relation.stream) for relation in join.relations)
+    lag = join.lag_us(time) if time else 0  # a stream has one watermark
+    return named("j", relations, join.equalities, join.kind, join.preserved, join.on, join.tables, time, lag)
 
 
 def joined_stream(

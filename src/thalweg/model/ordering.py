@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thalweg.model.canonical import canonical
+
 Edge = tuple[str, str, str]
 """(relation, relation, key): a two-way sub-join. The key names what is equal on both sides."""
 Found = tuple[str, ...]
@@ -15,6 +17,7 @@ Orders = Mapping[str, Order]
 """Start relation -> the steps of its rows."""
 
 
+@canonical("Ordered(relations, edges, orders, decided)")
 @dataclass(frozen=True)
 class Ordered:
     """An inner join and the order that it has in a plan."""

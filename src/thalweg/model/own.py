@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from thalweg.model.canonical import canonical
+
 OWN = "own"
 """The function of an aggregate that is a user's own."""
 
@@ -50,6 +52,7 @@ class Own:
     defines after a restart goes on with that state, and the query is still the same one."""
 
 
+@canonical("OwnPartial(id, name, version, columns, types, type)")
 @dataclass(frozen=True)
 class OwnPartial:
     """How the states of one call are made: what the workers' functions for it are built from."""

@@ -6,10 +6,10 @@ and in the state of every earlier batch: that is what lets a new query find what
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from thalweg.model.canonical import canonical
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OwnPartial
 from thalweg.model.probe import JoinPlan
@@ -23,18 +23,13 @@ QUANTILE = "quantile_of_counts"
 """The slots' own function over a list of values, how often each was seen, and a share. Values may come again."""
 
 
-def named(prefix: str, *content: object) -> str:
-    """A short name made from what the thing is."""
-    digest = hashlib.blake2b(repr(content).encode(), digest_size=6).hexdigest()
-    return f"{prefix}_{digest}"
-
-
 def route_key(stream: str, columns: tuple[str, ...]) -> str:
     """The name of a route key: the attributes by which rows of a stream are needed together."""
     shown = (repr(c) if {",", "(", ")", "'"} & set(c) else c for c in columns)
     return f"{stream}({', '.join(shown)})"
 
 
+@canonical("Computed(name, expr, kind, precision)")
 @dataclass(frozen=True)
 class Computed:
     """A column worked out once per row for all who need it."""
@@ -46,6 +41,7 @@ class Computed:
     precision: int = 0
 
 
+@canonical("Partial(name, combine, filter, merge, type, mean_of, op, argument, own)")
 @dataclass(frozen=True)
 class Partial:
     """One mergeable column of a grouping: an aggregate before its window is complete."""
@@ -69,6 +65,7 @@ class Partial:
     """Of an aggregate that the user has defined: its states."""
 
 
+@canonical("Quantile(value, partial, share)")
 @dataclass(frozen=True)
 class Quantile:
     """A quantile of the values of a grouping by values."""
@@ -88,6 +85,7 @@ class Quantile:
         return f"{QUANTILE}({lists}, {self.share!r}::DOUBLE)"
 
 
+@canonical("Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer, extra, loose)")
 @dataclass(frozen=True)
 class Grouping:
     """One grouping pass over a stream, shared by all queries with these keys."""
@@ -115,6 +113,7 @@ class Grouping:
         return route_key(self.stream, self.keys)
 
 
+@canonical("Piece(grouping, aggregates, missing, quantiles)")
 @dataclass(frozen=True)
 class Piece:
     """What one grouping contributes to a query's window: aggregate values over merged partials."""
@@ -129,6 +128,9 @@ class Piece:
     """What the aggregates are, where all of them are that."""
 
 
+@canonical(
+    "Member(query, window, main, further, keys, present, outputs, names, types, having, order, limit, updates, fence)"
+)
 @dataclass(frozen=True)
 class Member:
     """One windowed query as the slots finish it."""
@@ -154,7 +156,12 @@ class Member:
     fence: tuple[int, int] | None = None
     """(batch, event time): windows that start before the event time see only rows from that batch on."""
 
+    def __hash__(self) -> int:
+        """Of what tells members apart; all of it would take longer than what is kept by it."""
+        return hash((self.query, self.main.grouping, self.window))
 
+
+@canonical("Selection(query, stream, where, columns, names, types)")
 @dataclass(frozen=True)
 class Selection:
     """One plain filter/projection query as INGEST serves it."""
@@ -168,6 +175,7 @@ class Selection:
     types: tuple[str, ...]
 
 
+@canonical("StreamPlan(stream, columns, computed, groupings, selections, shipped, shipped_columns, users)")
 @dataclass(frozen=True)
 class StreamPlan:
     """What INGEST does with the rows of one stream."""
@@ -187,6 +195,10 @@ class StreamPlan:
     """computed column or partial -> the ids of the queries that cannot do without it."""
 
 
+@canonical(
+    "Plan(id, slots, groups, streams, groupings, members, assignment, follows, partitioners, pinned, "
+    "spread, joins, functions, notes)"
+)
 @dataclass(frozen=True)
 class Plan:
     id: str

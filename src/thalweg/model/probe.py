@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from thalweg.model.canonical import canonical
 from thalweg.model.expr import Expr
 from thalweg.model.join import Atom, TableJoin
 from thalweg.model.ordering import Ordered
@@ -19,6 +20,7 @@ from thalweg.model.ordering import Ordered
 GROUP_SIZE = 64
 
 
+@canonical("Predicate(id, atoms, computed)")
 @dataclass(frozen=True)
 class Predicate:
     """What queries ask of the rows of one stream. Each row remembers which predicates it satisfies, a bit each."""
@@ -29,6 +31,7 @@ class Predicate:
     """Boolean columns that must hold too."""
 
 
+@canonical("Index(id, keys, word, exact)")
 @dataclass(frozen=True)
 class Index:
     """Finds the rows of a store by a key. Rows with a null in the key are not in it."""
@@ -42,6 +45,7 @@ class Index:
     """Whether equal words are equal keys; otherwise the keys are compared after a probe."""
 
 
+@canonical("Intermediate(id, relations, anchor, queries)")
 @dataclass(frozen=True)
 class Intermediate:
     """A joined intermediate result that a group keeps: what two relations yield is stored like rows of a stream."""
@@ -55,6 +59,7 @@ class Intermediate:
     """The queries that its rows are kept for."""
 
 
+@canonical("Store(stream, time, columns, predicates, keeps_all, indexes, needs)")
 @dataclass(frozen=True)
 class Store:
     """The rows of one stream that join queries may still need, once. Or those of an intermediate."""
@@ -76,6 +81,7 @@ class Store:
         return next(i for i in self.indexes if i.id == id_)
 
 
+@canonical("Check(known, found, edges, masks)")
 @dataclass(frozen=True)
 class Check:
     """Queries whose bounds are tighter than the probe's: time(found) - time(known) decides which remain."""
@@ -89,6 +95,10 @@ class Check:
     """masks[i]: the queries that admit a difference d with exactly i of the edges <= d."""
 
 
+@canonical(
+    "Node(relation, stream, edge, index, key, own, equal, moves, new, bounds, checks, queries, complete, "
+    "keeps, children)"
+)
 @dataclass(frozen=True)
 class Node:
     """One probe: tuples of known relations find rows of one more."""
@@ -128,6 +138,7 @@ class Node:
             yield from child.walk()
 
 
+@canonical("Tree(relation, stream, order, children, counted)")
 @dataclass(frozen=True)
 class Tree:
     """Where arriving rows of one relation go."""
@@ -145,6 +156,7 @@ class Tree:
             yield from child.walk()
 
 
+@canonical("Want(queries, predicate, columns)")
 @dataclass(frozen=True)
 class Want:
     """Queries that ask the same of a relation."""
@@ -156,6 +168,7 @@ class Want:
     """What they need of its rows, besides what the predicate reads."""
 
 
+@canonical("Role(relation, stream, wants)")
 @dataclass(frozen=True)
 class Role:
     """What the queries of a group ask of one relation."""
@@ -169,6 +182,7 @@ class Role:
         return sum(want.queries for want in self.wants)
 
 
+@canonical("Group(id, queries, streams, roles, trees)")
 @dataclass(frozen=True)
 class Group:
     """Queries that run together."""
@@ -186,6 +200,7 @@ class Group:
         return self.queries.index(query)
 
 
+@canonical("Decision(group, query, joined, node, relation, stream, streams, reach_us, before_us, complete_from)")
 @dataclass(frozen=True)
 class Decision:
     """A preserved relation of an outer, semi or anti join: its rows are decided when the watermark passes."""
@@ -206,6 +221,7 @@ class Decision:
     """Rows up to this event time are not decided: of their partners some may be missing."""
 
 
+@canonical("Joined(stream, relations, streams, lag_us, span_us, flags, kind, on, tables, alone, reads)")
 @dataclass(frozen=True)
 class Joined:
     """A stream of joined rows, as the plan makes it."""
@@ -239,6 +255,7 @@ class Joined:
         return found
 
 
+@canonical("JoinPlan(stores, groups, joined, decisions, intermediates, stages, limits, notes, ordered)")
 @dataclass(frozen=True)
 class JoinPlan:
     stores: Mapping[str, Store] = field(default_factory=dict)

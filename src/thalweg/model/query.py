@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from thalweg.model.canonical import canonical
 from thalweg.model.expr import Expr, expr_from_json
 from thalweg.model.join import Join, join_from_json
 from thalweg.model.own import Own
 
 
+@canonical("Window(range_us, slide_us, start_us)")
 @dataclass(frozen=True)
 class Window:
     """`window(time, range, slide, start)` in microseconds, aligned to the Unix epoch."""

@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from thalweg.model.canonical import canonical
 from thalweg.model.types import to_arrow, to_inner_arrow
 
 
+@canonical("Field(name, type)")
 @dataclass(frozen=True)
 class Field:
     name: str
@@ -18,6 +20,7 @@ class Field:
     """Spark's name of the type, such as `bigint` or `decimal(10,2)`."""
 
 
+@canonical("Schema(fields)")
 @dataclass(frozen=True)
 class Schema:
     fields: tuple[Field, ...]
@@ -41,6 +44,7 @@ class Schema:
         return pa.schema([pa.field(f.name, to_inner_arrow(f.type)) for f in self.fields])
 
 
+@canonical("SourceSpec(kind, options)")
 @dataclass(frozen=True)
 class SourceSpec:
     """A source as plain data: what is durable, and all that a reader in another process gets to know."""
@@ -51,6 +55,7 @@ class SourceSpec:
     """JSON values only."""
 
 
+@canonical("Stream(name, schema, time, delay_us, source)")
 @dataclass(frozen=True)
 class Stream:
     name: str

@@ -7,6 +7,7 @@ there, and DuckDB compares and groups plain integers.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -93,6 +94,7 @@ def to_arrow(spark_type: str) -> pa.DataType:
     raise ValueError(f"not a flat Spark type: {spark_type}")
 
 
+@lru_cache(maxsize=512)
 def to_inner_arrow(spark_type: str) -> pa.DataType:
     """The Arrow type in which the data path carries this Spark type: timestamps without a zone."""
     if spark_type in TIMES:
@@ -100,6 +102,11 @@ def to_inner_arrow(spark_type: str) -> pa.DataType:
     if (element := element_type(spark_type)) is not None:
         return pa.list_(to_inner_arrow(element))
     return to_arrow(spark_type)
+
+
+def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The column cast to a type; itself where it has it, for Arrow takes as long to find that out as to cast."""
+    return column if column.type == kind else column.cast(kind)
 
 
 def to_duck(spark_type: str) -> str:
