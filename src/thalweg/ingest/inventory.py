@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from thalweg.ingest.log import Log
 from thalweg.ingest.registry import source_dir
 from thalweg.ingest.split import Split
 from thalweg.model.stream import Stream
-from thalweg.state.durable import write_json
+from thalweg.state.durable import delete, delete_tree, make_directory, sync_directory, write_json
 
 ENDLESS = 1 << 62
 """The units of a generator without an end."""
@@ -97,8 +96,7 @@ class _Files(Units):
     """A unit is a file. The order of discovery is the order of the log, not of the directory."""
 
     def __init__(self, stream: Stream, directory: Path) -> None:
-        super().__init__(stream, directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(stream, make_directory(directory))
         self._log = Log(self.directory / FILES_LOG)
         self._files = [_File(**entry) for entry in self._log.read_new()]
         self._known = {file.path for file in self._files}
@@ -168,8 +166,11 @@ class _Memory(Units):
         self._first = first_memory_unit(directory)
 
     def available(self) -> int:
-        self._count = count_memory_units(self.directory, self._count)
-        return self._count
+        count = count_memory_units(self.directory, self._count)
+        if count > self._count:
+            sync_directory(self.directory)  # a unit has its name before `append` has made that durable
+        self._count = count
+        return count
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         _check_units(self.stream, end, count_memory_units(self.directory, max(start, self._count)))
@@ -184,7 +185,7 @@ class _Memory(Units):
     def release(self, end: int) -> None:
         last = end - 1  # kept: it says how many there were
         for number in range(self._first, last):
-            memory_unit(self.directory, number).unlink(missing_ok=True)
+            delete(memory_unit(self.directory, number))
         self._first = max(self._first, last)
 
 
@@ -214,7 +215,7 @@ class _Spark(Units):
     def release(self, end: int) -> None:
         for batch in self._batches[self._released : end]:
             for directory in {os.path.dirname(file.path) for file in batch}:
-                shutil.rmtree(directory, ignore_errors=True)
+                delete_tree(Path(directory))
         self._released = max(self._released, end)
 
 
@@ -235,7 +236,7 @@ class _Generate(Units):
         try:
             return float(json.loads(path.read_bytes())["first_seen"])
         except FileNotFoundError:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self.directory)
             first_seen = self.clock()
             write_json(path, {"first_seen": first_seen})
             return first_seen

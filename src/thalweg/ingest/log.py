@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from thalweg.state.durable import sync_directory
+from thalweg.state.durable import Appender, sync_directory, sync_file
 
 
 class Log:
@@ -21,9 +20,13 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._end = 0
+        self._is_settled = False
+        """Whether its name is known to be durable."""
+        self._failure: OSError | None = None
 
     def read_new(self) -> list[Any]:
-        """The complete lines that were appended since the last call."""
+        """The complete lines that were appended since the last call. They are durable, whoever wrote them: what is
+        done with them lasts, and so must they."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._end)
@@ -31,6 +34,9 @@ class Log:
         except FileNotFoundError:
             return []
         complete = data[: data.rfind(b"\n") + 1]
+        if complete:
+            sync_file(self._path)
+            sync_directory(self._path.parent)
         self._end += len(complete)
         return [json.loads(line) for line in complete.splitlines()]
 
@@ -39,13 +45,21 @@ class Log:
         if not entries:
             return
         data = b"".join(json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries)
-        is_new = not self._path.exists()
-        with self._path.open("r+b" if not is_new else "wb") as file:
-            file.seek(self._end)
-            file.write(data)
-            file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            sync_directory(self._path.parent)
+        if self._failure is not None:
+            raise self._failure
+        with Appender(self._path, self._end) as file:
+            file.append(data)
+            self._sync(file)
         self._end += len(data)
+
+    def _sync(self, file: Appender) -> None:
+        try:
+            if self._is_settled:
+                file.sync()
+            else:
+                file.settle()
+        except OSError as error:
+            # After a failed sync the kernel may have dropped the pages; a second one would lie.
+            self._failure = error
+            raise
+        self._is_settled = True

@@ -9,7 +9,7 @@ from typing import Any
 
 from thalweg import errors
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.state.durable import write_json
+from thalweg.state.durable import make_directory, write_json
 
 STREAMS_FILE = "streams.json"
 CONTROL_FILE = "control.json"
@@ -27,7 +27,7 @@ def source_dir(state_dir: str | Path, stream: str) -> Path:
 
 def save_streams(state_dir: str | Path, streams: Iterable[Stream]) -> None:
     """Durable when it returns; a reader sees the old list or the new one."""
-    Path(state_dir).mkdir(parents=True, exist_ok=True)
+    make_directory(Path(state_dir))
     value = {"version": _VERSION, "streams": [stream_to_json(stream) for stream in streams]}
     write_json(streams_path(state_dir), value)
 
@@ -50,8 +50,7 @@ def load_streams(state_dir: str | Path) -> dict[str, Stream]:
 def remember_stream(state_dir: str | Path, stream: Stream) -> None:
     """Keep the definition beside the source's own files, for batches that outlive the registration."""
     if recall_stream(state_dir, stream.name) != stream:
-        directory = source_dir(state_dir, stream.name)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = make_directory(source_dir(state_dir, stream.name))
         write_json(directory / "stream.json", stream_to_json(stream))
 
 

@@ -18,7 +18,7 @@ from thalweg.ingest.conform import conform
 from thalweg.ingest.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
 from thalweg.ingest.schema import as_schema, schema_of_file
 from thalweg.model.stream import Schema, SourceSpec
-from thalweg.state.durable import write_atomic
+from thalweg.state.durable import make_directory, write_atomic
 
 FORMATS = ("parquet", "json", "csv", "arrow")
 _SUFFIXES = {
@@ -135,8 +135,7 @@ class Memory:
     def bind(self, directory: str | Path) -> None:
         """Keep everything in `directory` from now on, after what earlier runs left there."""
         with self._lock:
-            path = Path(directory)
-            path.mkdir(parents=True, exist_ok=True)
+            path = make_directory(Path(directory))
             self._next = count_memory_units(path)
             self._directory = path
             while self._waiting:

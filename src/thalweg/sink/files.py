@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from thalweg.errors import SinkError, sink_directory_taken, unwritable_column, unwritable_sink
+from thalweg.errors import SinkError, failed_sink, sink_directory_taken, unwritable_column, unwritable_sink
 from thalweg.model.query import SinkSpec
 from thalweg.sink.base import SinkContext
 from thalweg.sink.text import csv_lines, flatten_structs, json_lines
-from thalweg.state.durable import write_atomic
+from thalweg.state.durable import make_directories, write_atomic
 
 _OWNER = ".thalweg-owner.json"
 
@@ -34,7 +34,7 @@ class FilesSink:
         self._format = file_format
         self._header = header
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directories(path)
             if not os.access(path, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write into {path}")
             self._claim(context)
@@ -54,7 +54,7 @@ class FilesSink:
         try:
             write_atomic(place, data)
         except OSError as error:
-            raise unwritable_sink(self._query, place, error) from error
+            raise failed_sink(self._query, place, error) from error
 
     def _encode(self, table: pa.Table) -> bytes | memoryview:
         if self._format == "parquet":
@@ -71,7 +71,7 @@ class FilesSink:
         for field in flatten_structs(table.slice(0, 0)).schema:
             if str(field.type) == str(error):
                 return unwritable_column(self._query, field.name, field.type, self._format)
-        return unwritable_sink(self._query, self._path, error)
+        return failed_sink(self._query, self._path, error)
 
     def _claim(self, context: SinkContext) -> None:
         """Files are named by batch id alone, so a directory belongs to one query of one pipeline."""

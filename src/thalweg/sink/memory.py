@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from thalweg.errors import corrupt_file
 from thalweg.state.container import ContainerWriter, Section, forget_file, read_footer, read_section
-from thalweg.state.durable import make_directory
+from thalweg.state.durable import delete, make_directory
 
 _NAME = re.compile(r"(\d{12,})(?:-(\d{12,}))?\.arrow")
 MERGE_FILES = 64
@@ -159,7 +159,7 @@ class ResultLog:
 
     def _unlink(self, name: str) -> None:
         forget_file(self._place(name))
-        self._place(name).unlink(missing_ok=True)
+        delete(self._place(name))
 
     def _forget_reads(self, batch_id: int) -> None:
         self._read = {query: read for query, read in self._read.items() if read.through < batch_id}

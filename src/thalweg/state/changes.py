@@ -10,7 +10,6 @@ that was cut short by a crash was never acknowledged and is dropped; damage befo
 from __future__ import annotations
 
 import json
-import os
 import threading
 import zlib
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from thalweg.errors import corrupt_file, unwritable_change_log
-from thalweg.state.durable import make_directory, sync_directory, write_atomic
+from thalweg.state.durable import Appender, make_directory, write_atomic
 
 
 class ChangeLog:
@@ -30,9 +29,9 @@ class ChangeLog:
         """Held while syncing, taken before `_lock`: whoever waits for it finds its line synced by another."""
         self._failure: OSError | None = None
         self._records: list[tuple[int, dict[str, Any]]] = []
-        self._last = self._synced = self._length = 0
-        self._descriptor = -1
-        self._open()
+        self._last = self._synced = 0
+        self._file: Appender | None = self._open()
+        """None after `close`."""
 
     def append(self, record: Mapping[str, Any]) -> int:
         """Make a request durable; its sequence number. Returns after the sync. Any thread."""
@@ -66,65 +65,63 @@ class ChangeLog:
             base = self._last - len(kept)
             lines = [_line({"base": base})]
             lines += [_line({"sequence": s, "record": record}) for s, record in kept]
-            write_atomic(self.path, b"".join(lines))
-            os.close(self._descriptor)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-            self._length = sum(map(len, lines))
+            self._rewrite(b"".join(lines))
             self._records = kept
             self._synced = self._last
 
     def close(self) -> None:
         with self._sync_lock, self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
-    def _open(self) -> None:
-        created = not self.path.exists()
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        data = self.path.read_bytes()
-        self._last, self._records, self._length = _replay(self.path, data)
-        if self._length < len(data):
-            os.ftruncate(self._descriptor, self._length)
+    def _open(self) -> Appender:
+        data = self.path.read_bytes() if self.path.exists() else b""
+        self._last, self._records, length = _replay(self.path, data)
+        file = Appender(self.path, length)
         # Lines that a crashed process wrote but did not sync may be taken up now: make them durable first.
-        os.fsync(self._descriptor)
-        if created:
-            sync_directory(self.path.parent)
+        file.settle()
         self._synced = self._last
+        return file
 
     def _write(self, line: bytes) -> None:
-        self._check()
         try:
-            written = os.write(self._descriptor, line)
-            if written < len(line):
-                raise OSError(f"{written} of {len(line)} bytes written")
+            self._check().append(line)
         except OSError as error:
-            # Whole lines only: what follows a torn one could not be told from damage.
-            os.ftruncate(self._descriptor, self._length)
             raise unwritable_change_log(self.path, error) from error
-        self._length += len(line)
+
+    def _rewrite(self, data: bytes) -> None:
+        before = self._check()
+        try:
+            write_atomic(self.path, data)
+            self._file = Appender(self.path, len(data))
+        except OSError as error:
+            if not before.has_name:  # what it would acknowledge now would be in no file
+                self._failure = error
+            raise
+        before.close()
 
     def _sync_through(self, sequence: int) -> None:
         with self._sync_lock:
-            self._check()
+            file = self._check()
             if self._synced >= sequence:
                 return
             with self._lock:
                 written = self._last
-                descriptor = self._descriptor
             try:
-                os.fsync(descriptor)
+                file.sync()
             except OSError as error:
                 # After a failed sync the kernel may have dropped the pages; a second one would lie.
                 self._failure = error
                 raise unwritable_change_log(self.path, error) from error
             self._synced = written
 
-    def _check(self) -> None:
+    def _check(self) -> Appender:
         if self._failure is not None:
             raise unwritable_change_log(self.path, self._failure) from self._failure
-        if self._descriptor < 0:
+        if self._file is None:
             raise unwritable_change_log(self.path, "the log was closed")
+        return self._file
 
 
 def _line(value: dict[str, Any]) -> bytes:

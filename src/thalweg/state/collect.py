@@ -1,6 +1,7 @@
 """Deleting what no manifest names.
 
     buckets/<batch>-<slot>-<unique>.arrow
+    spill/<batch>-<slot>-<unique>.arrow
 
 Tasks write files before the driver commits them, and a task may be tried again, so files that no manifest
 will ever name are normal. A file's name says which batch wrote it: files of a batch after the newest manifest
@@ -11,19 +12,28 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from thalweg.state.container import forget_file
-from thalweg.state.durable import is_temporary
+from thalweg.state.durable import delete, is_temporary
 from thalweg.state.manifest import Manifest, manifest_batches, read_manifest
 
 _BATCH = re.compile(r"\.?(\d{12,})[-.]")
-_DIRECTORIES = ("", "buckets", "manifests", "intents", "results")
+_SPILL = re.compile(r"\d{12,}-\d+-[0-9a-f]{12}\.arrow")
+_WRITTEN = ("buckets", "manifests", "intents", "results", "sources/*", "rejected/*")
+_TEMPORARIES = (".*", *(f"{place}/.*" for place in _WRITTEN))
+"""Where files are written that get their names when they are whole. Tables look after their own."""
 
 
-def bucket_name(batch: int, slot: int) -> str:
+def unique() -> str:
+    """What no other name of a file has in it."""
+    return secrets.token_hex(6)
+
+
+def bucket_name(batch: int, slot: int, unique: Callable[[], str] = unique) -> str:
     """A new name for a bucket file, relative to the state directory. Two attempts of a task get two names."""
-    return f"buckets/{batch:012d}-{slot}-{secrets.token_hex(6)}.arrow"
+    return f"buckets/{batch:012d}-{slot}-{unique()}.arrow"
 
 
 def unreferenced(state_dir: Path | str, manifest: Manifest) -> list[Path]:
@@ -45,17 +55,23 @@ def leftover_temporaries(state_dir: Path | str) -> list[Path]:
     """Half-written files of a process that died: all temporaries, so only for one that holds the lock and
     has started no task yet."""
     root = Path(state_dir)
-    return sorted(path for name in _DIRECTORIES for path in (root / name).glob(".*") if is_temporary(path))
+    return sorted(path for pattern in _TEMPORARIES for path in root.glob(pattern) if is_temporary(path))
+
+
+def leftover_spills(state_dir: Path | str) -> list[Path]:
+    """Results that a process which died had put aside: the batch is run again."""
+    found = (Path(state_dir) / "spill").glob("*")
+    return sorted(path for path in found if _SPILL.fullmatch(path.name) or is_temporary(path))
 
 
 def collect_garbage(state_dir: Path | str, manifest: Manifest | None, *, starting: bool = False) -> list[Path]:
-    """Delete what is unreferenced; what was deleted. `starting`: leftover temporaries of every kind too."""
+    """Delete what is unreferenced; what was deleted. `starting`: leftovers of every kind too."""
     doomed = unreferenced(state_dir, manifest) if manifest is not None else []
     if starting:
-        doomed += leftover_temporaries(state_dir)
+        doomed += leftover_temporaries(state_dir) + leftover_spills(state_dir)
     for path in doomed:
         forget_file(path)
-        path.unlink(missing_ok=True)
+        delete(path)
     return doomed
 
 

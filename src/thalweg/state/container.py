@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg.errors import corrupt_file, missing_file
-from thalweg.state.durable import publish, temporary_name
+from thalweg.state.durable import Writer
 
 MAGIC = b"THALWEG\x01"
 _ALIGNMENT = 64
@@ -82,9 +82,8 @@ class ContainerWriter:
         self.path = Path(path)
         self._file_name = self.path.relative_to(root).as_posix() if root is not None else self.path.name
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
-        self._temporary = temporary_name(self.path)
         self._sections: list[Section] = []
-        self._file = open(self._temporary, "wb")  # noqa: SIM115 - closed by close() or abandon()
+        self._file = Writer(self.path)
         self._length = 0
         self._write(MAGIC)
 
@@ -116,16 +115,11 @@ class ContainerWriter:
         self._write(bytes(-self._length % 8))
         self._write(footer)
         self._write(_TAIL.pack(len(footer), zlib.crc32(footer), 0, MAGIC))
-        self._file.flush()
-        if sync:
-            os.fsync(self._file.fileno())
-        self._file.close()
-        publish(self._temporary, self.path, sync)
+        self._file.finish(sync)
         return tuple(self._sections)
 
     def abandon(self) -> None:
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        self._file.abandon()
 
     def __enter__(self) -> ContainerWriter:
         return self

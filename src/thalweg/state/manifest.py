@@ -20,12 +20,13 @@ from typing import Any
 
 from thalweg.errors import corrupt_file, wrong_state_format
 from thalweg.state.container import Section
-from thalweg.state.durable import make_directory, read_bytes, write_atomic
+from thalweg.state.durable import delete, make_directory, read_bytes, sync_directory, write_atomic
 
 FORMAT = 4
 """1 kept whole rows for percentiles; in 2 every index of a store had row numbers; in 3 partials of joined rows had
 other names."""
 READ = (2, 3, 4)
+"""A directory of each is frozen in the tests; `tests/recovery/freeze.py` makes those of a new one."""
 _KEPT = 2
 
 
@@ -200,13 +201,16 @@ def read_manifest(state_dir: Path | str, batch: int) -> Manifest:
 
 
 def latest_manifest(state_dir: Path | str) -> Manifest | None:
-    """The newest manifest, None in a directory without any.
+    """The newest manifest, None in a directory without any. It is durable, even if who wrote it died before that.
 
     A newest one that cannot be read is an error, never passed over: names appear by rename, so a torn file
     is damage, and going back a batch would repeat results that were given out.
     """
     batches = manifest_batches(state_dir)
-    return read_manifest(state_dir, batches[-1]) if batches else None
+    if not batches:
+        return None
+    sync_directory(Path(state_dir) / "manifests")
+    return read_manifest(state_dir, batches[-1])
 
 
 def manifest_batches(state_dir: Path | str) -> list[int]:
@@ -220,9 +224,12 @@ def write_intent(state_dir: Path | str, batch: int, intent: Mapping[str, Any]) -
 
 
 def read_intent(state_dir: Path | str, batch: int) -> dict[str, Any] | None:
-    """The intent of a batch, None where it never got as far."""
+    """The intent of a batch, durable; None where it never got as far."""
     path = _place(Path(state_dir) / "intents", batch)
-    return _read(path)[1] if path.exists() else None
+    if not path.exists():
+        return None
+    sync_directory(path.parent)
+    return _read(path)[1]
 
 
 def _place(directory: Path, batch: int) -> Path:
@@ -244,7 +251,7 @@ def _write(directory: Path, batch: int, value: dict[str, Any]) -> Path:
 
 def _prune(directory: Path, newest: int) -> None:
     for batch in [b for b in _batches(directory) if b <= newest][:-_KEPT]:
-        _place(directory, batch).unlink(missing_ok=True)
+        delete(_place(directory, batch))
 
 
 def _parse_manifest(path: Path) -> Manifest:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.errors import SourceError
 from thalweg.ingest import read as module
@@ -389,7 +390,7 @@ def test_nothing_in_a_csv_file(tmp_path: Path, content: str) -> None:
     assert read_all(csv_split(tmp_path / "f", content), "a bigint")[1:] == ([], 0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(st.sampled_from(["1", "22", "333", "", "bad", "4444"]), max_size=30),
     cuts=st.lists(st.integers(0, 120), max_size=6),
@@ -416,6 +417,7 @@ def test_byte_ranges_give_every_line_once(
     assert sum(part[2] for part in parts) == sum(1 for line in lines if line)
 
 
+@pytest.mark.slow
 def test_small_blocks_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f.json"
     path.write_text("".join(f'{{"a":{i}}}\n' if i % 97 else "broken\n" for i in range(20_000)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.ingest.split import Split, dump_splits, pack, parse_splits
 
@@ -36,6 +37,7 @@ def test_bytes_are_weighed_where_rows_are_unknown() -> None:
     assert [len(task) for task in pack(splits, 2)] == [1, 2]
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 10_000), max_size=40), st.integers(1, 9))
 def test_packing_keeps_order_and_stays_within_one_split_of_even(rows: list[int], parts: int) -> None:
     splits = splits_of(rows)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from thalweg.sink import memory
@@ -111,7 +111,6 @@ def test_many_files_are_merged_and_stay_merged_after_a_crash(tmp_path: Path, mon
     assert values(restarted, "q", 10) == list(range(11))
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), min_size=1, max_size=25))
 def test_any_life_of_the_log_gives_the_same_results(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bool, bool]]

@@ -59,8 +59,9 @@ def test_readers_never_see_half_a_batch(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SinkError, match=r"revenue: results cannot be written to .*file"):
+    with pytest.raises(SinkError, match=r"revenue: results cannot be written to .*file") as raised:
         open_sink(to_files(tmp_path / "file"), CONTEXT)
+    assert "stopped" not in str(raised.value)  # it has not been created
 
 
 def test_a_full_disk_is_a_sink_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +71,16 @@ def test_a_full_disk_is_a_sink_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write_atomic", fail)
-    with pytest.raises(SinkError, match="No space left"):
+    with pytest.raises(SinkError, match="No space left") as raised:
         sink.commit(0, TABLE)
+    check_hint_of_a_stopped_query(raised.value)
+
+
+def check_hint_of_a_stopped_query(error: SinkError) -> None:
+    """What happens to a query whose sink has failed: it stops, and no batch is repeated for it."""
+    assert "The query has stopped" in str(error.hint)
+    assert "drop the query and create it again" in str(error.hint)
+    assert "repeated" not in str(error.hint)
 
 
 def test_two_queries_cannot_share_a_directory(tmp_path: Path) -> None:
@@ -130,6 +139,7 @@ def test_a_failing_or_missing_callable_is_a_sink_error(failure: BaseException) -
     with pytest.raises(SinkError, match=said) as raised:
         open_sink(to_callable(), SinkContext("q", callback=fail)).commit(3, TABLE)
     assert raised.value.__cause__ is failure
+    check_hint_of_a_stopped_query(raised.value)
     with pytest.raises(SinkError, match="must be given again"):
         open_sink(to_callable(), SinkContext("q"))
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.sink.text import csv_lines, json_lines
 
@@ -89,7 +90,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(ROWS)
 def test_a_reader_gets_back_what_was_written(rows: list[tuple[Any, ...]]) -> None:
     kinds = (pa.string(), pa.float64(), pa.int64())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from thalweg.errors import StateError
+from thalweg.state import durable
 from thalweg.state.changes import ChangeLog
+from thalweg.testing.disk import FaultyDisk
 
 
 def fill(state_dir: Path, count: int) -> ChangeLog:
@@ -67,7 +70,6 @@ def test_damage_before_the_end_is_an_error(tmp_path: Path) -> None:
         ChangeLog(tmp_path)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(-3, 12), max_size=12))
 def test_numbers_go_on_through_truncation_and_restart(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int]
@@ -141,6 +143,32 @@ def test_a_failed_sync_refuses_this_and_later_requests(tmp_path: Path, monkeypat
     with pytest.raises(StateError, match="input/output error"):
         log.append({"n": 2})
     assert numbers(log) == [1]
+
+
+def test_a_truncation_that_fails_after_the_rename_refuses_later_requests(tmp_path: Path) -> None:
+    """They would go into a file that no longer has a name."""
+    disk = FaultyDisk(tmp_path)
+    with durable.use(disk):
+        log = fill(tmp_path, 3)
+        disk.fail_at(disk.verbs + 1, errno.EIO, times=1, only=["sync_directory"])
+        with pytest.raises(OSError, match="Input/output error"):
+            log.truncate_through(2)
+        with pytest.raises(StateError, match="could not be made durable"):
+            log.append({"n": 4})
+        log.close()
+        assert numbers(ChangeLog(tmp_path)) == [3]
+
+
+def test_a_truncation_that_fails_before_the_rename_does_no_harm(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    with durable.use(disk):
+        log = fill(tmp_path, 3)
+        disk.fail_at(disk.verbs + 1, errno.ENOSPC, times=1)
+        with pytest.raises(OSError, match="No space left"):
+            log.truncate_through(2)
+        assert log.append({"n": 4}) == 4
+    disk.power_cut()
+    assert numbers(ChangeLog(tmp_path)) == [1, 2, 3, 4]
 
 
 def test_a_short_write_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.errors import StateError
 from thalweg.state import container
@@ -35,7 +36,7 @@ def write(path: Path, *tables: pa.Table, **options: Any) -> tuple[Section, ...]:
         return writer.close()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.text(max_size=6), VALUES, META), max_size=5), st.sampled_from([None, "lz4"]))
 def test_sections_come_back(
     parts: list[tuple[str, list[tuple[Any, Any]], dict[str, Any]]], compression: str | None

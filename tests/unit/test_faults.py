@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
+from thalweg import faults
 from thalweg.errors import UsageError
-from thalweg.testing import faults
 
 PASSAGES = """
-from thalweg.testing.faults import point
+from thalweg.faults import point
 for _ in range(3):
     point("read")
     print("read", flush=True)

@@ -2,14 +2,17 @@
 
 The engine registers the phases of a batch and calls `point` as it passes each of them. A test starts a
 process with `THALWEG_FAULT=name` (or `name:3` for the third passage) and that process ends there by SIGKILL:
-no handler runs, nothing is flushed. A program that knows when it wants to end calls `arm` instead. Without either a
-point costs one comparison.
+no handler runs, nothing is flushed. A program that knows when it wants to end calls `arm` instead, and one that runs
+the engine in its own process calls `watch` to see every passage and raise what it likes. Without any of them a point
+costs two comparisons.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from thalweg.errors import bad_fault_setting
 
@@ -30,6 +33,19 @@ def point(name: str) -> None:
     """The process ends here if the environment asks for it."""
     if _target is not None and name == _target:
         _pass()
+    if _watcher is not None:
+        _watcher(name)
+
+
+@contextmanager
+def watch(watcher: Callable[[str], None]) -> Iterator[None]:
+    """Tells `watcher` of every point that this process passes meanwhile. What it raises ends the batch there."""
+    global _watcher
+    before, _watcher = _watcher, watcher
+    try:
+        yield
+    finally:
+        _watcher = before
 
 
 def _pass() -> None:
@@ -56,3 +72,4 @@ def parse(setting: str | None) -> tuple[str | None, int]:
 
 
 _target, _left = parse(os.environ.get(VARIABLE))
+_watcher: Callable[[str], None] | None = None
