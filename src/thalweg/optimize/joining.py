@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from thalweg.errors import ThalwegError
+from thalweg.model.canonical import named, write
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Join, Relation, joined_column, joined_stream
 from thalweg.model.ordering import Edge, Ordered, Orders
-from thalweg.model.plan import named
 from thalweg.model.probe import (
     Decision,
     Group,
@@ -226,7 +226,7 @@ class _Planner:
         if not relation.atoms and relation.where is None:
             return None
         computed = () if relation.where is None else (self.column_of(id_, relation.stream, relation.where, None),)
-        atoms = tuple(sorted(relation.atoms, key=repr))
+        atoms = tuple(sorted(relation.atoms, key=write))
         predicate = Predicate(named("p", relation.stream, atoms, computed), atoms, computed)
         self.predicates.setdefault(relation.stream, {})[predicate.id] = predicate
         return predicate.id

@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from thalweg.model.canonical import named
 from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders, can_find
-from thalweg.model.plan import named
 from thalweg.model.probe import Role
+from thalweg.optimize import joins
+from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.groups import Sample
-from thalweg.optimize.joins import JoinQuery, Plan, Statistics, Step, Store, attach, optimize
-from thalweg.optimize.joins.model import Predicate
-from thalweg.optimize.joins.separate import cost_separately
+from thalweg.optimize.joins.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
 from thalweg.stats.joining import Estimate
 
 WORTH = 0.05
@@ -151,7 +151,7 @@ def as_plan(group: Mapping[str, Ordered], stats: Statistics) -> Plan:
             stores.setdefault(((relation,), ()), Store((relation,), (), None, (name,), 0.0))
     queries = tuple(as_query(name, join) for name, join in group.items())
     total = cost(group, stats)
-    return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, cost_separately)
+    return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, joins.cost_separately)
 
 
 def _steps(start: Found, order: Order, join: Ordered) -> tuple[Step, ...]:
@@ -246,16 +246,19 @@ class Judgement:
     method: str
 
 
-def judge(group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float) -> Judgement:
+def judge(
+    group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
+) -> Judgement:
     """Whether other orders are worth a switch. They are worth it if they save `WORTH` of what is in force."""
     now = cost(group, stats)
     found: list[tuple[float, Mapping[str, Orders], Plan]] = []
     for most in (False, LARGEST):
-        plan = optimize(
+        plan = joins.optimize(
             [as_query(name, join) for name, join in group.items()],
             stats,
             budget_seconds=budget_seconds / 2,
             materialize=most,
+            clock=clock,
         )
         answer = {name: orders_of(plan, name, join) for name, join in group.items()}
         found.append((cost(reordered(group, answer), stats), answer, plan))
@@ -264,7 +267,9 @@ def judge(group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: fl
     return Judgement(orders if worth else None, now, better, plan.method)
 
 
-def cost_apart(group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float) -> float:
+def cost_apart(
+    group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
+) -> float:
     """What the queries cost with each planned by itself. Of those that join the same, one is planned."""
     alike: dict[tuple[object, ...], list[str]] = {}
     for name, join in group.items():
@@ -272,7 +277,8 @@ def cost_apart(group: Mapping[str, Ordered], stats: Statistics, *, budget_second
     total = 0.0
     for names in alike.values():
         alone = {names[0]: group[names[0]]}
-        judged = judge(alone, stats, budget_seconds=max(ALONE_SECONDS, budget_seconds / len(alike)))
+        share = max(ALONE_SECONDS, budget_seconds / len(alike))
+        judged = judge(alone, stats, budget_seconds=share, clock=clock)
         total += len(names) * min(judged.now, judged.better)
     return total
 
@@ -285,5 +291,5 @@ def attached(group: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: St
     """Orders for new queries beside those of a group, which stay as they are (AJoin's eager sharing)."""
     plan = as_plan(group, stats)
     for name, join in new.items():
-        plan = attach(plan, as_query(name, join))
+        plan = joins.attach(plan, as_query(name, join))
     return {name: orders_of(plan, name, join) for name, join in new.items()}

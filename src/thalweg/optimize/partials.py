@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from thalweg.model.canonical import named
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, OwnPartial
-from thalweg.model.plan import FILTER, Computed, Partial, Quantile, named
+from thalweg.model.plan import FILTER, Computed, Partial, Quantile
 from thalweg.model.query import Aggregate
 from thalweg.model.types import decimal_parts, to_duck
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from thalweg.model.canonical import named
 from thalweg.model.join import Join, joined_column
 from thalweg.model.ordering import Edge
-from thalweg.model.plan import named
 from thalweg.model.probe import Check, Intermediate, Node, Tree
 
 Keys = tuple[tuple[str, ...], tuple[str, ...]]

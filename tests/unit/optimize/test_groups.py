@@ -10,6 +10,7 @@ from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.model.probe import GROUP_SIZE
 from thalweg.optimize.groups import Demand, Sample, Sides, form_groups
@@ -272,7 +273,7 @@ def workload(rng: random.Random, count: int, known: str = "abcdef") -> tuple[lis
     return demands, samples
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(workloads())
 def test_groups_partition_the_queries(given_: tuple[list[Demand], dict[str, Sample], list[list[str]]]) -> None:
     demands, samples, current = given_
@@ -282,7 +283,7 @@ def test_groups_partition_the_queries(given_: tuple[list[Demand], dict[str, Samp
         assert (groups, notes) == form_groups(demands, samples, before, sides=SIDES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_groups_never_cost_more_than_running_apart_and_stay(seed: int, count: int) -> None:
     demands, samples = workload(random.Random(seed), count)

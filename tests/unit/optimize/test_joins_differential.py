@@ -15,8 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))  # the reference lies beside the 
 import joins_reference as reference
 from joins_audit import audit
 from joins_inputs import Workload, drawn, paper
+from tests.support.clocks import counted
 
-from thalweg.optimize.joins import Plan, optimize
+from thalweg.optimize import joins
+from thalweg.optimize.joins import Plan
+
+pytestmark = pytest.mark.slow
+
+optimize = counted(joins.optimize)
 
 KINDS: dict[str, dict[str, Any]] = {
     "pairs of small queries": {"queries": 2, "sizes": (3,)},

@@ -15,9 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # the reference lies beside the 
 import joins_reference as reference
 from joins_audit import audit
 from joins_inputs import Workload, drawn, paper
+from tests.support.clocks import counted
 
 from thalweg.errors import ThalwegError
-from thalweg.optimize.joins import JoinQuery, Plan, attach, detach, needs_full_run, optimize
+from thalweg.optimize import joins
+from thalweg.optimize.joins import JoinQuery, Plan, detach, needs_full_run
+
+optimize, attach = counted(joins.optimize), counted(joins.attach)
 
 
 def planned(workload: Workload, method: str = "auto", *, materialize: bool = True) -> Plan:
@@ -166,9 +170,9 @@ def test_attaching_to_many_queries_takes_no_time() -> None:
     workload = drawn(2, queries=300, sizes=(3, 4), relations=8)
     *most, last = workload.join_queries
     plan = optimize(most, workload.statistics, budget_seconds=1.0)
-    began = time.perf_counter()
+    began = time.process_time()
     plan = attach(plan, last, workload.statistics)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     audit(plan, workload)
 
 

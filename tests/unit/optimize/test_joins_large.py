@@ -12,9 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from joins_audit import audit
 from test_joins_input import random_queries
+from tests.support.clocks import CountingClock, counted
 
+from thalweg.optimize import joins
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.joins import optimize
 from thalweg.optimize.joins.anneal import annealed
 from thalweg.optimize.joins.branch import bound_by_cases, relax_nearly
 from thalweg.optimize.joins.candidates import Generator
@@ -24,6 +25,12 @@ from thalweg.optimize.joins.search import Search
 from thalweg.optimize.joins.space import Space
 from thalweg.optimize.joins.validate import check_queries, check_statistics
 
+optimize = counted(joins.optimize)
+
+
+def soon(seconds: float = 60.0) -> Deadline:
+    return Deadline.after(seconds, CountingClock())
+
 
 def spaced(queries: int, size: int, relations: int, seed: int) -> Space:
     workload = random_queries(queries, size, relations, seed=seed)
@@ -32,7 +39,7 @@ def spaced(queries: int, size: int, relations: int, seed: int) -> Space:
 
 
 def begun(space: Space) -> Search:
-    search = Search(space, Deadline.after(60.0))
+    search = Search(space, soon())
     search.begin(space.graphs)
     search.settle(search.forest.leaves)
     return search
@@ -40,14 +47,14 @@ def begun(space: Space) -> Search:
 
 def programmed(space: Space) -> Program:
     stores = space.intermediates
-    return build(space, Generator(space, list(space.graphs), stores, Deadline.after(60.0), 10**6).generate())
+    return build(space, Generator(space, list(space.graphs), stores, soon(), 10**6).generate())
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_forest_becomes_arrays_and_a_forest_again(seed: int) -> None:
     space = spaced(8, 4, 7, seed)
     forest = begun(space).forest
-    network = make_network(space, list(space.graphs), space.intermediates, Deadline.after(60.0))
+    network = make_network(space, list(space.graphs), space.intermediates, soon())
     assert network is not None
     state = network.state_of(forest)
     assert state.cost[0] == pytest.approx(forest.total())
@@ -58,7 +65,7 @@ def test_a_forest_becomes_arrays_and_a_forest_again(seed: int) -> None:
 def test_annealing_counts_what_its_forest_costs_and_is_never_dearer(seed: int) -> None:
     space = spaced(8, 4, 7, seed)
     before = begun(space).forest
-    after = annealed(space, list(space.graphs), space.intermediates, before, Deadline.after(60.0), 1)
+    after = annealed(space, list(space.graphs), space.intermediates, before, soon(), 1)
     assert after is not None
     assert after.cost == pytest.approx(after.total())
     assert after.total() <= before.total() * (1 + 1e-9)
@@ -67,23 +74,24 @@ def test_annealing_counts_what_its_forest_costs_and_is_never_dearer(seed: int) -
 @pytest.mark.parametrize("seed", range(4))
 def test_the_nearly_solved_relaxation_is_just_below_the_solved_one(seed: int) -> None:
     matrix = Matrix.of(programmed(spaced(8, 4, 7, seed)))
-    _, duals, finished = matrix.relax(30.0)
+    _, duals, finished = matrix.relax(soon())
     exact, _ = matrix.lagrangian(duals)
-    near = relax_nearly(matrix, 2.0 * exact, Deadline.after(30.0))
+    near = relax_nearly(matrix, 2.0 * exact, soon())
     assert finished
     assert 0.98 * exact <= near.root.bound * near.scale <= exact * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_cases_only_raise_the_bound_and_never_above_the_optimum(seed: int) -> None:
     space = spaced(4, 4, 6, seed)
     program = programmed(space)
     matrix = Matrix.of(program)
-    found = matrix.integral(np.ones(len(matrix.cost), np.bool_), np.zeros(len(matrix.cost)), 30.0)
+    found = matrix.integral(np.ones(len(matrix.cost), np.bool_), np.zeros(len(matrix.cost)), soon())
     assert found is not None
     best = float(matrix.cost @ found[0])
-    near = relax_nearly(matrix, best, Deadline.after(30.0))
-    bound = bound_by_cases(program, near, 2.0 * best, Deadline.after(1.0))
+    near = relax_nearly(matrix, best, soon())
+    bound = bound_by_cases(program, near, 2.0 * best, soon(0.3))
     assert near.root.bound * near.scale <= bound * (1 + 1e-9)
     assert bound <= best * (1 + 1e-6)
 

@@ -6,19 +6,19 @@ import random
 from itertools import permutations
 
 import pytest
+from tests.support.clocks import counted
 
 from thalweg.model.ordering import Edge, Order, Ordered, can_find
 from thalweg.model.probe import Predicate, Role, Want
+from thalweg.optimize import joins, ordering
 from thalweg.optimize.groups import Sample
-from thalweg.optimize.joins import Statistics, optimize
+from thalweg.optimize.joins import Statistics
 from thalweg.optimize.ordering import (
     as_plan,
     as_query,
     asked_of,
     attached,
     cost,
-    cost_apart,
-    judge,
     orders_of,
     pairs_key,
     partners,
@@ -30,6 +30,8 @@ from thalweg.optimize.ordering import (
 )
 from thalweg.stats.joining import Estimate
 from thalweg.testing.unsettled import random_order
+
+optimize, judge, cost_apart = counted(joins.optimize), counted(ordering.judge), counted(ordering.cost_apart)
 
 RS: Edge = ("r", "s", "a")
 ST: Edge = ("s", "t", "b")

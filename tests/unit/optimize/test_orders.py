@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.optimize.orders import Edge, Orders, Shape, Sizes, choose_orders, cost
 
@@ -161,7 +162,7 @@ def _edge(a: str, b: str, key: str) -> Edge:
     return (min(a, b), max(a, b), key)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_orders_are_connected_and_the_same_for_the_same_input(seed: int, count: int) -> None:
     rng = random.Random(seed)
@@ -171,7 +172,6 @@ def test_orders_are_connected_and_the_same_for_the_same_input(seed: int, count: 
     assert choose_orders(rng.sample(shapes, len(shapes)), sizes) == orders
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_query_alone_gets_its_best_orders(seed: int) -> None:
     """Without anything to share, looking ahead over all orders is cheap, and done."""

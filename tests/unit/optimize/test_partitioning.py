@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 from numpy.typing import NDArray
+from tests.support.clocks import CountingClock, counted
 
+from thalweg.optimize import partitioning
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.partitioning import Heuristics, Problem, optimize
+from thalweg.optimize.partitioning import Heuristics, Problem
 from thalweg.optimize.partitioning.bounds import spectral_bound
 from thalweg.optimize.partitioning.correlation import choose_pivot, grow_forest, information
 from thalweg.optimize.partitioning.goal import make_goal
@@ -21,6 +23,8 @@ from thalweg.optimize.partitioning.model import linear_model, pivot_model, solve
 from thalweg.optimize.partitioning.pivots import pivot_cost
 from thalweg.optimize.partitioning.reduce import Effort, halved, solve_by
 from thalweg.optimize.partitioning.search import coarsen, placed, search, settle
+
+optimize = counted(partitioning.optimize)
 
 NO_STEPS = dict.fromkeys(("merge_groups", "merge_slots", "tree", "hybrid", "search"), False)
 
@@ -62,7 +66,7 @@ def all_places(nodes: int, slots: int) -> list[NDArray[np.int64]]:
 
 
 def soon(seconds: float = 5.0) -> Deadline:
-    return Deadline.after(seconds)
+    return Deadline.after(seconds, CountingClock())
 
 
 def test_information_is_nothing_for_independent_keys_and_the_entropy_for_equal_ones() -> None:
@@ -184,7 +188,7 @@ def test_the_programs_find_the_optimum(near: list[float] | None) -> None:
         goal = make_goal(problem, objective)
         cheapest = min(map(goal.cost, all_places(goal.graph.nodes, 2)))
         known = to_places(problem, problem.hashed())
-        solved = solve(goal.model(), known, seconds=20.0, gap=1e-6, seed=0)
+        solved = solve(goal.model(), known, deadline=soon(20.0), gap=1e-6, seed=0)
         assert solved.proven
         assert solved.places is not None
         assert goal.cost(solved.places) == pytest.approx(cheapest)
@@ -278,9 +282,9 @@ def test_the_search_is_the_same_for_the_same_seed() -> None:
 @pytest.mark.parametrize("objective", ["copies", "saspar"])
 def test_slots_are_renumbered_so_that_few_rows_move(objective: str) -> None:
     problem = drawn(3, 32, 4, noise=0.1, lat_proc=2.0)
-    first = optimize(problem, budget_seconds=0.7, objective=objective)  # type: ignore[arg-type]
+    first = optimize(problem, budget_seconds=0.2, objective=objective)  # type: ignore[arg-type]
     turned = {key: (slots + 1) % 4 for key, slots in first.slots.items()}
-    again = optimize(problem, budget_seconds=0.7, objective=objective, start=turned)  # type: ignore[arg-type]
+    again = optimize(problem, budget_seconds=0.2, objective=objective, start=turned)  # type: ignore[arg-type]
     if again.cost == pytest.approx(first.cost):
         assert all((again.slots[key] == turned[key]).all() for key in problem.counts)
     else:
@@ -314,8 +318,8 @@ def test_streams_apart_are_solved_apart() -> None:
         for stream in "stu"
         for (one, other), cells in first.joint.items()
     }
-    alone = optimize(first, budget_seconds=1.0)
-    together = optimize(Problem(4, counts, joint, lat_proc=2.0), budget_seconds=3.0)
+    alone = optimize(first, budget_seconds=0.15)
+    together = optimize(Problem(4, counts, joint, lat_proc=2.0), budget_seconds=0.3)
     assert together.cost == pytest.approx(3.0 * alone.cost, rel=0.01)
     assert together.bound == pytest.approx(3.0 * alone.bound, rel=0.01)
 
@@ -324,6 +328,6 @@ def test_streams_apart_are_solved_apart() -> None:
 def test_every_heuristic_works_alone(name: str) -> None:
     problem = drawn(4, 8, 4, noise=0.05, lat_proc=2.0)
     alone = Heuristics(**{**NO_STEPS, "parallel": False, "gap": False, name: True})
-    answer = optimize(problem, budget_seconds=0.8, heuristics=alone)
+    answer = optimize(problem, budget_seconds=0.3, heuristics=alone)
     assert answer.cost < problem.cost(problem.hashed())
     assert answer.bound <= answer.cost

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
+from tests.support.clocks import counted
 
 from thalweg.errors import ThalwegError
-from thalweg.optimize.partitioning import Answer, Problem, optimize
+from thalweg.optimize import partitioning
+from thalweg.optimize.partitioning import Answer, Problem
 
 GEM, USER, ADS = ("purchases", "gemPackID"), ("purchases", "userID"), ("ads", "userID")
 COUNTS = {GEM: np.array([4.0, 6.0, 0.0]), USER: np.array([5.0, 3.0, 2.0]), ADS: np.array([1.0, 0.0, 7.0])}
@@ -26,6 +28,8 @@ GOOD: dict[str, Any] = {
     "lat_proc": 0.1,
     "near": None,
 }
+optimize = counted(partitioning.optimize)
+
 RUN: dict[str, Any] = {"budget_seconds": 0.2, "seed": 0, "objective": "copies"}
 
 
@@ -38,9 +42,9 @@ def compiled() -> None:
 
 @pytest.fixture(autouse=True)
 def within_a_second() -> Iterator[None]:
-    started = time.monotonic()
+    started = time.process_time()
     yield
-    assert time.monotonic() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 def solve(**changes: Any) -> Answer:

@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.clocks import counted
 
 from thalweg.model.partitioning import Partitioning
-from thalweg.optimize.repartitioning import Situation, choose_followers, decide
+from thalweg.optimize import repartitioning
+from thalweg.optimize.repartitioning import Situation, choose_followers
 from thalweg.stats.sharing import Sample, Sharing
+
+decide = counted(repartitioning.decide)
 
 GROUPS = 64
 
@@ -39,7 +43,7 @@ def independent(seed: int, rows: int = 30_000) -> dict[str, np.ndarray]:
 
 
 def test_correlated_keys_are_brought_together() -> None:
-    verdict = decide(situation(correlated(1)), budget_seconds=2)
+    verdict = decide(situation(correlated(1)), budget_seconds=0.15)
     assert verdict.partitioning is not None
     assert set(verdict.partitioning.assignment) == {"s(user)", "s(pack)"}
     seen = verdict.streams["s"]
@@ -51,22 +55,22 @@ def test_correlated_keys_are_brought_together() -> None:
 
 def test_what_was_brought_together_stays() -> None:
     known = situation(correlated(1))
-    first = decide(known, budget_seconds=2).partitioning
+    first = decide(known, budget_seconds=0.15).partitioning
     assert first is not None
-    again = decide(replace(known, current=first), budget_seconds=2)
+    again = decide(replace(known, current=first), budget_seconds=0.15)
     assert again.partitioning is None
 
 
 def test_independent_keys_are_left_alone() -> None:
     """An optimiser finds some agreement in any sample; on rows that it has not seen there is none."""
-    verdict = decide(situation(independent(2)), budget_seconds=1)
+    verdict = decide(situation(independent(2)), budget_seconds=0.15)
     assert verdict.partitioning is None
     assert verdict.streams["s"].now == pytest.approx(1.75, abs=0.03)
 
 
 def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
     held = {key: np.full(GROUPS, 1e6) for key in ("s(user)", "s(pack)")}
-    verdict = decide(situation(correlated(1), held=held, horizon=2.0), budget_seconds=1)
+    verdict = decide(situation(correlated(1), held=held, horizon=2.0), budget_seconds=0.15)
     assert verdict.partitioning is None
     assert "rows of state costs more than" in verdict.reason
 
@@ -74,11 +78,11 @@ def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
 def test_keys_inside_others_follow_them() -> None:
     known = situation(independent(3), purity={("s(b)", "s(a)"): 1.0, ("s(a)", "s(b)"): 0.3})
     assert choose_followers(known) == {"s(b)": "s(a)"}
-    verdict = decide(known, budget_seconds=1)
+    verdict = decide(known, budget_seconds=0.15)
     assert verdict.partitioning is not None
     assert verdict.partitioning.follows == {"s(b)": "s(a)"}
     assert verdict.streams["s"].proposed == pytest.approx(1.0)
-    settled = decide(replace(known, current=verdict.partitioning), budget_seconds=1)
+    settled = decide(replace(known, current=verdict.partitioning), budget_seconds=0.15)
     assert settled.partitioning is None
 
 
@@ -116,7 +120,7 @@ def test_both_sides_of_a_join_are_assigned_alike_and_evenly() -> None:
     known = Situation(
         4, {}, {}, Partitioning(), lat_proc=1.0, probed={left: skewed, right: skewed * 2}, equal=[(left, right)]
     )
-    verdict = decide(known, budget_seconds=1)
+    verdict = decide(known, budget_seconds=0.15)
     assert verdict.partitioning is not None
     assignment = verdict.partitioning.assignment
     assert list(assignment["l(k)"]) == list(assignment["r(k)"])

@@ -15,9 +15,14 @@ separate    what the queries cost apart
 
 from __future__ import annotations
 
-from thalweg.optimize.joins.incremental import FullRun, attach, detach, needs_full_run
-from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics, Step, Store
-from thalweg.optimize.joins.optimizer import optimize
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thalweg.optimize.joins.incremental import FullRun, attach, detach, needs_full_run
+    from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics, Step, Store
+    from thalweg.optimize.joins.optimizer import optimize
+    from thalweg.optimize.joins.separate import cost_separately
 
 __all__ = [
     "FullRun",
@@ -27,7 +32,29 @@ __all__ = [
     "Step",
     "Store",
     "attach",
+    "cost_separately",
     "detach",
     "needs_full_run",
     "optimize",
 ]
+
+_HOMES = {
+    "FullRun": "incremental",
+    "JoinQuery": "model",
+    "Plan": "model",
+    "Statistics": "model",
+    "Step": "model",
+    "Store": "model",
+    "attach": "incremental",
+    "cost_separately": "separate",
+    "detach": "incremental",
+    "needs_full_run": "incremental",
+    "optimize": "optimizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Its names, loaded when first used: sessions start long before anything is optimised."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from thalweg import errors
-from thalweg.optimize.deadline import Deadline
+from thalweg.optimize.deadline import SECONDS, Clock, Deadline
 from thalweg.optimize.joins.assemble import Wording, by_size, label_partitions
 from thalweg.optimize.joins.forest import Forest, Path
 from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics, Step
@@ -37,7 +37,14 @@ class FullRun:
         return self.needed
 
 
-def attach(plan: Plan, query: JoinQuery, stats: Statistics | None = None, *, budget_seconds: float = 0.0) -> Plan:
+def attach(
+    plan: Plan,
+    query: JoinQuery,
+    stats: Statistics | None = None,
+    *,
+    budget_seconds: float = 0.0,
+    clock: Clock = SECONDS,
+) -> Plan:
     """The plan with one more query. `stats` must know what is new in it; what it does not say is as it was.
 
     At once the query gets the orders that add least to what is installed, and stores of its own where they pay. Then,
@@ -45,7 +52,7 @@ def attach(plan: Plan, query: JoinQuery, stats: Statistics | None = None, *, bud
     orders and partitions that are in force stay as they are.
     """
     check_number("budget_seconds", budget_seconds, 0.0)
-    deadline = Deadline.after(budget_seconds)
+    deadline = Deadline.after(budget_seconds, clock)
     added, merged = check_query(query), _merged(plan.statistics, stats)
     if any(added.name == other.name for other in plan.queries):
         raise errors.bad_join_query(added.name, "there are two queries of this name")

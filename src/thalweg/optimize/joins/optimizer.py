@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from thalweg.optimize.deadline import Deadline
+from thalweg.optimize.deadline import SECONDS, Clock, Deadline
 from thalweg.optimize.joins import exhaustive
 from thalweg.optimize.joins.assemble import Wording, label_partitions
 from thalweg.optimize.joins.cascade import needs_kernels, solve_space
@@ -26,6 +26,7 @@ def optimize(
     budget_seconds: float = 1.0,
     method: str = "auto",
     materialize: bool | int = True,
+    clock: Clock = SECONDS,
 ) -> Plan:
     """The plan that sends fewest rows over all queries, as far as the budget allows.
 
@@ -36,7 +37,7 @@ def optimize(
     """
     check_method(method)
     check_number("budget_seconds", budget_seconds, 0.0)
-    whole = Deadline.after(budget_seconds)
+    whole = Deadline.after(budget_seconds, clock)
     checked = check_queries(queries)
     known = check_statistics(stats, checked)
     if method == "exhaustive":
@@ -47,10 +48,10 @@ def optimize(
         # Once in a process; where no process of this machine has done it yet they are compiled, which takes longer
         # than any budget.
         warm_kernels()
-        whole = Deadline.after(left)
+        whole = Deadline.after(left, clock)
     # To put the answer into words takes about as long as to read the question.
     reserve = max((1.0 - USED) * budget_seconds, budget_seconds - left)
-    forest, bound, found_by = solve_space(space, method, Deadline(whole.end - reserve))
+    forest, bound, found_by = solve_space(space, method, Deadline(whole.end - reserve, clock))
     return make_plan(space, forest, bound, found_by)
 
 

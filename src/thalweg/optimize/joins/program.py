@@ -183,7 +183,7 @@ def solve(program: Program, known: Forest, deadline: Deadline) -> Solved:
             return Solved(known, min(bound_by_cases(program, near, known.cost, deadline), known.cost))
         values, duals = near.root.x, near.root.prices * matrix.scale
     else:
-        values, duals, finished = matrix.relax(RELAXED * deadline.left)
+        values, duals, finished = matrix.relax(deadline.share(RELAXED))
         rounded = _rounded(program, values) if finished else known
         known = rounded if rounded.cost < known.cost else known
     bound, reduced = matrix.lagrangian(duals)
@@ -202,7 +202,7 @@ def _branch(
         used = (values > USED) | (start > 0.0)
         # A solution with a column that is left out for good costs at least as much as the best one known.
         stay = used | (reduced <= best.cost - bound + GAP * best.cost) if whole else used
-        found = matrix.integral(stay, start, FINISHED * (deadline.left if whole else AMONG_USED * deadline.left))
+        found = matrix.integral(stay, start, deadline.share(FINISHED if whole else FINISHED * AMONG_USED))
         if found is not None:
             better = _rounded(program, found[0])
             if whole:
@@ -241,11 +241,11 @@ class Matrix:
         """Costs are passed around 1: the solver's tolerances are absolute."""
         return float(self.cost.max(initial=0.0)) or 1.0
 
-    def solver(self, seconds: float, whole: bool) -> highspy.Highs:
+    def solver(self, deadline: Deadline, whole: bool) -> highspy.Highs:
         solver = highspy.Highs()  # type: ignore[no-untyped-call]
         options: dict[str, bool | int | float | str] = {
             "output_flag": False, "threads": 1, "parallel": "off", "random_seed": 0,
-            "time_limit": max(seconds, 0.01), "mip_rel_gap": GAP / 10.0, "mip_abs_gap": 0.0,
+            "mip_rel_gap": GAP / 10.0, "mip_abs_gap": 0.0,
             # Solutions come from search and from the relaxation: what is left to do is mostly to prove.
             "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_effort": 0.0,
             "mip_heuristic_run_rins": False, "mip_heuristic_run_rens": False,
@@ -253,6 +253,7 @@ class Matrix:
         }  # fmt: skip
         for name, value in options.items():
             solver.setOptionValue(name, value)
+        deadline.limit(solver)
         columns = len(self.cost)
         solver.passModel(
             columns, len(self.lower), len(self.index), highspy.MatrixFormat.kRowwise.value,
@@ -262,9 +263,9 @@ class Matrix:
         )  # fmt: skip
         return solver
 
-    def relax(self, seconds: float) -> tuple[Floats, Floats, bool]:
+    def relax(self, deadline: Deadline) -> tuple[Floats, Floats, bool]:
         """The linear relaxation: values of columns, prices of rows, and whether it was solved in time."""
-        solver = self.solver(seconds, whole=False)
+        solver = self.solver(deadline, whole=False)
         # Presolve takes longer than it saves; and without it, prices are there even if the time is up.
         solver.setOptionValue("presolve", "off")
         solver.run()
@@ -282,10 +283,10 @@ class Matrix:
         sides = np.where(duals > 0.0, np.where(np.isinf(self.lower), 0.0, self.lower), self.upper)
         return float(duals @ sides + np.minimum(reduced, 0.0).sum()), reduced
 
-    def integral(self, stay: NDArray[np.bool_], start: Floats, seconds: float) -> tuple[Floats, float] | None:
+    def integral(self, stay: NDArray[np.bool_], start: Floats, deadline: Deadline) -> tuple[Floats, float] | None:
         """The integer program without some columns: values of all columns, and its bound."""
         small = self._without(stay)
-        solver = small.solver(seconds, whole=True)
+        solver = small.solver(deadline, whole=True)
         if not start[~stay].any():
             columns = len(small.cost)
             solver.setSolution(columns, np.arange(columns, dtype=np.int32), start[stay])

@@ -10,9 +10,30 @@ cascade       which of these when: Algorithm 1, within a time budget
 
 from __future__ import annotations
 
-from thalweg.optimize.partitioning.cascade import Answer, Heuristics, optimize
-from thalweg.optimize.partitioning.correlation import RouteKey
-from thalweg.optimize.partitioning.problem import Objective, Problem
-from thalweg.optimize.partitioning.warm import warm_kernels
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thalweg.optimize.partitioning.cascade import Answer, Heuristics, optimize
+    from thalweg.optimize.partitioning.correlation import RouteKey
+    from thalweg.optimize.partitioning.problem import Objective, Problem
+    from thalweg.optimize.partitioning.warm import warm_kernels
 
 __all__ = ["Answer", "Heuristics", "Objective", "Problem", "RouteKey", "optimize", "warm_kernels"]
+
+_HOMES = {
+    "Answer": "cascade",
+    "Heuristics": "cascade",
+    "Objective": "problem",
+    "Problem": "problem",
+    "RouteKey": "correlation",
+    "optimize": "cascade",
+    "warm_kernels": "warm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Its names, loaded when first used: sessions start long before anything is optimised."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

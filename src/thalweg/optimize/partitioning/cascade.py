@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from thalweg.optimize.deadline import Deadline
+from thalweg.optimize.deadline import SECONDS, Clock, Deadline
 from thalweg.optimize.partitioning import validate
 from thalweg.optimize.partitioning.correlation import RouteKey
 from thalweg.optimize.partitioning.goal import Goal, lower_bound, make_goal
@@ -90,6 +90,7 @@ def optimize(
     objective: Objective = "copies",
     heuristics: Heuristics | None = None,
     start: Mapping[RouteKey, ArrayLike] | None = None,
+    clock: Clock = SECONDS,
 ) -> Answer:
     """A cheap assignment, never dearer than hashing or than `start`, the assignment in force.
 
@@ -100,9 +101,9 @@ def optimize(
     validate.check_number("budget_seconds", budget_seconds)
     seed = validate.check_seed(seed)
     given = None if start is None else problem.checked(start)
-    deadline = Deadline.after(USED * budget_seconds)
+    deadline = Deadline.after(USED * budget_seconds, clock)
     if budget_seconds > 0.0 and not warm_kernels() and deadline.left < budget_seconds / 2.0:
-        deadline = Deadline.after(budget_seconds / 2.0)
+        deadline = Deadline.after(budget_seconds / 2.0, clock)
     heuristics = heuristics or Heuristics()
     parts = _independent(problem) if heuristics.parallel else [problem]
     solved = _solve_all(parts, objective, heuristics, deadline, seed, given)
@@ -148,11 +149,12 @@ def _solve_all(
         return [_solve(part, objective, heuristics, deadline, seed, start) for part in parts]
     sizes = [1 + part.groups * len(part.counts) for part in parts]
     weights = np.array(sizes) / (sum(sizes) / workers)
+    forks = [deadline.fork() for _ in parts]
 
     def one(i: int) -> _Course:
         ahead = max(weights[i:].sum() / workers, 1e-9)
         share = min(weights[i] / ahead, 1.0)
-        return _solve(parts[i], objective, heuristics, deadline.share(share), seed, start)
+        return _solve(parts[i], objective, heuristics, forks[i].share(share), seed, start)
 
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(one, range(len(parts))))
@@ -257,7 +259,7 @@ def _solve_whole(course: _Course, effort: Effort) -> bool:
     """The solver on the whole problem, from the best known. Whether it closed the gap."""
     if size_of(course.goal.graph) > HOPELESS:
         return False
-    solved = solve(course.goal.model(), course.places, seconds=effort.deadline.left, gap=effort.gap, seed=effort.seed)
+    solved = solve(course.goal.model(), course.places, deadline=effort.deadline, gap=effort.gap, seed=effort.seed)
     course.raise_bound(solved.bound)
     if solved.places is not None:
         course.offer(solved.places, "MIP")

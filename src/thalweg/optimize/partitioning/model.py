@@ -12,6 +12,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning.correlation import count_rows
 from thalweg.optimize.partitioning.graph import Floats, Graph, Ids, Places
 from thalweg.optimize.partitioning.pivots import Pivots
@@ -151,15 +152,16 @@ def _finish(graph: Graph, rows: _Rows, shipped: Floats) -> Model:
     return Model(graph, cost, lower, upper, rows, order)
 
 
-def solve(model: Model, known: Places, *, seconds: float, gap: float, seed: int) -> Solved:
+def solve(model: Model, known: Places, *, deadline: Deadline, gap: float, seed: int) -> Solved:
     """Runs HiGHS from a known assignment until the gap is closed or the time is up."""
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     options: dict[str, bool | int | float | str] = {
         "output_flag": False, "threads": 1, "parallel": "off", "random_seed": seed % (1 << 31),
-        "time_limit": max(seconds, 0.01), "mip_rel_gap": gap, "mip_abs_gap": 0.0,
+        "mip_rel_gap": gap, "mip_abs_gap": 0.0,
     }  # fmt: skip
     for name, value in options.items():
         solver.setOptionValue(name, value)
+    deadline.limit(solver)
     start, index, factor = model.rows.by_row()
     integral = np.zeros(len(model.cost), np.int32)
     integral[: model.binaries] = 1

@@ -56,7 +56,7 @@ def solve_by(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | No
         return None
     heaviest = np.argsort(-graph.weights, kind="stable")
     known = placed(graph, heaviest, np.arange(graph.slots), sharing=1.0)
-    solved = solve(linear_model(graph), known, seconds=effort.deadline.left, gap=effort.gap, seed=effort.seed)
+    solved = solve(linear_model(graph), known, deadline=effort.deadline, gap=effort.gap, seed=effort.seed)
     return Reduced(known if solved.places is None else solved.places, solved.proven)
 
 
