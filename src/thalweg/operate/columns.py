@@ -12,6 +12,8 @@ NEW = ".new"
 """Whether the row came with this batch."""
 SPAN = ".span"
 """The width of the stretch of slices that the row stands for."""
+ROW = ".row"
+"""The number of the row, where its place has to be found again."""
 
 SERVES = ".serves"
 """Which route keys a shipped row serves in its slot: one bit each."""

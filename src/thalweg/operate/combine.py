@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from thalweg.model.expr import quote
 from thalweg.model.plan import FILTER, Grouping, Partial
+from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import START, key, value
 from thalweg.operate.compute import Failures, failing
@@ -71,7 +72,7 @@ def combine_dense(
         return None
     numbers, *decoded = places.decode(done[0])
     starts = pc.add(pc.multiply(numbers, grouping.slice_us), slices.first)
-    made = [done[1][p.name].cast(duck.arrow_type(p.type)) for p in partials]
+    made = [as_type(done[1][p.name], duck.arrow_type(p.type)) for p in partials]
     named = [START, *group_columns(grouping), *(p.name for p in partials)]
     return pa.Table.from_arrays([starts, *decoded, *made], names=named)
 

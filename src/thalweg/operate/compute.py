@@ -11,6 +11,7 @@ from thalweg.model.expr import quote
 from thalweg.model.plan import Computed
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
+from thalweg.operate.comparison import Comparisons
 from thalweg.route.hash import hash_rows
 
 Failures = dict[str, str]
@@ -29,14 +30,30 @@ def failed_at(failures: Mapping[str, str], place: str) -> set[str]:
 
 def add_computed(rows: pa.Table, stream: str, computed: Sequence[Computed], failures: Failures) -> pa.Table:
     """Rows of the stream with the computed columns appended. One that fails is NULL and named in `failures`."""
-    plain = [c for c in computed if c.kind == "sql"]
-    if plain:
-        for c, column in zip(plain, _evaluate(rows, stream, plain, failures).itercolumns(), strict=True):
-            rows = rows.append_column(c.name, column)
-    for c in computed:
-        if c.kind != "sql":
-            rows = rows.append_column(c.name, observe(rows.column(c.expr.columns[0]), c.kind, c.precision))
-    return rows
+    rows = _append(rows, _work_out(rows, stream, [c for c in computed if c.kind == "sql"], failures))
+    observed = [c for c in computed if c.kind != "sql"]
+    made = {c.name: observe(rows.column(c.expr.columns[0]), c.kind, c.precision) for c in observed}
+    return _append(rows, made)
+
+
+def _append(rows: pa.Table, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """All at once: a table of hundreds of columns would be made anew for each."""
+    if not columns:
+        return rows
+    names = [*rows.column_names, *columns]
+    return pa.Table.from_arrays([*rows.columns, *columns.values()], names=names)
+
+
+def _work_out(
+    rows: pa.Table, stream: str, computed: Sequence[Computed], failures: Failures
+) -> dict[str, pa.ChunkedArray]:
+    """Comparisons with constants one by one, the others in one statement; in the order of `computed`."""
+    comparisons = Comparisons(rows)
+    made = {c.name: comparisons.compare(c.expr.sql) for c in computed}
+    rest = [c for c in computed if made[c.name] is None]
+    if rest:
+        made.update(zip((c.name for c in rest), _evaluate(rows, stream, rest, failures).columns, strict=True))
+    return made
 
 
 def _evaluate(rows: pa.Table, stream: str, computed: Sequence[Computed], failures: Failures) -> pa.Table:

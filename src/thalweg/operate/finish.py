@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.expr import quote
 from thalweg.model.plan import QUANTILE, Grouping, Member, Partial, Piece
 from thalweg.model.query import Window
-from thalweg.model.types import to_inner_arrow
+from thalweg.model.types import as_type, to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.chosen import choose
-from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key
+from thalweg.operate.columns import NEW, ROW, SPAN, START, WINDOW, key
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.compute import Failures
 from thalweg.operate.lots import Lot, merge_dense, merge_quantiles, whole
 
+MOST_KNOWN = 1 << 13
+"""Members whose texts are remembered: batch after batch asks for the same."""
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[A-Za-z_]\w*|\.")
 
 
@@ -76,8 +80,8 @@ def _finish_together(
     if wide is None:
         wide = duck.run_over(statement.text(merged is None), tables)
     return {
-        member.query: _rows_of(wide, member, columns)
-        for member, columns in zip(closing.members, statement.columns, strict=True)
+        member.query: statement.rows_of(wide, member, texts)
+        for member, texts in zip(closing.members, statement.texts, strict=True)
     }
 
 
@@ -100,11 +104,57 @@ def _cover_table(parts: Sequence[tuple[int, int, int]]) -> pa.Table:
     return pa.Table.from_arrays(columns, names=[START, SPAN, WINDOW])
 
 
-@dataclass
-class _MemberColumns:
+@dataclass(frozen=True)
+class _Texts:
+    """What a member asks of a statement, as expressions over the table m and what is joined to it."""
+
     mask: str
-    outputs: list[str] = field(default_factory=list)
-    order: list[str] = field(default_factory=list)
+    """Which rows are its own."""
+    outputs: tuple[str, ...]
+    order: tuple[str, ...]
+    partials: frozenset[str]
+    """The partials of the main grouping that it is finished from."""
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _texts(member: Member, keys: tuple[str, ...], further: tuple[str, ...], updates: bool) -> _Texts:
+    """`keys`: those of the main grouping. `further`: the groupings that the statement joins to it, as f0, f1, ..."""
+    names = _substitute(member, keys, further)
+    mask = f"coalesce(m.{quote(member.present)} > 0, FALSE)"
+    if updates:
+        mask = f"coalesce(m.{quote('.new ' + member.present)} > 0, FALSE)"
+    if member.having is not None:
+        having = f"coalesce({rename(member.having.sql, names)}, FALSE)"
+        mask = f"CASE WHEN {mask} THEN {having} ELSE FALSE END"
+    outputs = tuple(_guarded(rename(expr.sql, names), mask, expr.fails) for expr in member.outputs)
+    order = tuple(_guarded(rename(expr.sql, names), mask, expr.fails) for expr, _, _ in member.order)
+    return _Texts(mask, outputs, (f"m.{quote(WINDOW)}", *order) if order else (), _read_partials(member))
+
+
+def _substitute(member: Member, keys: Sequence[str], further: Sequence[str]) -> dict[str, str]:
+    """What a member's free names (k0, a0, window_start, window_end) stand for in a statement."""
+    w = f"m.{quote(WINDOW)}"
+    names = {
+        "window_start": f"make_timestamp({w})",
+        "window_end": f"make_timestamp({w} + {member.window.range_us})",
+    }
+    for i, (column, _) in enumerate(member.keys):
+        names[f"k{i}"] = f"m.{quote(key(keys.index(column)))}"
+    for name, sql in member.main.aggregates:
+        names[name] = f"({sql})"
+    for piece in member.further:
+        i = further.index(piece.grouping)
+        for name, sql in piece.aggregates:
+            missing = dict(piece.missing)[name]
+            names[name] = f"coalesce(f{i}.{quote(sql)}, {missing})"
+    return names
+
+
+def _read_partials(member: Member) -> frozenset[str]:
+    """Of the main grouping, by name; other names may be among them."""
+    tokens = (token for _, sql in member.main.aggregates for token in _TOKEN.findall(sql))
+    quoted = (token[1:-1].replace('""', '"') for token in tokens if token.startswith('"'))
+    return frozenset([member.present, *quoted])
 
 
 class _Statement:
@@ -115,16 +165,16 @@ class _Statement:
         self.ready = ready
         self.closing = closing
         self.main = groupings[closing.members[0].main.grouping]
-        self.names: dict[str, str] = {}
-        self.columns: list[_MemberColumns] = []
         further = _by_grouping(closing.members)
         self.groupings = [self.main.id, *further]
         keys = [quote(key(i)) for i in range(len(self.main.keys))]
         joins = [self._further(i, groupings[id_], pieces, keys) for i, (id_, pieces) in enumerate(further.items())]
-        for member in closing.members:
-            self._add(member, self._substitute(member, list(further)))
         self.joins = " ".join(joins)
-        self.partials = _needed_partials(self.main, closing.members)
+        self.texts = [_texts(m, self.main.keys, tuple(further), closing.updates) for m in closing.members]
+        asked = dict.fromkeys(sql for t in self.texts for sql in (t.mask, *t.outputs, *t.order))
+        self.names = {sql: f"c{i}" for i, sql in enumerate(asked)}
+        """Expression -> the column of the result that has its value."""
+        self.partials = _needed_partials(self.main, self.texts)
 
     def text(self, merging: bool) -> str:
         """`merging`: partials are merged in this statement; otherwise they are there as the table m."""
@@ -133,9 +183,29 @@ class _Statement:
         return f"{merged}SELECT {columns} FROM m {self.joins}"
 
     def choose(self, merged: pa.Table) -> pa.Table | None:
-        """What the statement gives of merged partials, where it only chooses among them; else None."""
-        found = None if self.joins else choose(self.names, merged)
-        return None if found is None else pa.Table.from_arrays(found, names=list(self.names.values()))
+        """What the statement gives of merged partials alone: most of it is chosen among them, the rest is left to
+        DuckDB. None where other groupings are joined to them."""
+        if self.joins:
+            return None
+        found = choose(self.names, merged)
+        rest = [sql for sql, column in zip(self.names, found, strict=True) if column is None]
+        made = iter(_select(rest, merged) if rest else ())
+        columns = [next(made) if column is None else column for column in found]
+        return pa.Table.from_arrays(columns, names=list(self.names.values()))
+
+    def rows_of(self, wide: pa.Table, member: Member, texts: _Texts) -> pa.Table:
+        """The member's own rows and columns of the statement's result."""
+        arrays = [
+            as_type(wide.column(self.names[sql]), to_inner_arrow(type_))
+            for sql, type_ in zip(texts.outputs, member.types, strict=True)
+        ]
+        arrays += [wide.column(self.names[sql]) for sql in texts.order]
+        names = [*(f"{i}" for i in range(len(texts.outputs))), *(f".o{i}" for i in range(len(texts.order)))]
+        table = pa.Table.from_arrays(arrays, names=names)
+        mask = wide.column(self.names[texts.mask])
+        if not pc.all(mask).as_py():
+            table = table.filter(mask)
+        return table
 
     def _merged(self) -> str:
         by = [quote(WINDOW), *(quote(key(i)) for i in range(len(self.main.keys)))]
@@ -168,42 +238,17 @@ class _Statement:
         made = ", ".join(f"{sql} AS {quote(sql)}" for sql in aggregates)
         return f"LEFT JOIN (SELECT {by}, {made} FROM {inner} GROUP BY {by}) f{i} ON {on}"
 
-    def _substitute(self, member: Member, further: Sequence[str]) -> dict[str, str]:
-        """What a member's free names (k0, a0, window_start, window_end) stand for in this statement."""
-        w = f"m.{quote(WINDOW)}"
-        names = {
-            "window_start": f"make_timestamp({w})",
-            "window_end": f"make_timestamp({w} + {member.window.range_us})",
-        }
-        for i, (column, _) in enumerate(member.keys):
-            names[f"k{i}"] = f"m.{quote(key(self.main.keys.index(column)))}"
-        for name, sql in member.main.aggregates:
-            names[name] = f"({sql})"
-        for piece in member.further:
-            i = further.index(piece.grouping)
-            for name, sql in piece.aggregates:
-                missing = dict(piece.missing)[name]
-                names[name] = f"coalesce(f{i}.{quote(sql)}, {missing})"
-        return names
 
-    def _add(self, member: Member, names: Mapping[str, str]) -> None:
-        mask = f"coalesce(m.{quote(member.present)} > 0, FALSE)"
-        if self.closing.updates:
-            mask = f"coalesce(m.{quote('.new ' + member.present)} > 0, FALSE)"
-        if member.having is not None:
-            having = f"coalesce({rename(member.having.sql, names)}, FALSE)"
-            mask = f"CASE WHEN {mask} THEN {having} ELSE FALSE END"
-        columns = _MemberColumns(self._name(mask))
-        for expr in member.outputs:
-            columns.outputs.append(self._name(_guarded(rename(expr.sql, names), mask, expr.fails)))
-        if member.order:
-            columns.order.append(self._name(f"m.{quote(WINDOW)}"))
-        for expr, _, _ in member.order:
-            columns.order.append(self._name(_guarded(rename(expr.sql, names), mask, expr.fails)))
-        self.columns.append(columns)
-
-    def _name(self, sql: str) -> str:
-        return self.names.setdefault(sql, f"c{len(self.names)}")
+def _select(sqls: Sequence[str], merged: pa.Table) -> list[pa.ChunkedArray]:
+    """The expressions over the table m, row by row as it stands. DuckDB may give rows in another order."""
+    rows = np.arange(merged.num_rows)
+    numbered = merged.append_column(ROW, pa.array(rows))
+    columns = ", ".join(f"{sql} AS c{i}" for i, sql in enumerate(sqls))
+    made = duck.run(f"SELECT {columns}, {quote(ROW)} FROM m", m=numbered)
+    order = made.column(ROW).to_numpy()
+    if not np.array_equal(order, rows):
+        made = made.take(pa.array(np.argsort(order)))
+    return [made.column(i) for i in range(len(sqls))]
 
 
 def _guarded(sql: str, mask: str, fails: bool) -> str:
@@ -224,11 +269,9 @@ def _by_grouping(members: Sequence[Member]) -> dict[str, list[Piece]]:
     return further
 
 
-def _needed_partials(grouping: Grouping, members: Sequence[Member]) -> list[Partial]:
+def _needed_partials(grouping: Grouping, texts: Sequence[_Texts]) -> list[Partial]:
     """Of the shared grouping only what these members finish from."""
-    texts = " ".join(sql for m in members for _, sql in m.main.aggregates)
-    present = {m.present for m in members}
-    needed = {p.name for p in grouping.partials if p.name in present or quote(p.name) in texts}
+    needed = set().union(*(t.partials for t in texts))
     for p in grouping.partials:
         if p.name in needed and p.mean_of is not None:
             needed.update(p.mean_of)
@@ -249,18 +292,6 @@ def rename(sql: str, names: Mapping[str, str]) -> str:
         position = token.end()
     out.append(sql[position:])
     return "".join(out)
-
-
-def _rows_of(wide: pa.Table, member: Member, columns: _MemberColumns) -> pa.Table:
-    arrays = [wide.column(name) for name in columns.outputs]
-    arrays = [a.cast(to_inner_arrow(t)) for a, t in zip(arrays, member.types, strict=True)]
-    arrays += [wide.column(name) for name in columns.order]
-    names = [*(f"{i}" for i in range(len(columns.outputs))), *(f".o{i}" for i in range(len(columns.order)))]
-    table = pa.Table.from_arrays(arrays, names=names)
-    mask = wide.column(columns.mask)
-    if not pc.all(mask).as_py():
-        table = table.filter(mask)
-    return table
 
 
 def order_rows(table: pa.Table, member: Member) -> pa.Table:

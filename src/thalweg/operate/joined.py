@@ -244,8 +244,8 @@ def look_up(
     """The rows with their partners in static tables."""
     for position, join in enumerate(joins):
         prefix = f"{join.name}."
-        later = {c for j in joins[position:] for e in _expressions(j) for c in e.columns}
-        wanted = [c for c in tables[join.table].column_names if prefix + c in {*columns, *later}]
+        needed = {*columns, *(c for j in joins[position:] for e in _expressions(j) for c in e.columns)}
+        wanted = [c for c in tables[join.table].column_names if prefix + c in needed]
         held = tables[join.table].select(wanted).rename_columns([prefix + c for c in wanted])
         on = [f"({ours.sql}) = ({theirs.sql})" for ours, theirs in join.keys]
         on += [join.on.sql] if join.on is not None else []

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from thalweg.model.plan import Grouping, Partial, Quantile
+from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
-from thalweg.operate.columns import NEW, SPAN, START, WINDOW, key, value
+from thalweg.operate.columns import GROUP, NEW, SPAN, START, WINDOW, key, value
 from thalweg.operate.combine import group_columns
 from thalweg.operate.quantile import quantiles
 
@@ -41,10 +42,11 @@ def whole(grouping: Grouping, lots: Sequence[Lot]) -> pa.Table:
     """One table with SPAN and NEW and every partial: what older buckets lack is NULL, which merges as nothing."""
     tables = [_marked(lot) for lot in lots]
     table = pa.concat_tables(tables, promote_options="default") if tables else _empty(grouping)
-    for p in grouping.partials:
-        if p.name not in table.column_names:
-            table = table.append_column(p.name, pa.nulls(table.num_rows, duck.arrow_type(p.type)))
-    return table
+    names = table.column_names  # made anew at every access
+    known = set(names)
+    missing = [p for p in grouping.partials if p.name not in known]
+    nulls = [pa.nulls(table.num_rows, duck.arrow_type(p.type)) for p in missing]
+    return pa.Table.from_arrays([*table.columns, *nulls], names=[*names, *(p.name for p in missing)])
 
 
 def _marked(lot: Lot) -> pa.Table:
@@ -54,8 +56,8 @@ def _marked(lot: Lot) -> pa.Table:
 
 
 def _empty(grouping: Grouping) -> pa.Table:
-    names = [START, SPAN, NEW, *group_columns(grouping)]
-    types = [pa.int64(), pa.int64(), pa.bool_()]
+    names = [START, SPAN, NEW, GROUP, *group_columns(grouping)]
+    types = [pa.int64(), pa.int64(), pa.bool_(), pa.uint16()]
     columns = [pa.array([], t) for t in types] + [pa.array([], pa.null())] * (len(names) - len(types))
     return pa.Table.from_arrays(columns, names=names)
 
@@ -70,7 +72,7 @@ def merge_dense(
     done = None if placed is None else dense.aggregate(placed.places, placed.columns, partials, merging=True)
     if placed is None or done is None:
         return None
-    made = {p.name: done[1][p.name].cast(duck.arrow_type(p.type)) for p in partials}
+    made = {p.name: as_type(done[1][p.name], duck.arrow_type(p.type)) for p in partials}
     return placed.table(done[0], made)
 
 
@@ -114,9 +116,13 @@ class _Placed:
         """None where keys do not lend themselves, or some lot lacks a wanted column."""
         names = [key(i) for i in range(len(grouping.keys))]
         selected = [*names, *wanted]
-        if not lots or any(name not in lot.table.column_names for lot in lots for name in selected):
+        try:
+            tables = [lot.table.select(selected) for lot in lots]
+        except KeyError:
             return None
-        columns = dense.Columns(pa.concat_tables([lot.table.select(selected) for lot in lots]))
+        if not tables:
+            return None
+        columns = dense.Columns(pa.concat_tables(tables).combine_chunks())
         found = [k for k in (columns.key(name) for name in names) if k is not None]
         if len(found) < len(names):
             return None

@@ -330,7 +330,8 @@ def _compact(grouping: Grouping, group: Sequence[Held], closing_us: int, result:
     table = _of_starts(pa.concat_tables([h.load_whole() for h in group], promote_options="default"), starts)
     if not grouping.loose:
         names = [quote(c) for c in (START, *group_columns(grouping), GROUP)]
-        partials = [p for p in grouping.partials if p.name in table.column_names]
+        known = set(table.column_names)
+        partials = [p for p in grouping.partials if p.name in known]
         try:
             table = duck.run(merge_text("held", names, names, partials), held=table)
         except duck.Error:

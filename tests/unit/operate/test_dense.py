@@ -99,6 +99,7 @@ def test_many_filters_equal_duckdb(seed: int, monkeypatch: pytest.MonkeyPatch) -
     assert bool(by_class) != few
 
 
+@pytest.mark.slow
 def test_forty_thresholds_are_forty_classes() -> None:
     rng = random.Random(1)
     table = rows(rng, 20_000)
@@ -172,3 +173,27 @@ def test_what_does_not_lend_itself_is_left_to_duckdb(bad: str) -> None:
         table = table.set_column(2, "x", pa.array([2**62] * 50, pa.int64()))
     slices = Slices.of(pa.array([0] * 50, pa.int64()).to_numpy(), group)
     assert combine_dense(dense.Columns(table), slices, group, group.keys, merging=False) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), pa.timestamp("us")],
+)
+@pytest.mark.parametrize(("start", "length"), [(0, 40), (3, 20), (9, 1), (17, 0), (8, 32)])
+def test_values_and_which_are_null(kind: pa.DataType, start: int, length: int) -> None:
+    """Wherever in its buffers a column begins, and whatever lies there for NULL."""
+    listed = [None if i % 3 == 1 else i - 20 for i in range(40)]
+    whole = pa.array([7 if x is None else x for x in listed], pa.int32(), mask=np.array([x is None for x in listed]))
+    numbers = whole.cast(kind) if not pa.types.is_timestamp(kind) else whole.cast(pa.int64()).cast(kind)
+    for column in (
+        pa.chunked_array([numbers.slice(start, length)]),
+        pa.chunked_array(
+            [numbers.slice(start, length // 2), numbers.slice(start + length // 2, length - length // 2)]
+        ),
+    ):
+        found = dense.as_values(column)
+        assert found is not None
+        values, valid = found
+        wanted = listed[start : start + length]
+        assert values.tolist() == [0 if x is None else x for x in wanted]
+        assert (valid.tolist() if valid.size else [True] * length) == [x is not None for x in wanted]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,3 +70,52 @@ def test_places_have_numbers_of_32_bits() -> None:
     wide = dense.Key(np.arange(rows, dtype=np.int64), 0, 40_000, pa.int64())
     assert dense.place(windows, dense.Key(windows[0], 0, 60, pa.int64()), [wide], rows) is not None
     assert dense.place(windows * 2000, dense.Key(windows[0], 0, 60_000, pa.int64()), [wide], rows) is None
+
+
+@dataclass
+class _Asked:
+    """In the place of a table: counts how often the names of its columns are made."""
+
+    table: pa.Table
+    times: int = 0
+
+    @property
+    def column_names(self) -> list[str]:
+        self.times += 1
+        return self.table.column_names
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+
+def test_names_of_columns_are_not_asked_for_each_of_them() -> None:
+    """Arrow makes the list anew at every access: by the thousand columns that was a sixth of a batch."""
+    count = [Partial(f"n{i}", "count(*)", None, f"sum(n{i})", "BIGINT", op="count") for i in range(100)]
+    grouping = Grouping("g", "s", ("k",), (), tuple(count), (Window(SECOND, SECOND),), SECOND, 0)
+    table = pa.table({START: pa.array([0], pa.int64()), key(0): [7], **{p.name: [1] for p in count}})
+    asked = [_Asked(table), _Asked(table)]
+    held = [Lot(one, SECOND, (0,), new=False) for one in asked]
+    found = lots.merge_dense(grouping, held, [(0, SECOND, 0)], count)
+    assert found is not None
+    assert found.select(["n0", "n99"]).to_pylist() == [{"n0": 2, "n99": 2}]
+    assert all(one.times <= 1 for one in asked)
+
+
+def test_lots_that_lack_a_wanted_column_are_left_to_duckdb() -> None:
+    count = [Partial(name, "count(*)", None, f"sum({name})", "BIGINT", op="count") for name in ("n0", "n1")]
+    grouping = Grouping("g", "s", ("k",), (), tuple(count), (Window(SECOND, SECOND),), SECOND, 0)
+    table = pa.table({START: pa.array([0], pa.int64()), key(0): [7], "n0": [1], "n1": [1]})
+    held = [Lot(t, SECOND, (0,), new=False) for t in (table, table.drop_columns("n1"))]
+    assert lots.merge_dense(grouping, held, [(0, SECOND, 0)], count) is None
+    assert lots.merge_dense(grouping, held, [(0, SECOND, 0)], count[:1]) is not None
+
+
+def test_partials_that_a_bucket_lacks_are_null() -> None:
+    old, new = (Partial(name, f"sum({name})", None, f"sum({name})", "BIGINT", op="sum") for name in ("old", "new"))
+    text = Partial("text", "max(t)", None, "max(text)", "VARCHAR")
+    grouping = Grouping("g", "s", ("k",), (), (old, new, text), (Window(SECOND, SECOND),), SECOND, 0)
+    table = pa.table({START: pa.array([0], pa.int64()), key(0): [7], "old": [3]})
+    found = lots.whole(grouping, [Lot(table, SECOND, (0,), new=True)])
+    assert found.select(["old", "new", "text"]).to_pylist() == [{"old": 3, "new": None, "text": None}]
+    assert found.schema.field("new").type == pa.int64()
+    assert found.schema.field("text").type == pa.string()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.model.join import Atom
 from thalweg.model.probe import Predicate
@@ -123,12 +124,13 @@ def cases(draw: Any) -> tuple[list[Predicate], pa.Table]:
     return draw(st.lists(predicate, max_size=20)), pa.table(columns)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(cases())
 def test_index_equals_plain_comparisons(case: tuple[list[Predicate], pa.Table]) -> None:
     check(*case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 8, 9, 63, 64, 65, 130, 200])
 def test_many_predicates_over_more_than_a_block_of_rows(count: int) -> None:
     rng = random.Random(count)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.operate import probe as module
 from thalweg.operate.index import build_index, hash_range
@@ -255,7 +256,7 @@ def test_a_part_that_is_laid_out_serves_the_keys_of_its_hashes() -> None:
     assert some.rows.tolist() == [r for r in chosen if side_sets[r]]
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.tuples(st.integers(0, EVERY_QUERY), st.integers(INT64.min, INT64.max) | st.integers(-5, 5))),
     st.lists(st.integers(-6, 6) | st.integers(INT64.min, INT64.max), max_size=9, unique=True).map(sorted),
@@ -274,7 +275,7 @@ def test_narrow_refuses_masks_that_do_not_fit() -> None:
         narrow(np.ones(1, np.uint64), np.zeros(1, np.int64), (), (1, 1))
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, EVERY_QUERY) | st.integers(0, 63).map(lambda b: 1 << b)), st.integers(0, 64))
 def test_split_lists_every_bit(sets: list[int], n: int) -> None:
     offsets, positions = split_sets(np.array(sets, dtype=np.uint64), n)

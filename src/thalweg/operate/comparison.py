@@ -1,0 +1,106 @@
+"""Comparisons of a column of numbers with a constant, as NumPy makes them: DuckDB plans longer than it compares.
+
+Most predicates are no more than that, and there are as many as queries. Only the text that `sql/operators` gives for
+one is understood, and only where the result is DuckDB's to the last bit; everything else is left to DuckDB.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MOST_KNOWN = 1 << 14
+"""Texts that are remembered."""
+_COLUMN = r'"(?P<column>(?:[^"]|"")+)"'
+_INTEGER = re.compile(
+    rf"\((?:{_COLUMN}|CAST\({_COLUMN.replace('column', 'cast')} AS (?P<to>\w+)\)) (?P<op>=|<>|<=?|>=?) "
+    r"CAST\((?P<constant>-?\d+) AS (?P<type>TINYINT|SMALLINT|INTEGER|BIGINT)\)\)"
+)
+_DOUBLE = re.compile(
+    rf"\({_COLUMN} (?P<op>=|<>|<=?|>=?) CAST\('(?P<constant>-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)' AS DOUBLE\)\)"
+)
+_TYPES = {"TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64()}
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": np.equal,
+    "<>": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    # NaN is greater than every number in Spark and in DuckDB.
+    ">": lambda values, constant: ~np.less_equal(values, constant),
+    ">=": lambda values, constant: ~np.less(values, constant),
+}
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    column: str
+    kinds: tuple[pa.DataType, ...]
+    """Of the column, for which the text means what is done here."""
+    op: str
+    constant: int | float
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _read(sql: str) -> _Comparison | None:
+    match = _INTEGER.fullmatch(sql)
+    if match:
+        return _integer(match)
+    match = _DOUBLE.fullmatch(sql)
+    if match is None or not math.isfinite(constant := float(match["constant"])):
+        return None
+    return _Comparison(_unquoted(match["column"]), (pa.float64(),), match["op"], constant)
+
+
+def _integer(match: re.Match[str]) -> _Comparison | None:
+    """A column may be of fewer bytes than the constant where the text casts it to the constant's type."""
+    type_, constant = _TYPES[match["type"]], int(match["constant"])
+    bound = 1 << (type_.bit_width - 1)
+    if not -bound <= constant < bound:
+        return None
+    if match["to"] is None:
+        return _Comparison(_unquoted(match["column"]), (type_,), match["op"], constant)
+    if match["to"] != match["type"]:
+        return None
+    narrower = tuple(kind for kind in _TYPES.values() if kind.bit_width <= type_.bit_width)
+    return _Comparison(_unquoted(match["cast"]), narrower, match["op"], constant)
+
+
+def _unquoted(name: str) -> str:
+    return name.replace('""', '"')
+
+
+@dataclass
+class Comparisons:
+    """Over the rows of one table, each column of which is converted once."""
+
+    rows: pa.Table
+    _values: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]] = field(default_factory=dict)
+
+    def compare(self, sql: str) -> pa.ChunkedArray | None:
+        """What the expression gives; None where it is left to DuckDB."""
+        found = _read(sql)
+        if found is None:
+            return None
+        at = self.rows.schema.get_field_index(found.column)
+        if at < 0 or self.rows.schema.field(at).type not in found.kinds:
+            return None
+        values, null = self._column(found.column)
+        made = _OPERATORS[found.op](values, found.constant)
+        return pa.chunked_array([pa.array(made, mask=null)])
+
+    def _column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+        """Its values, and which are NULL; None: none."""
+        if name not in self._values:
+            column = self.rows.column(name)
+            null = pc.is_null(column).to_numpy() if column.null_count else None
+            self._values[name] = (pc.fill_null(column, 0) if column.null_count else column).to_numpy(), null
+        return self._values[name]

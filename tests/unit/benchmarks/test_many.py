@@ -1,0 +1,52 @@
+"""The bench of many queries: a whole batch in one process, without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from benchmarks import many
+
+from thalweg.engine import batch
+from thalweg.model.plan import Plan
+from thalweg.optimize.grouping import make_plan
+
+
+def test_queries_of_fewer_are_among_those_of_more() -> None:
+    assert many.make_queries(5, "noop") == many.make_queries(9, "noop")[:5]
+
+
+def test_windows_close_and_every_row_of_a_stream_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "PREDICATES", ("",))
+    monkeypatch.setattr(many, "WINDOWS", ("'10 seconds'",))
+    monkeypatch.setattr(many, "AGGREGATES", {"count(*)": "bigint", "avg(v)": "double", "sum(x)": "double"})
+    found: dict[str, list[pa.Table]] = {}
+
+    def take(batch: int, results: Any) -> dict[str, str]:
+        for query, (_, table) in results.items():
+            found.setdefault(query, []).append(table)
+        return {}
+
+    spent = list(many.run(6, 3, "memory", take))
+    tables = [pa.concat_tables(parts) for parts in found.values()]
+    assert len(tables) == 6
+    assert sum(s.emitted for s in spent) == sum(table.num_rows for table in tables) > 0
+    sums = [pc.sum(column).as_py() for table in tables for column in table.columns if pa.types.is_int64(column.type)]
+    # Two windows of three: that of the newest rows stays open.
+    assert sums == [2 * many.ROWS] * len(sums)
+    assert sums
+
+
+def test_noise_of_what_is_measured_makes_no_new_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def counted(**given: Any) -> Plan:
+        made.append(given)
+        return make_plan(**given)
+
+    monkeypatch.setattr(batch, "make_plan", counted)
+    monkeypatch.setattr(many, "PREDICATES", ("",))
+    assert len(many.measure(8, 6)) == 7
+    assert len(made) == 2  # one before anything was measured, one after

@@ -1,0 +1,34 @@
+"""Unit: what one slot keeps."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from thalweg.model.expr import Expr
+from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.operate.slot import Clock, Held, run_slot
+from thalweg.operate.windows import node_spans
+from thalweg.optimize.grouping import Registered, make_plan
+
+SECOND = 1_000_000
+STREAM = Stream("s", Schema((Field("ts", "timestamp"), Field("k", "string"))), "ts", 0, SourceSpec("memory", {}))
+
+
+def test_a_node_of_nodes_of_which_the_slot_has_no_rows_is_empty() -> None:
+    """The nodes are in other slots. A bucket that this one shares with them says that there are slices."""
+    window, key = Window(60 * SECOND, SECOND), Expr('"k"', "string", ("k",))
+    outputs = (Output("n", Expr("a0", "bigint", ("a0",))),)
+    query = Query("q", "", "s", outputs, None, window, (key,), (Aggregate("count_all", (), "bigint"),))
+    plan = make_plan([Registered("q", query)], {"s": STREAM}, slots=2, groups=16)
+    (grouping,) = plan.groupings.values()
+    narrow, wide, *_ = node_spans(grouping.slice_us, grouping.windows)
+
+    def nothing() -> pa.Table:
+        raise AssertionError("its slice is in a node")
+
+    shared = Held("bucket", 0, grouping.slice_us, (0,), 0, False, nothing, nothing)
+    nodes = {grouping.id: frozenset((start, -narrow) for start in range(0, wide, narrow))}
+    clock = Clock(9, {"s": wide - SECOND}, {"s": wide})
+    result = run_slot(plan, clock, {}, {grouping.id: [shared]}, nodes)
+    assert [(kept.span, kept.starts, kept.table.num_rows) for kept in result.kept] == [(-wide, (0,), 0)]
