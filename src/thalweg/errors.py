@@ -78,6 +78,10 @@ class UsageError(ThalwegError):
     """The Python interface was called in a way it cannot serve."""
 
 
+class InternalError(ThalwegError):
+    """Thalweg itself is at fault."""
+
+
 def underline(sql: str, span: tuple[int, int]) -> list[str]:
     """The line of `sql` that holds the span, with a caret under each of its characters."""
     start, end = span
@@ -179,6 +183,17 @@ def source_query_failed(stream: str, reason: str) -> SourceError:
     return SourceError(f"the query that feeds stream {stream} has failed", detail=reason)
 
 
+# model
+
+
+def no_canonical_form(name: str) -> InternalError:
+    return InternalError(
+        f"no id can be made from {name}",
+        detail="Ids are durable, so everything in them has a form that is declared, which this class has not.",
+        hint="Declare its form with @canonical (thalweg/model/canonical.py), or leave it out of the id.",
+    )
+
+
 # --- testing and the command line ---
 
 
@@ -205,6 +220,31 @@ def unusable_directory(path: object, error: OSError) -> StateError:
         f"the state directory {path} cannot be used",
         detail=str(error),
         hint="Give a directory on a local disk that this user may write.",
+    )
+
+
+def dangling_link(path: object, link: object, target: str) -> StateError:
+    return StateError(
+        f"the state directory {path} cannot be made",
+        detail=f"{link} is a symbolic link to {target}, which does not exist",
+        hint=f"Create {target}, or remove the link.",
+    )
+
+
+def file_in_the_way(path: object, file: object) -> StateError:
+    return StateError(
+        f"the state directory {path} cannot be used",
+        detail=f"{file} is a file",
+        hint="Give a directory, or a path at which there is nothing yet.",
+    )
+
+
+def foreign_directory(path: object, held: list[str]) -> StateError:
+    more = f" and {len(held) - 5} more" if len(held) > 5 else ""
+    return StateError(
+        f"{path} is neither empty nor a state directory",
+        detail=f"it holds {', '.join(held[:5])}{more}, and nothing that Thalweg has written",
+        hint=f"Give a directory of its own, such as {path}/state: what lies in a state directory is Thalweg's.",
     )
 
 
@@ -263,7 +303,16 @@ def unwritable_sink(query: str, place: object, reason: object) -> SinkError:
     return SinkError(
         f"query {query}: results cannot be written to {place}",
         detail=str(reason),
-        hint="Give a directory that this user may write; the batch is repeated when the query runs again.",
+        hint="Give a place that this user may write.",
+    )
+
+
+def failed_sink(query: str, place: object, reason: object) -> SinkError:
+    return SinkError(
+        f"query {query}: results could not be written to {place}",
+        detail=str(reason),
+        hint="The query has stopped, the others go on. Mend what the detail says, then drop the query and create it "
+        "again: it begins with the rows that come from then on, and results of this batch are not given again.",
     )
 
 
@@ -302,7 +351,8 @@ def failed_callback(query: str, batch_id: int, error: BaseException) -> SinkErro
     return SinkError(
         f"query {query}: its callable failed on batch {batch_id}",
         detail=f"{type(error).__name__}: {error}",
-        hint="The callable gets the same batch id again when the batch is repeated.",
+        hint="The query has stopped, the others go on. A callable that may fail should try again itself; to go on, "
+        "drop the query and create it again: it begins with the rows that come from then on.",
     )
 
 
@@ -334,7 +384,7 @@ def expression_too_large(detail: str, sql: str, span: tuple[int, int]) -> SqlErr
 
 
 def unknown_function(name: str, near: list[str], sql: str, span: tuple[int, int]) -> SqlError:
-    hint = f"did you mean {', '.join(near)}?" if near else "see the list of functions in the guide"
+    hint = f"did you mean {', '.join(near)}?" if near else "docs/functions.md lists those there are"
     return SqlError(
         f"function '{name}' is not on the list of functions a continuous query may use",
         sql=sql,
@@ -532,12 +582,20 @@ def not_in_join_plan(name: object, known: list[str]) -> UsageError:
 # -- session and engine
 
 
-def pipeline_failed(reason: str) -> ThalwegError:
-    first = next((line for line in reason.splitlines() if line.strip()), "unknown reason")
+def pipeline_failed(reason: str, batch: int | None = None, times: int = 1) -> ThalwegError:
+    """`times`: how often this batch has failed since the session was opened."""
+    what = "the batch" if batch is None else f"batch {batch}"
+    if times > 1:
+        hint = (
+            f"{what} has failed {times} times: starting again will not help by itself. If the detail names a file of "
+            "input, move it away or mend it; else drop the queries that it is about, then start again"
+        )
+    else:
+        hint = f"mend what the detail says, then start again: {what} is run again from its beginning"
     return ThalwegError(
-        "the pipeline has stopped",
-        detail=first.strip(),
-        hint="nothing is lost: start again to go on after the last complete batch",
+        "the pipeline has stopped" + ("" if batch is None else f" in batch {batch}"),
+        detail=reason.strip() or "unknown reason",
+        hint=hint,
     )
 
 
@@ -635,7 +693,11 @@ def not_in_memory(query: str, kind: str) -> UsageError:
 
 
 def already_running() -> UsageError:
-    return UsageError("the pipeline is already running", hint="stop() it first")
+    return UsageError(
+        "the pipeline is already running",
+        hint="there is nothing to start: new queries take part from the next batch on, and progress() says how far "
+        "it is. session.stop() ends the session; after it, thalweg.connect(...) to the same directory goes on",
+    )
 
 
 def bad_trigger(given: str) -> UsageError:
@@ -647,6 +709,10 @@ def bad_trigger(given: str) -> UsageError:
 
 def session_stopped() -> UsageError:
     return UsageError("the session is stopped", hint="thalweg.connect(...) again")
+
+
+def only_rehearsed() -> UsageError:
+    return UsageError("the session only tries statements out", hint="thalweg.connect(...) makes one that can run")
 
 
 def source_not_given(stream: str) -> UsageError:
@@ -889,4 +955,47 @@ def array_in_text(query: str, column: str, format_: object) -> SinkError:
     return SinkError(
         f"query '{query}': the array '{column}' cannot be written as {format_}",
         hint="write parquet, or let the aggregate give a string",
+    )
+
+
+def needs_spark(what: str, instead: str) -> UsageError:
+    """Of a session that runs in the calling process."""
+    return UsageError(
+        f"{what} needs Spark",
+        detail="a LocalSession runs in the calling process, without a JVM",
+        hint=f"{instead}, or use thalweg.connect",
+    )
+
+
+def answer_not_recorded(asked: str, path: object) -> UsageError:
+    """Of a session that has no Spark to ask. `path`: of the answers; None where it was given none."""
+    return UsageError(
+        "what Spark's analyser says to this is not recorded",
+        detail=f"{path or 'LocalSession without recorded=DIRECTORY'} has no answer to: {asked}",
+        hint="call thalweg.testing.record(...) once, or LocalSession(..., record=True), where Spark is installed; "
+        "in the tests of Thalweg itself: ./dev test --record",
+    )
+
+
+def wrong_rows(stream: str, reason: str) -> UsageError:
+    return UsageError(
+        f"the rows of stream {stream!r} are not a table",
+        detail=reason,
+        hint="give a pyarrow.Table, a RecordBatch or a list of dictionaries",
+    )
+
+
+def no_event_time(stream: str, times: Iterable[str]) -> UsageError:
+    return UsageError(
+        f"which column of stream {stream!r} is its event time?",
+        detail=f"it has {', '.join(times) or 'no timestamp'}",
+        hint="say time='...'",
+    )
+
+
+def offsets_elsewhere(state_dir: object) -> StateError:
+    return StateError(
+        f"{state_dir} was written on Spark",
+        detail="how far its streams have been read stands in Spark's checkpoint, which a LocalSession does not read",
+        hint="open it with thalweg.connect, or give the LocalSession a directory of its own",
     )

@@ -18,17 +18,14 @@ import pyarrow as pa
 
 from thalweg import errors, partition
 from thalweg.aggregates import InUse
-from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.engine.batch import BatchRunner
 from thalweg.engine.changelog import Entry, query_id, registered
+from thalweg.engine.contract import Engine, Feeder
 from thalweg.engine.delivery import Delivery
 from thalweg.engine.joinload import EPOCH
 from thalweg.engine.joinplanning import JoinPlanning
-from thalweg.engine.landing import Landing, is_dataframe
-from thalweg.engine.pipeline import Pipeline
 from thalweg.engine.repartition import Repartitioning
-from thalweg.engine.spark import check_settings, cores, create_session, warm_up
-from thalweg.engine.tables import Table, load_tables, read_rows, save_tables, store_table
+from thalweg.engine.tables import Table, load_tables, save_tables, store_table
 from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
 from thalweg.ingest.schema import as_schema
 from thalweg.ingest.sources import Files, Memory, files, generate, memory
@@ -37,7 +34,7 @@ from thalweg.model.query import Query, SinkSpec, query_from_json
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import element_type, to_arrow
 from thalweg.observe.drawing import FORMS, draw
-from thalweg.observe.explain import explain_plan, explain_query
+from thalweg.observe.explain import explain_failed, explain_plan, explain_query
 from thalweg.observe.stopwatch import mean, shares
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
@@ -47,9 +44,12 @@ from thalweg.sql.intervals import parse_interval
 from thalweg.sql.statements import CreateQuery, CreateStream, CreateTable, DropQuery, DropTable, Explain, Show, parse
 from thalweg.state.changes import ChangeLog
 from thalweg.state.container import read_footer, read_section
+from thalweg.state.definitions import copy_definitions
 from thalweg.state.durable import write_atomic
 from thalweg.state.lock import DirectoryLock
+from thalweg.state.ownership import claim_directory
 
+__all__ = ["QueryHandle", "Session", "Status", "connect", "copy_definitions"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_US, _LAST_US = (
@@ -75,13 +75,14 @@ def connect(
     `repartition`: how often the assignment of keys to slots is optimised (also when the data drift); None: never.
     `join_epoch`: batches after which the orders of joins are looked at again; None: they are not planned.
     """
-    if join_epoch is not None and (not isinstance(join_epoch, int) or join_epoch < 1):
-        raise errors.bad_join_epoch(join_epoch)
-    whole = isinstance(slots, int) and not isinstance(slots, bool)
-    if not (slots is None or slots == AUTO or (whole and int(slots) > 0)):
-        raise errors.bad_slots(slots)
-    every = None if repartition is None else _microseconds(repartition)
-    return Session(Path(state_dir), spark, slots, every, join_epoch, settings)
+    every = None if repartition is None else to_microseconds(repartition)
+
+    def on_spark() -> Engine:
+        from thalweg.engine.spark_engine import SparkEngine  # a session without Spark does not load it
+
+        return SparkEngine(spark, settings)
+
+    return Session(Path(state_dir), on_spark, slots, every, join_epoch)
 
 
 class Session:
@@ -90,17 +91,22 @@ class Session:
     def __init__(
         self,
         state_dir: Path,
-        spark: Any,
+        open_engine: Callable[[], Engine],
         slots: int | str | None,
         repartition_us: int | None,
         join_epoch: int | None,
-        settings: Mapping[str, Any],
     ) -> None:
+        """`open_engine` is called once the state directory is ours."""
+        if join_epoch is not None and (not isinstance(join_epoch, int) or join_epoch < 1):
+            raise errors.bad_join_epoch(join_epoch)
+        whole = isinstance(slots, int) and not isinstance(slots, bool)
+        if not (slots is None or slots == AUTO or (whole and int(slots) > 0)):
+            raise errors.bad_slots(slots)
         self.state_dir = state_dir.absolute()
+        claim_directory(self.state_dir)
         self._lock = DirectoryLock(self.state_dir)
         try:
-            self._spark = create_session(**settings) if spark is None else check_settings(spark)
-            self._warming = warm_up(self._spark) if spark is None else None
+            self._engine = open_engine()
             self._mutex = threading.RLock()
             self._changes = ChangeLog(self.state_dir)
             self._streams = self._load_catalog()
@@ -109,26 +115,26 @@ class Session:
             self._restored_tables = set(self._tables)
             self._sources: dict[str, Any] = {}
             self._aggregates = InUse()
-            self._delivery = Delivery(self._spark, self.state_dir)
+            self._delivery = Delivery(self._engine, self.state_dir)
             self._runner = BatchRunner(
-                self._spark,
+                self._engine.runner,
                 self.state_dir,
                 self._changes,
                 lambda: self._streams,
                 lambda: self._tables,
                 self._delivery.deliver,
-                slots=None if slots == AUTO else int(slots or cores(self._spark)),
-                tasks=cores(self._spark),
+                slots=None if slots == AUTO else int(slots or self._engine.runner.tasks),
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
                 join_planning=None if join_epoch is None else JoinPlanning(join_epoch),
                 functions=self._aggregates.code,
             )
-            self._pipeline = Pipeline(self._spark, self.state_dir, self._runner, self._after_batch)
-            self._analyzer = SparkAnalyzer(self._spark)
+            self._pipeline = self._engine.pipeline(self.state_dir, self._runner, self._after_batch)
+            self._analyzer = self._engine.analyzer
             self._register_known()
             self._handles: dict[str, QueryHandle] = {}
             self._alive: weakref.WeakSet[QueryHandle] = weakref.WeakSet()
             self._draining = False
+            self._rehearses = False
             self._restore_handles()
         except BaseException:
             self._lock.release()
@@ -146,8 +152,7 @@ class Session:
         with self._mutex:
             self._check_open()
             _check_name("stream", name)
-            if is_dataframe(source):
-                source = Landing(self._spark, name, source, source_dir(self.state_dir, name))
+            source = self._engine.source(name, source, source_dir(self.state_dir, name))
             if not hasattr(source, "spec"):
                 raise errors.wrong_source(name, source)
             stream = self._stream(name, source, time, watermark, schema)
@@ -186,7 +191,7 @@ class Session:
         for column in columns.names:
             if column.startswith("."):
                 raise errors.reserved_column(name, column)
-        return Stream(name, columns, time, _microseconds(watermark), source.spec())
+        return Stream(name, columns, time, to_microseconds(watermark), source.spec())
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -206,7 +211,7 @@ class Session:
         with self._mutex:
             expected = self._table_columns(name, given, replace)
         # Not under the mutex, which every batch needs to end: a DataFrame may take its time.
-        rows = read_rows(self._spark, name, source, expected, format)
+        rows = self._engine.read_table(name, source, expected, format)
         columns = expected or as_schema(rows.schema)
         self._analyzer.check_table(name, columns)
         table = store_table(self.state_dir, name, rows, columns)
@@ -289,7 +294,7 @@ class Session:
                 raise errors.updates_are_unordered(name)
             # Alone, for what can go wrong in it: what is durable, every batch plans.
             make_plan([Registered(name, query)], self._streams, slots=1, tables=tables)
-            self._delivery.check(query)
+            self._delivery.check(query, opening=not self._rehearses)
             self._aggregates.take(query if handle is None else handle.definition, own)
             if self._pipeline.is_running and not self._draining:
                 self._feed(query.streams)  # before it is durable: a DataFrame that cannot be run is told here
@@ -442,8 +447,7 @@ class Session:
             self._stop_landings()  # what a pipeline that failed has left
             try:
                 self._feed(self._used_streams())
-                # In whole milliseconds: Spark reads no fractions of a unit.
-                self._pipeline.start(f"{every_us // 1000} milliseconds")
+                self._pipeline.start(every_us)
             except BaseException:
                 self._stop_landings()
                 raise
@@ -477,9 +481,12 @@ class Session:
             self._changes.close()
             self._changes = None  # type: ignore[assignment]
             self._lock.release()
-            if self._warming is not None:  # the Spark session is ours
-                self._spark.stop()  # which also ends what still warms up
-                self._warming.join(10)
+            self._engine.stop()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._changes is None else "running" if self._pipeline.is_running else "idle"
+        counts = f"{_counted(len(self._streams), 'stream')}, {_counted(len(self._handles), 'query', 'queries')}"
+        return f"<thalweg session in {self.state_dir}: {state}, {counts}>"
 
     def __enter__(self) -> Session:
         return self
@@ -490,6 +497,13 @@ class Session:
         self.stop()
 
     # -- looking -------------------------------------------------------------------------------------------
+
+    def rehearse(self) -> None:
+        """From now on statements are only tried out, to be explained: no sink is opened, and nothing can be started.
+
+        Over a copy of a state directory's definitions (`copy_definitions`) nothing of it stays.
+        """
+        self._rehearses = True
 
     def explain(self, name: str | None = None, form: str = "text") -> str:
         """What runs and why, for all queries or for one. `form`: "text", or "mermaid" or "graphviz" for a picture."""
@@ -506,14 +520,18 @@ class Session:
                 joins=self._runner.join_load(),
                 **self._runner.partitioning(),
             )
-            names = {e.id: e.query for e in entries}
             manifest = self._runner.manifest
             id_ = None if name is None else self._entry(self.query(name)).id
+            failed = {e.id: e for e in entries if e.state == "failed"}
+            names = {e.id: e.query for e in entries if e.id not in failed}
             if form in FORMS:
                 return FORMS[form](draw(plan, names, manifest, id_))
             reports = self._runner.partitioning_report(), self._runner.ordering_report()
             if id_ is None:
-                return explain_plan(plan, names, manifest, *reports)
+                failures = {e.query.name: e.error or "" for e in failed.values()}
+                return explain_plan(plan, names, manifest, *reports, failures)
+            if id_ in failed:
+                return explain_failed(failed[id_].query, failed[id_].error or "")
             return explain_query(plan, names, id_, manifest, *reports)
 
     def progress(self) -> dict[str, Any]:
@@ -627,9 +645,9 @@ class Session:
         if self._pipeline.is_running:
             self._pipeline.tick()
 
-    def _landings(self, names: Collection[str] | None = None) -> list[Landing]:
+    def _landings(self, names: Collection[str] | None = None) -> list[Feeder]:
         """Of the streams that are named, or of all."""
-        sources = {name: s for name, s in self._sources.items() if isinstance(s, Landing)}
+        sources = {name: s for name, s in self._sources.items() if isinstance(s, Feeder)}
         return [landing for name, landing in sources.items() if names is None or name in names]
 
     def _feed(self, streams: Collection[str]) -> None:
@@ -644,6 +662,8 @@ class Session:
             landing.stop()
 
     def _check_sources(self) -> None:
+        if self._rehearses:
+            raise errors.only_rehearsed()
         self._check_given(self._used_streams())
         for name, handle in self._handles.items():
             if handle.definition.sink.kind == "callable" and handle.id not in self._delivery.callbacks:
@@ -816,9 +836,14 @@ def _instant(us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=min(max(us, _FIRST_US), _LAST_US))
 
 
-def _microseconds(span: str | timedelta) -> int:
+def to_microseconds(span: str | timedelta) -> int:
+    """A length of time as the interfaces take it."""
     text = span if isinstance(span, str) else f"{span // timedelta(microseconds=1)} microseconds"
     return parse_interval(text)
+
+
+def _counted(number: int, one: str, more: str | None = None) -> str:
+    return f"{number} {one if number == 1 else more or one + 's'}"
 
 
 def _near(name: str, known: Mapping[str, Any]) -> list[str]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from thalweg.errors import SqlError, analysis_failed, bad_columns, unknown_column, unknown_stream
@@ -24,6 +29,42 @@ MOST_KNOWN = 10_000
 """Texts whose types are remembered; queries that come and go bring ever new ones."""
 _CLASS = re.compile(r"^\[[A-Z_.0-9]+\]\s*")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(;\s*line \d+ pos \d+.*)?$", re.DOTALL)
+
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""By which PySpark prints every complaint of the analyser, with the whole Java trace."""
+
+
+class _Silence(logging.Filter):
+    """Keeps back what the threads log that are inside it. Other threads' records pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._inside: dict[int, int] = {}
+        """Thread -> how often it has entered."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return threading.get_ident() not in self._inside
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        thread = threading.get_ident()
+        with self._lock:
+            self._inside[thread] = self._inside.get(thread, 0) + 1
+            for name in _LOGGERS:
+                PySparkLogger.getLogger(name).addFilter(self)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside[thread] -= 1
+                if not self._inside[thread]:
+                    del self._inside[thread]
+                for name in _LOGGERS if not self._inside else ():
+                    PySparkLogger.getLogger(name).removeFilter(self)
+
+
+_SILENCE = _Silence()
 
 
 class SparkAnalyzer:
@@ -55,7 +96,8 @@ class SparkAnalyzer:
 
     def _run(self, kind: str, name: str, sql: str) -> None:
         try:
-            self._spark.sql(sql)
+            with _SILENCE.kept():
+                self._spark.sql(sql)
         except PySparkException as error:
             raise bad_columns(kind, name, _primary(str(error))) from None
 
@@ -75,7 +117,8 @@ class SparkAnalyzer:
 
     def _analyze(self, sql: str) -> list[tuple[str, str]]:
         try:
-            schema = self._spark.sql(sql).schema
+            with _SILENCE.kept():
+                schema = self._spark.sql(sql).schema
         except PySparkException as error:
             raise self._explain(error, sql) from None
         return [(field.name, field.dataType.simpleString()) for field in schema.fields]

@@ -9,21 +9,18 @@ until it is there, the batch has not happened.
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.broadcast import Broadcast
-from pyspark.sql import DataFrame, SparkSession
 
+from thalweg import faults
 from thalweg.engine.changelog import (
     Entry,
     Lane,
@@ -35,6 +32,7 @@ from thalweg.engine.changelog import (
     registered,
     without_old_fences,
 )
+from thalweg.engine.contract import Runner, Splits
 from thalweg.engine.dealing import aggregation_reports, chosen, next_dealing, next_policies
 from thalweg.engine.joinload import choices, join_load, next_choices, next_join_load, next_stores
 from thalweg.engine.joinplanning import JoinPlanner, JoinPlanning, next_ordering
@@ -43,8 +41,9 @@ from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
 from thalweg.engine.scaling import Scaler
 from thalweg.engine.spreading import next_spread
 from thalweg.engine.tables import Table, Tables, clean_tables, forget_versions
-from thalweg.engine.tasks import CELL_SCHEMA, Work, ingest_task, slot_task
+from thalweg.engine.tasks import Work
 from thalweg.errors import missing_batch, old_windows_of_joins, wrong_hash
+from thalweg.ingest.split_planner import NOTHING, Offset
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Member, Plan, queries_of, slot_stages
@@ -66,6 +65,7 @@ from thalweg.route.table import routing_table
 from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
 from thalweg.state.container import Section, forget_file, read_section
+from thalweg.state.durable import delete
 from thalweg.state.manifest import (
     Bucket,
     Manifest,
@@ -76,9 +76,13 @@ from thalweg.state.manifest import (
     write_intent,
     write_manifest,
 )
-from thalweg.testing import faults
 
 faults.register("batch.start", "batch.tasks", "batch.intent", "batch.sinks", "batch.manifest", "batch.end")
+
+NEAR = 0.2
+"""Groups per row that differ by less than this share from what is known are the same."""
+FEW = 0.005
+"""Or by this many: so few groups are cheap wherever they are made."""
 
 Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
 """Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
@@ -106,7 +110,7 @@ class BatchRunner:
 
     def __init__(
         self,
-        spark: SparkSession,
+        runner: Runner,
         state_dir: Path,
         changes: ChangeLog,
         streams: Callable[[], Mapping[str, Stream]],
@@ -114,19 +118,18 @@ class BatchRunner:
         deliver: Deliver,
         *,
         slots: int | None,
-        tasks: int,
         repartitioning: Repartitioning | None = None,
         join_planning: JoinPlanning | None = None,
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
     ) -> None:
         """`slots`: None for as many as there is work for, up to one per task."""
-        self.spark = spark
+        self.runner = runner
         self.state_dir = state_dir
         self.changes = changes
         self.streams = streams
         self.tables = tables
         self.deliver = deliver
-        self.tasks = tasks
+        self.tasks = tasks = runner.tasks
         self.functions = functions
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
         if self.manifest.hash != HASH_NAME:
@@ -145,14 +148,12 @@ class BatchRunner:
         self.finished = threading.Condition()
         self._planned: tuple[dict[str, Any], Plan] | None = None
         """The last plan and all that it was made from: most batches ask for the same again."""
-        self._broadcast: tuple[str, Broadcast[Plan]] | None = None
         self._tried: int | None = None
         """The batch that was run, or begun, last."""
         self._used_tables: dict[str, Table] = {}
         """file -> version, of those that batches have used and that were not deleted."""
         intent = read_intent(state_dir, self.manifest.batch + 1) or {}
         clean_tables(state_dir, self.tables(), intent.get("tables", {}))
-        shutil.rmtree(state_dir / "spill", ignore_errors=True)
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
 
     def _check_format(self) -> None:
@@ -164,8 +165,12 @@ class BatchRunner:
 
     # -- the batch -----------------------------------------------------------------------------------------
 
-    def run(self, splits: DataFrame, batch: int) -> None:
-        """Runs batch `batch` over the split descriptors. A batch that has happened is not run again."""
+    def run(self, splits: Splits, batch: int, reached: Offset | None = None) -> None:
+        """Runs batch `batch` over the split descriptors. A batch that has happened is not run again.
+
+        `reached`: the offset that the splits go up to, for a pipeline that keeps none of its own. It is in the
+        intent and in the manifest.
+        """
         began = time.perf_counter()
         if batch <= self.manifest.batch:
             return
@@ -174,7 +179,7 @@ class BatchRunner:
         faults.point("batch.start")
         before = self.manifest
         settled = read_intent(self.state_dir, batch)
-        intent = settled or self._intent()
+        intent = settled or self._intent(reached)
         if self._tried != batch - 1:
             self._forget_rejected(batch)
         self._tried = batch
@@ -241,7 +246,7 @@ class BatchRunner:
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
         self.aggregations = {**known, **reports}
 
-    def _intent(self) -> dict[str, Any]:
+    def _intent(self, reached: Offset | None) -> dict[str, Any]:
         """What a batch runs with, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
         tables = dict(self.tables())
@@ -254,12 +259,22 @@ class BatchRunner:
             "ordering": self.join_planner.take(self.manifest).to_json(),
             "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
             **self.partitioning(self.repartitioner.take()),
+            **({} if reached is None else {"reached": reached}),
         }
+
+    @property
+    def reached(self) -> Offset:
+        """How far the batches that have happened go."""
+        return dict(self.manifest.extra.get("reached", NOTHING))
+
+    def settled(self) -> Offset | None:
+        """How far the next batch goes, if sinks may have seen it already; None if that is still open."""
+        return (read_intent(self.state_dir, self.manifest.batch + 1) or {}).get("reached")
 
     def _forget_rejected(self, batch: int) -> None:
         """An earlier attempt may have read other columns, and set rows aside that this one can read."""
         for path in (self.state_dir / "rejected").glob(f"*/{batch:012d}-*"):
-            path.unlink(missing_ok=True)
+            delete(path)
 
     def _moment(self, batch: int) -> Moment:
         return Moment(
@@ -349,10 +364,18 @@ class BatchRunner:
         kept |= {d.joined for d in plan.joins.decisions if any(b.stream == d.stream for b in self.manifest.stores)}
         return any(self._watermark(plan, stream) > closed[stream] for stream in kept)
 
+    def has_work_without_rows(self) -> bool:
+        """Whether a batch without data would change anything: requests wait, or a watermark has moved. Also before
+        the first batch of this life, of which nobody knows yet."""
+        if self.plan is None or self.changes.last_sequence > self.manifest.extra.get("through", 0):
+            return True
+        closed = self.manifest.extra["closed"]
+        return any(self._watermark(self.plan, name) > closed.get(name, BEGINNING) for name in self.plan.streams)
+
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(
-        self, splits: DataFrame, plan: Plan, clock: Clock, tables: Tables, unheard: frozenset[str]
+        self, splits: Splits, plan: Plan, clock: Clock, tables: Tables, unheard: frozenset[str]
     ) -> Outcome:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[StoreBucket]] = {}
@@ -370,25 +393,10 @@ class BatchRunner:
             unheard,
             stages=slot_stages(plan),
         )
-        shared = self._shared(plan)
-        cells = splits.mapInArrow(ingest_task(shared, replace(work, buckets={}, nodes={}, stores={})), CELL_SCHEMA)
-        for stage in range(1, work.stages + 1):
-            task = slot_task(shared, replace(work, stage=stage))
-            cells = cells.repartitionById(work.tasks, "slot").mapInArrow(task, CELL_SCHEMA)
         began = time.perf_counter()
-        collected = cells.toArrow()
+        collected = self.runner.run(plan, work, splits)
         ended = time.perf_counter()
         return replace(self._add_up(collected), job_seconds=ended - began)
-
-    def _shared(self, plan: Plan) -> Broadcast[Plan]:
-        """The plan goes to a worker once, not with every task."""
-        if self._broadcast is None or self._broadcast[0] != plan.id:
-            old, self._broadcast = self._broadcast, None
-            if old is not None:
-                with suppress(Exception):  # its file may be gone: somebody cleans temporary directories
-                    old[1].destroy()
-            self._broadcast = (plan.id, self.spark.sparkContext.broadcast(plan))
-        return self._broadcast[1]
 
     def _buckets_by_slot(self, plan: Plan) -> dict[int, list[Bucket]]:
         by_slot: dict[int, list[Bucket]] = {}
@@ -497,6 +505,8 @@ class BatchRunner:
             "slots": plan.slots,
             "moves": next_moves(self.manifest, plan),
         }
+        if "reached" in intent:
+            extra["reached"] = intent["reached"]
         return Manifest(
             batch=clock.batch,
             groups=self.manifest.groups,
@@ -517,7 +527,7 @@ class BatchRunner:
     def _clean_up(self, before: Manifest, after: Manifest, outcome: Outcome) -> None:
         for file in {section.file for section in outcome.spills}:
             forget_file(self.state_dir / file)
-            (self.state_dir / file).unlink(missing_ok=True)
+            delete(self.state_dir / file)
         if before.files() - after.files() or after.batch % 64 == 0:
             collect_garbage(self.state_dir, after)
         if after.extra["through"] > before.extra.get("through", 0):
@@ -598,7 +608,8 @@ def _loads(measured: Mapping[str, Any]) -> dict[str, GroupingLoad]:
 
 
 def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dict[str, float]:
-    """Groups per row of every grouping, smoothed; rounded so that noise does not make a new plan."""
+    """Groups per row of every grouping, smoothed. One that is near what is known stays as it was: noise would make a
+    new plan in every batch."""
     after = {id_: ratio for id_, ratio in loads.items() if id_ in plan.groupings}
     groups, passed = dict(outcome.groups), dict(outcome.passed)
     for stream in plan.streams.values():
@@ -610,5 +621,7 @@ def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dic
     for id_, made in groups.items():
         if passed.get(id_):
             ratio = made / passed[id_]
-            after[id_] = round(0.5 * after.get(id_, ratio) + 0.5 * ratio, 4)
+            known = after.get(id_)
+            if known is None or abs(ratio - known) > max(NEAR * known, FEW):
+                after[id_] = round(0.5 * (ratio if known is None else known) + 0.5 * ratio, 4)
     return after

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from thalweg.engine.changelog import Entry
-from thalweg.errors import ThalwegError, repeated_column, unwritable_sink
+from thalweg.engine.contract import Engine
+from thalweg.errors import ThalwegError, failed_sink, repeated_column
 from thalweg.model.query import Query
 from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
 from thalweg.sink.memory import ResultLog
@@ -20,8 +19,8 @@ from thalweg.state.identity import identity
 class Delivery:
     """Opens a query's sink when its first results come, and keeps it."""
 
-    def __init__(self, spark: SparkSession, state_dir: Path) -> None:
-        self.spark = spark
+    def __init__(self, engine: Engine, state_dir: Path) -> None:
+        self.engine = engine
         self.owner = identity(state_dir)
         self.place = str(state_dir)
         self.log = ResultLog(state_dir)
@@ -42,15 +41,16 @@ class Delivery:
                 except ThalwegError as error:
                     failed[id_] = str(error)
                 except (Exception, SystemExit) as error:  # a sink's own mistake, or a value that it cannot show
-                    failed[id_] = str(unwritable_sink(entry.query.name, entry.query.sink.kind, error))
+                    failed[id_] = str(failed_sink(entry.query.name, entry.query.sink.kind, error))
         return failed
 
-    def check(self, query: Query) -> None:
+    def check(self, query: Query, *, opening: bool = True) -> None:
         """Opens the sink of a query to be, so that a path that cannot be written is refused at once."""
         names = [output.name for output in query.outputs]
         if query.sink.kind in ("files", "spark") and len(set(names)) < len(names):
             raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
-        if query.sink.kind not in ("memory", "spark", "callable"):
+        self.engine.check_sink(query)
+        if opening and query.sink.kind not in ("memory", "spark", "callable"):
             self._open(query, query.name)
 
     def forget_all_but(self, ids: Collection[str]) -> None:
@@ -65,28 +65,5 @@ class Delivery:
 
     def _open(self, query: Query, id_: str) -> Sink:
         if query.sink.kind == "spark":
-            return SparkSink(self.spark, dict(query.sink.options), id_, self.owner)
+            return self.engine.open_sink(query, id_, self.owner)
         return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(id_), self.place))
-
-
-class SparkSink:
-    """Any batch writer of Spark's. Whether a repeated batch shows twice is up to the format: Delta is told the
-    batch (txnAppId, txnVersion) and keeps the first. Batches of another pipeline are others."""
-
-    kind = "spark"
-
-    def __init__(self, spark: SparkSession, options: dict[str, Any], query: str, owner: str) -> None:
-        self.spark = spark
-        self.format = options.pop("format")
-        self.options = options
-        self.query = query
-        self.owner = owner
-
-    def commit(self, batch_id: int, table: pa.Table) -> None:
-        options = {"txnAppId": f"{self.owner}/{self.query}", "txnVersion": batch_id, **self.options}
-        try:
-            writer = self.spark.createDataFrame(table).write.format(self.format).mode("append")
-            writer.options(**options).save()
-        except Exception as error:
-            first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise unwritable_sink(self.query, self.format, first) from error

@@ -17,8 +17,10 @@ from thalweg.engine.joinload import EPOCH, join_load
 from thalweg.engine.repartition import yield_to_batches
 from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, OrderingReport, Orders
 from thalweg.model.plan import Plan
+from thalweg.optimize import joins
+from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.joins import Statistics, needs_full_run
+from thalweg.optimize.joins.model import Statistics
 from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
 from thalweg.state.manifest import Manifest
 from thalweg.stats.joining import JoinStatistics
@@ -77,8 +79,9 @@ def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Ques
 class JoinPlanner:
     """Asks the optimiser in a thread of its own, and holds what it proposes until it is due."""
 
-    def __init__(self, settings: JoinPlanning | None) -> None:
+    def __init__(self, settings: JoinPlanning | None, clock: Clock = SECONDS) -> None:
         self.settings = settings
+        self.clock = clock
         self.asked = ""
         self.answer = ""
         self.groups: tuple[GroupCost, ...] = ()
@@ -127,7 +130,7 @@ class JoinPlanner:
             self.asked = f"after batch {manifest.batch}, because {why}"
             self._usual = None
             # Not a daemon: a process that ends waits a moment for it, instead of tearing the solver down in mid-run.
-            arguments = (asked, statistics.epoch + 1)
+            arguments = (asked, statistics.epoch + 1, self.clock.fork())
             self._thread = threading.Thread(target=self._run, args=arguments, name="thalweg-join-planning")
             self._thread.start()
 
@@ -185,7 +188,7 @@ class JoinPlanner:
             self.answer = "nothing has been measured yet" if asked.unmeasured else ""
             return ""
         changed = set(queries) ^ set(ordering.planned)
-        full = needs_full_run(None, changed, queries, drift)
+        full = joins.needs_full_run(None, changed, queries, drift)
         if full:
             return full.reason
         # Not only what the last epoch has brought: an answer to earlier news may have been lost in a crash.
@@ -198,18 +201,21 @@ class JoinPlanner:
 
     # -- beside the batches
 
-    def _run(self, asked: Question, epoch: int) -> None:
+    def _run(self, asked: Question, epoch: int, clock: Clock) -> None:
         assert self.settings is not None
         yield_to_batches()
         try:
             share = max(LEAST_SECONDS, self.settings.budget_seconds / len(asked.groups))
-            judged = [(group, stats, judge(group, stats, budget_seconds=share)) for group, stats in asked.groups]
+            judged = [
+                (group, stats, judge(group, stats, budget_seconds=share, clock=clock))
+                for group, stats in asked.groups
+            ]
             self._tell(judged, epoch)
             self.groups = tuple(
                 GroupCost(
                     tuple(group),
                     one.now if one.orders is None else one.better,
-                    cost_apart(group, stats, budget_seconds=share),
+                    cost_apart(group, stats, budget_seconds=share, clock=clock),
                 )
                 for group, stats, one in judged
             )

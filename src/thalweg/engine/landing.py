@@ -8,8 +8,6 @@ left alone if the log has it.
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 import uuid
 from pathlib import Path
@@ -21,11 +19,12 @@ from pyspark.sql.streaming import StreamingQuery
 
 from thalweg import errors
 from thalweg.engine.source import source_error_in
+from thalweg.engine.spark import await_ending, describe_jobs
 from thalweg.ingest.inventory import LANDED_LOG
 from thalweg.ingest.log import Log
 from thalweg.model.stream import Field, Schema, SourceSpec
 from thalweg.model.types import check_flat
-from thalweg.state.durable import sync_directory
+from thalweg.state.durable import delete_tree, make_directory, sync_directory, sync_file
 
 _PLAIN = {
     "compression": "none",
@@ -75,7 +74,7 @@ class Landing:
         """Land everything that the DataFrame's sources have now, then return."""
         query = self._start({"availableNow": True})
         try:
-            query.awaitTermination()
+            await_ending(query)
         except Exception as failure:
             raise self._failed(str(failure)) from failure
         except BaseException:  # Ctrl-C
@@ -99,7 +98,7 @@ class Landing:
 
     def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
         self.stop()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         self._log = Log(self._directory / LANDED_LOG)
         self._last = max((entry["batch"] for entry in self._log.read_new()), default=-1)
         writer = (
@@ -119,13 +118,14 @@ class Landing:
         with self._lock:
             if batch_id <= self._last:
                 return
+            describe_jobs(batch.sparkSession, f"landing batch {batch_id} of stream {self._stream}")
             for name, value in _SETTINGS.items():
                 batch.sparkSession.conf.set(name, value)
             name = f"b{batch_id:010d}"
             batch.write.mode("overwrite").options(**_PLAIN).parquet(str(self._directory / name))
             files = _files_of(self._directory, name)
             if not files:  # what is not in the log is never given back
-                shutil.rmtree(self._directory / name, ignore_errors=True)
+                delete_tree(self._directory / name)
             elif self._log is not None:
                 self._log.append([{"batch": batch_id, "files": files}])
             self._last = batch_id
@@ -155,7 +155,7 @@ def _files_of(directory: Path, name: str) -> list[list[Any]]:
     """[path, rows, bytes, row groups] of the files of a batch, which are durable after this."""
     found = []
     for path in sorted((directory / name).glob("part-*.parquet")):
-        _sync_file(path)
+        sync_file(path)  # Hadoop's local file system closes files without making them durable
         footer = pq.read_metadata(path)
         if footer.num_rows:
             size = path.stat().st_size
@@ -163,12 +163,3 @@ def _files_of(directory: Path, name: str) -> list[list[Any]]:
     sync_directory(directory / name)
     sync_directory(directory)
     return found
-
-
-def _sync_file(path: Path) -> None:
-    """Hadoop's local file system closes files without making them durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

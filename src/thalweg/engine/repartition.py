@@ -12,7 +12,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 from thalweg.engine.movement import Floats, Movement, Shipped
 from thalweg.model.partitioning import Partitioning, PartitioningReport, Replication
 from thalweg.model.plan import Plan, route_key, route_keys
+from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.partitioning import RouteKey
 from thalweg.optimize.repartitioning import Situation, Verdict, decide
 from thalweg.route.bucket import decode_offsets
@@ -61,8 +61,9 @@ class Repartitioning:
 class Repartitioner:
     """Keeps the statistics, runs the optimiser in a thread of its own, and holds what it proposes."""
 
-    def __init__(self, settings: Repartitioning | None, tasks: int) -> None:
+    def __init__(self, settings: Repartitioning | None, tasks: int, clock: Clock = SECONDS) -> None:
         self.settings = settings
+        self.clock = clock
         self.tasks = tasks
         self.replication: dict[str, Replication] = {}
         self.verdict: Verdict | None = None
@@ -190,7 +191,7 @@ class Repartitioner:
         if settings is None or plan.slots < 2 or (self._thread is not None and self._thread.is_alive()):
             return ""
         keys = self._route_keys()
-        passed = time.monotonic() - self._last
+        passed = self.clock.now() - self._last
         if not keys or passed < settings.pause_seconds:
             return ""
         if keys != self._known:
@@ -203,9 +204,9 @@ class Repartitioner:
 
     def _drifted(self, settings: Repartitioning) -> str:
         """Which streams are no longer what the partitioning was made for, and how much."""
-        if time.monotonic() - self._looked < settings.pause_seconds:
+        if self.clock.now() - self._looked < settings.pause_seconds:
             return ""
-        self._looked = time.monotonic()
+        self._looked = self.clock.now()
         known = [stream for stream in self._fitted if stream in self._recent]
         moved = {stream: drift(self._fitted[stream], self._recent[stream].fitting()) for stream in known}
         drifted = {stream: share for stream, share in moved.items() if share >= settings.drift}
@@ -222,10 +223,10 @@ class Repartitioner:
         return {(stream, key) for stream, s in self._ready().items() for key in s.keys} | set(self._probed)
 
     def _ask(self, plan: Plan, manifest: Manifest, why: str) -> None:
-        self._last = time.monotonic()
+        self._last = self.clock.now()
         self._known = self._route_keys()
         self.asked = f"after batch {manifest.batch}, because {why}"
-        arguments = (plan, manifest, self._ready(), dict(self._purity), dict(self._probed))
+        arguments = (plan, manifest, self._ready(), dict(self._purity), dict(self._probed), self.clock.fork())
         # Not a daemon: a process that ends waits a moment for it, instead of tearing the solver down in mid-run.
         self._thread = threading.Thread(target=self._run, args=arguments, name="thalweg-partitioning")
         self._thread.start()
@@ -239,6 +240,7 @@ class Repartitioner:
         ready: Mapping[str, Sharing],
         purity: Mapping[tuple[str, str], float],
         probed: Mapping[RouteKey, Floats],
+        clock: Clock,
     ) -> None:
         assert self.settings is not None
         yield_to_batches()
@@ -257,7 +259,7 @@ class Repartitioner:
                 held=_held_rows(plan, manifest),
                 horizon=max(10.0, self.settings.interval_seconds / max(self._batch_seconds, 0.01)),
             )
-            verdict = decide(situation, budget_seconds=self.settings.budget_seconds)
+            verdict = decide(situation, budget_seconds=self.settings.budget_seconds, clock=clock)
         except Exception as error:  # the pipeline goes on with the partitioning it has
             verdict = Verdict(None, f"the optimiser failed: {type(error).__name__}: {error}")
         self.verdict = verdict

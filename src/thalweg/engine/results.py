@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pyarrow as pa
 
 from thalweg.observe.stopwatch import SINK, Stopwatch
 from thalweg.route.bucket import pack
+from thalweg.state.collect import unique
 from thalweg.state.container import ContainerWriter
+from thalweg.state.durable import make_directory
 
 INLINE_BYTES = 1_000_000
 """Results up to this size travel with the report; larger ones are left in a file for the driver."""
@@ -23,14 +24,21 @@ class Results:
     used again is faster than new."""
 
     def __init__(
-        self, state_dir: Path | str, batch: int, slot: int, watch: Stopwatch, unheard: Collection[str] = ()
+        self,
+        state_dir: Path | str,
+        batch: int,
+        slot: int,
+        watch: Stopwatch,
+        unheard: Collection[str] = (),
+        unique: Callable[[], str] = unique,
     ) -> None:
-        """`unheard`: the queries whose results nobody takes."""
+        """`unheard`: the queries whose results nobody takes. `unique`: what tells files of one batch apart."""
         self.counted: Counter[str] = Counter()
         """query -> rows that nobody took."""
         self._unheard = unheard
         self._state_dir = Path(state_dir)
         self._name = f"spill/{batch:012d}-{slot}"
+        self._unique = unique
         self._watch = watch
         self._held: list[tuple[str, pa.Table]] = []
         self._bytes = 0
@@ -62,8 +70,8 @@ class Results:
             return ("results", pack(self._held)) if self._held else None
 
     def _open(self) -> ContainerWriter:
-        path = self._state_dir / f"{self._name}-{secrets.token_hex(6)}.arrow"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self._state_dir / f"{self._name}-{self._unique()}.arrow"
+        make_directory(path.parent)
         return ContainerWriter(path, root=self._state_dir)
 
     def abandon(self) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
@@ -44,6 +43,7 @@ from thalweg.operate.windows import BEGINNING
 from thalweg.partition.cooperative import Learned
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
+from thalweg.state.durable import make_directory
 from thalweg.state.manifest import StoreBucket
 
 if TYPE_CHECKING:
@@ -91,13 +91,11 @@ def probing_rows(plan: Plan, stored: Mapping[str, Sequence[pa.Table]]) -> dict[s
     return found
 
 
-def store_rows(plan: Plan, work: Work, stored: Mapping[str, Sequence[pa.Table]]) -> list[StoreBucket]:
+def store_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[pa.Table]]) -> list[StoreBucket]:
     """Writes the rows that joins may need into one file. Small buckets have small indexes, and expire sooner."""
     if not stored:
         return []
     path = _new_file(work, 0)
-    context = TaskContext.get()
-    part = context.partitionId() if context else 0
     closed = {name: us for name, us in work.clock.closed_us.items() if name not in plan.joins.joined}
     batch = work.clock.batch
     buckets = []
@@ -108,15 +106,15 @@ def store_rows(plan: Plan, work: Work, stored: Mapping[str, Sequence[pa.Table]])
             rows = pa.concat_tables(tables)
             for number, at in enumerate(range(0, rows.num_rows, SMALL)):
                 piece = rows.slice(at, SMALL)
-                place = part * MOST_PIECES + number
+                place = task * MOST_PIECES + number
                 buckets.append(_write_bucket(writer, store, piece, layout, 0, (batch, batch), place))
         writer.close()
     return buckets
 
 
 def _new_file(work: Work, slot: int) -> Path:
-    path = Path(work.state_dir) / bucket_name(work.clock.batch, slot)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = Path(work.state_dir) / bucket_name(work.clock.batch, slot, work.unique)
+    make_directory(path.parent)
     return path
 
 

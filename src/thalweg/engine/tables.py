@@ -10,6 +10,7 @@ Versions that are not in force any more are deleted after the last batch that us
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.errors import bad_table
 from thalweg.ingest.conform import conform
 from thalweg.model.stream import Field, Schema
 from thalweg.state.container import ContainerWriter, Section, forget_file
-from thalweg.state.durable import write_atomic
+from thalweg.state.durable import delete, is_temporary, make_directory, write_atomic
 
-FORMATS = ("parquet", "csv", "json", "orc")
+_VERSION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*-[0-9a-f]{12}\.arrow")
 
 
 @dataclass(frozen=True)
@@ -46,33 +45,6 @@ class Table:
 Tables = Mapping[str, Table]
 
 
-def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None, kind: str | None) -> pa.Table:
-    """The rows of a DataFrame, an Arrow table or a file, as Arrow."""
-    if isinstance(source, DataFrame):
-        if source.isStreaming:
-            raise bad_table(name, "it is a streaming DataFrame", "create a stream from it")
-        try:
-            return source.toArrow()
-        except PySparkException as error:
-            raise bad_table(name, f"its DataFrame cannot be read: {str(error).splitlines()[0]}", None) from None
-    if isinstance(source, pa.Table):
-        return source
-    if not isinstance(source, str | Path) or not str(source):
-        raise bad_table(name, f"{source!r} is not a DataFrame, an Arrow table or a path", None)
-    kind = kind or Path(str(source)).suffix.lstrip(".") or "parquet"
-    if kind not in FORMATS:
-        raise bad_table(name, f"{kind!r} is not one of {', '.join(FORMATS)}", "say format = '...'")
-    reader = spark.read.format(kind)
-    if kind == "csv":
-        reader = reader.option("header", "true").option("inferSchema", str(schema is None).lower())
-    try:
-        if schema is not None:
-            reader = reader.schema(", ".join(f"`{f.name}` {f.type}" for f in schema.fields))
-        return reader.load(str(source)).toArrow()
-    except PySparkException as error:
-        raise bad_table(name, f"{source} cannot be read as {kind}: {str(error).splitlines()[0]}", None) from None
-
-
 def store_table(state_dir: Path, name: str, rows: pa.Table, schema: Schema) -> Table:
     """Writes a version. The table is what `save_tables` makes durable."""
     conformed = conform(rows, schema, schema.names)
@@ -80,7 +52,7 @@ def store_table(state_dir: Path, name: str, rows: pa.Table, schema: Schema) -> T
         reason = conformed.rejected.column("reason")[0].as_py()
         raise bad_table(name, f"{conformed.rejected.num_rows} rows do not fit its columns: {reason}", None)
     path = state_dir / "tables" / f"{name}-{secrets.token_hex(6)}.arrow"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     with ContainerWriter(path, root=state_dir) as writer:
         section = writer.add(name, conformed.table.combine_chunks())
         writer.close()
@@ -104,12 +76,13 @@ def forget_versions(state_dir: Path, used: dict[str, Table], current: Tables) ->
     for file in [file for file in used if file not in named]:
         del used[file]
         forget_file(state_dir / file)
-        (state_dir / file).unlink(missing_ok=True)
+        delete(state_dir / file)
 
 
 def clean_tables(state_dir: Path, current: Tables, pending: Mapping[str, Any]) -> None:
     """At the start: deletes what neither the catalog nor the batch that may be repeated names."""
     named = {table.version.file for table in current.values()} | {t["version"]["file"] for t in pending.values()}
     for path in (state_dir / "tables").glob("*"):
-        if path.relative_to(state_dir).as_posix() not in named:
-            path.unlink(missing_ok=True)
+        is_ours = _VERSION.fullmatch(path.name) is not None or is_temporary(path)
+        if is_ours and path.is_file() and path.relative_to(state_dir).as_posix() not in named:
+            delete(path)

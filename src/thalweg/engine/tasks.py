@@ -1,4 +1,5 @@
-"""The tasks of a batch, as Spark runs them in its Python workers: INGEST, and SLOT once or more.
+"""The tasks of a batch: INGEST, and SLOT once or more. Functions of a plan, the batch's work, what came in and the
+number of the task; who runs them is up to a runner (`engine/contract`).
 
 Between two stages goes one shuffle of a few binary rows `(slot, kind, payload)`; after the last the driver
 collects a few more. A task never fails for what a user did: it reports, and the driver decides.
@@ -18,7 +19,7 @@ import base64
 import json
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.broadcast import Broadcast
 
+from thalweg import faults
 from thalweg.engine.results import Results
 from thalweg.engine.stores import SlotJoins, open_tables, probing_rows, sampled, stage_plan, store_rows
 from thalweg.errors import StateError, ThalwegError
 from thalweg.ingest.read import read
 from thalweg.ingest.split import parse_splits
-from thalweg.model.plan import Grouping, Plan, named
+from thalweg.model.canonical import named
+from thalweg.model.plan import Grouping, Plan
 from thalweg.observe.stopwatch import DECODE, OPERATE, READ, ROUTE, STATE_WRITE, Stopwatch
 from thalweg.operate.columns import GROUP, START
 from thalweg.operate.compute import Failures
@@ -48,17 +49,16 @@ from thalweg.operate.windows import Stretch
 from thalweg.partition.cooperative import Learned, Policy
 from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, pack, slice_groups, unpack
 from thalweg.route.table import routing_table
-from thalweg.state.collect import bucket_name
+from thalweg.state.collect import bucket_name, unique
 from thalweg.state.container import ContainerWriter, Section, read_section
+from thalweg.state.durable import make_directory
 from thalweg.state.manifest import Bucket, StoreBucket
-from thalweg.testing import faults
 
 ROWS_AT_ONCE = 1_000_000
 """Rows that INGEST groups in one go: more per pass means fewer partials, this many bounds its memory."""
 CELL_BYTES = 128 << 20
 """What goes into one cell of the shuffle at most: the JVM copies cells whole."""
 
-CELL_SCHEMA = "slot int, kind string, payload binary"
 CELLS = pa.schema([("slot", pa.int32()), ("kind", pa.string()), ("payload", pa.binary())])
 
 Batches = Iterator[pa.RecordBatch]
@@ -88,31 +88,30 @@ class Work:
     stage: int = 1
     """Of SLOT, from 1."""
     stages: int = 1
+    unique: Callable[[], str] = unique
+    """What tells the files of two tasks, or of two attempts of one, apart."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """What the time of tasks is measured by, in nanoseconds."""
 
     @property
     def is_last(self) -> bool:
         return self.stage == self.stages
 
 
-def ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
-    """Splits -> one cell per slot that has rows, the results of plain queries, and a report."""
-
-    def run(batches: Batches) -> Batches:
-        started = time.perf_counter()
-        done = Ingested(partitioners=Partitioners(work.policies, _task_number()), watch=Stopwatch())
-        report: dict[str, Any] = {"task": _task_number(), "rejected": {}}
-        define(plan.value)
-        try:
-            for batch in batches:
-                with done.watch.during(READ):
-                    for text in batch.column(0).to_pylist():
-                        _ingest(plan.value, work, text, done, report)
-        except ThalwegError as error:
-            report["error"] = _error_json(error)
-        faults.point("task.ingest")
-        yield from _cells(plan.value, work, done, report, started)
-
-    return run
+def ingest(plan: Plan, work: Work, texts: Iterable[str], task: int) -> Batches:
+    """Texts of splits -> one cell per slot that has rows, the results of plain queries, and a report."""
+    done = Ingested(partitioners=Partitioners(work.policies, task), watch=Stopwatch(work.now))
+    started = done.watch.read()
+    report: dict[str, Any] = {"task": task, "rejected": {}}
+    define(plan)
+    try:
+        for text in texts:
+            with done.watch.during(READ):
+                _ingest(plan, work, text, done, report)
+    except ThalwegError as error:
+        report["error"] = _error_json(error)
+    faults.point("task.ingest")
+    yield from _cells(plan, work, task, done, report, started)
 
 
 def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: dict[str, Any]) -> None:
@@ -140,16 +139,16 @@ def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], done: 
 def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: dict[str, Any]) -> None:
     """Rows that cannot be read are kept with their reasons, under a name that a repeat writes again."""
     file = f"{work.clock.batch:012d}-{name}.arrow"
-    directory = Path(work.state_dir) / "rejected" / stream
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = make_directory(Path(work.state_dir) / "rejected" / stream)
     with ContainerWriter(directory / file) as writer:
         writer.add(stream, rejected, {"batch": work.clock.batch})
         writer.close()
     report["rejected"][stream] = report["rejected"].get(stream, 0) + rejected.num_rows
 
 
-def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], started: float) -> Batches:
-    began, sent, watch = time.perf_counter(), 0, done.watch
+def _cells(plan: Plan, work: Work, task: int, done: Ingested, report: dict[str, Any], started: float) -> Batches:
+    watch, sent = done.watch, 0
+    began = watch.read()
     for slot in range(plan.slots):
         for tables in _cut(done.cells.pop(slot, [])):
             with watch.during(ROUTE):
@@ -157,21 +156,21 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
                 cell = _cell(slot, "buckets", payload)
             sent += len(payload)
             yield cell
-    report |= {"sent_bytes": sent, "ship_seconds": done.ship_seconds + time.perf_counter() - began}
-    results = Results(work.state_dir, work.clock.batch, 0, watch, work.unheard)
+    report |= {"sent_bytes": sent, "ship_seconds": done.ship_seconds + watch.read() - began}
+    results = Results(work.state_dir, work.clock.batch, 0, watch, work.unheard, work.unique)
     for query, table in done.results:
         results.add(query, table)
     yield from _results(0, results)
     report["counted"] = results.counted
     with watch.during(STATE_WRITE):
-        buckets = store_rows(plan, work, done.stored)
+        buckets = store_rows(plan, work, task, done.stored)
         stored = [bucket.to_json() for bucket in buckets]
-        task, staying = _task_number() % plan.slots, _kept(plan, work, [done.staying, *_staying(done.shipments)])
-        report["kept"] = [bucket.to_json() for bucket in _write(plan, work, task, staying)]
+        staying = _kept(plan, work, [done.staying, *_staying(done.shipments)])
+        report["kept"] = [bucket.to_json() for bucket in _write(plan, work, task % plan.slots, staying)]
     faults.point("task.stored")
     if plan.joins.stores:
-        for task in range(work.tasks):
-            yield _cell(task, "stored", json.dumps(stored).encode())
+        for other in range(work.tasks):
+            yield _cell(other, "stored", json.dumps(stored).encode())
     with watch.during(ROUTE):
         report |= {
             "samples": sampled(plan, done, buckets),
@@ -188,7 +187,7 @@ def _cells(plan: Plan, work: Work, done: Ingested, report: dict[str, Any], start
         "groups": done.groups,
         "passed": done.passed,
         "failures": done.failures,
-        "seconds": time.perf_counter() - started,
+        "seconds": watch.read() - started,
         "time": watch.take(),
     }
     yield _cell(0, "ingested", json.dumps(report).encode())
@@ -221,32 +220,22 @@ def _cell(slot: int, kind: str, payload: bytes) -> pa.RecordBatch:
     )
 
 
-def slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
+def run_slots(plan: Plan, work: Work, batches: Iterable[pa.RecordBatch], task: int) -> Batches:
     """Cells of this task's slots -> results, cells for the next stage, and reports. Other cells pass through."""
-
-    def run(batches: Batches) -> Batches:
-        inbox, watch = _Inbox(), Stopwatch()
-        define(plan.value)
-        for batch in batches:
-            for slot, kind, payload in zip(*(batch.column(i) for i in range(3)), strict=True):
-                with watch.during(DECODE):
-                    taken = inbox.put(slot.as_py(), kind.as_py(), payload, work.is_last)
-                if not taken:
-                    yield _cell(slot.as_py(), kind.as_py(), payload.as_py())
-        first = _task_number()
-        if inbox.stored and not work.is_last:
-            yield _cell(first, "stored", json.dumps(inbox.stored).encode())
-        with watch.during(OPERATE):
-            joining = SlotJoins(plan.value, work, [StoreBucket.from_json(b) for b in inbox.stored], watch)
-        for slot in range(first, plan.value.slots, work.tasks):
-            yield from _run_slot(plan.value, work, slot, inbox, joining, watch)
-
-    return run
-
-
-def _task_number() -> int:
-    context = TaskContext.get()
-    return context.partitionId() if context else 0
+    inbox, watch = _Inbox(), Stopwatch(work.now)
+    define(plan)
+    for batch in batches:
+        for slot, kind, payload in zip(*(batch.column(i) for i in range(3)), strict=True):
+            with watch.during(DECODE):
+                taken = inbox.put(slot.as_py(), kind.as_py(), payload, work.is_last)
+            if not taken:
+                yield _cell(slot.as_py(), kind.as_py(), payload.as_py())
+    if inbox.stored and not work.is_last:
+        yield _cell(task, "stored", json.dumps(inbox.stored).encode())
+    with watch.during(OPERATE):
+        joining = SlotJoins(plan, work, [StoreBucket.from_json(b) for b in inbox.stored], watch)
+    for slot in range(task, plan.slots, work.tasks):
+        yield from _run_slot(plan, work, slot, inbox, joining, watch)
 
 
 @dataclass
@@ -273,13 +262,13 @@ class _Inbox:
 
 
 def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, watch: Stopwatch) -> Batches:
-    began = time.perf_counter()
+    began = watch.read()
     report: dict[str, Any] = {"slot": slot, "stage": work.stage, "task": slot % work.tasks}
-    results = Results(work.state_dir, work.clock.batch, slot, watch, work.unheard)
+    results = Results(work.state_dir, work.clock.batch, slot, watch, work.unheard, work.unique)
     try:
         with watch.during(OPERATE):
             joined = joining.run(slot, inbox.tuples.pop(slot, []), results.add)
-            probed = time.perf_counter()
+            probed = watch.read()
             result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
         with watch.during(STATE_WRITE):
@@ -295,7 +284,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
             "probes": joined.counts,
             "shipped": _shipped(joined.shipments),
             "learned": _learned(joined.learned),
-            "work_seconds": time.perf_counter() - probed,
+            "work_seconds": watch.read() - probed,
         }
         for query, table in result.results:
             results.add(query, table)
@@ -314,7 +303,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
         report["error"] = _error_json(error)
     finally:
         results.abandon()
-    report |= {"seconds": time.perf_counter() - began, "time": watch.take()}
+    report |= {"seconds": watch.read() - began, "time": watch.take()}
     yield _cell(slot, "slot", json.dumps(report).encode())
 
 
@@ -385,8 +374,8 @@ def _write(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Buck
     """All that a slot keeps of a batch goes into one file, each bucket ordered by key group."""
     if not kept:
         return []
-    path = Path(work.state_dir) / bucket_name(work.clock.batch, slot)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = Path(work.state_dir) / bucket_name(work.clock.batch, slot, work.unique)
+    make_directory(path.parent)
     buckets = []
     with ContainerWriter(path, root=work.state_dir) as writer:
         for k in kept:

@@ -20,11 +20,15 @@ def explain_plan(
     manifest: Manifest,
     partitioning: PartitioningReport,
     ordering: OrderingReport,
+    failures: Mapping[str, str],
 ) -> str:
-    """All queries: what is read once, who shares what, what is rolled up from what, what is kept."""
+    """All queries: what is read once, who shares what, what is rolled up from what, what is kept.
+
+    `failures`: name -> error, of queries that are out of the plan."""
+    failed = [f"{name} has failed and is not running: {error}" for name, error in failures.items()]
     if not queries:
-        return "No queries."
-    lines = [_headline(plan, queries)]
+        return "\n".join(failed) or "No queries."
+    lines = [_headline(plan, queries), *failed]
     for name, stream in plan.streams.items():
         if name not in plan.joins.joined or stream.groupings or plan.joins.joined[name].alone:
             lines += ["", *_explain_stream(plan, name, stream, queries, manifest, partitioning)]
@@ -43,26 +47,29 @@ def explain_query(
 ) -> str:
     """One query: its text, the passes it takes part in and with whom."""
     query = queries[id_]
-    stream = plan.streams.get(query.stream)
-    lines = [f"query {query.name}: {' '.join(query.text.split())}"]
-    if stream is None:
-        return "\n".join([*lines, "  is not running"])
+    stream = plan.streams[query.stream]
+    lines = [_title(query)]
     for name in query.streams:
         lines.append(f"  reads {name} with {count(_queries_of(name, queries), 'query', 'queries')}")
     if query.join is not None:
         lines += [f"  {line}" for line in explain_join(plan, id_, queries, manifest, ordering)]
     if query.window is None:
-        what = "every row that passes its WHERE is emitted in the batch that brings it"
-        lines.append(
-            f"  {what if query.join is None else 'what is joined is emitted in the batch that completes it'}"
-        )
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  {_at_once(query)}"])
     lines.append(f"  {describe_window(query.window)}, emitted {_when(query)}")
     if query.where is not None:
         lines.append(f"  its WHERE is a filter inside the shared pass: {query.where.sql}")
     for grouping in _groupings_of(plan, id_):
         lines += [f"  {line}" for line in _explain_grouping(plan, grouping, stream, queries, manifest, partitioning)]
     return "\n".join(lines)
+
+
+def explain_failed(query: Query, error: str) -> str:
+    """One query that is out of the plan."""
+    return f"{_title(query)}\n  has failed and is not running: {error}"
+
+
+def _title(query: Query) -> str:
+    return f"query {query.name}: {' '.join(query.text.split())}"
 
 
 def _headline(plan: Plan, queries: Mapping[str, Query]) -> str:
@@ -129,10 +136,11 @@ def _explain_grouping(
         lines.append(shipped_line(plan, grouping, stream))
     elif grouping.finer is not None:
         finer = plan.groupings[grouping.finer]
-        lines.append(f"rolled up from the pass by {', '.join(name_of(c, stream) for c in finer.keys)}")
+        lines.append(f"rolled up from the partials by {', '.join(name_of(c, stream) for c in finer.keys)}")
     else:
-        filters = {p.filter for p in grouping.partials if p.filter is not None}
-        text = f"combined at the source into {count(grouping.partials, 'partial')}"
+        partials = (*grouping.partials, *grouping.extra)
+        filters = {p.filter for p in partials if p.filter is not None}
+        text = f"combined at the source into {count(partials, 'partial')}"
         lines.append(text + (f" under {count(filters, 'filter')}" if filters else ""))
     ratio = manifest.extra.get("loads", {}).get(grouping.id)
     if ratio is not None:
@@ -157,6 +165,15 @@ def _groupings_of(plan: Plan, id_: str) -> list[Grouping]:
 
 def _queries_of(stream: str, queries: Mapping[str, Query]) -> list[str]:
     return [q.name for q in queries.values() if stream in q.streams]
+
+
+def _at_once(query: Query) -> str:
+    """When a query without windows answers."""
+    if query.join is None:
+        return "every row that passes its WHERE is emitted in the batch that brings it"
+    if query.join.kind in ("semi", "anti"):
+        return "a row is emitted in the batch that decides it"
+    return "what is joined is emitted in the batch that completes it"
 
 
 def _when(query: Query) -> str:

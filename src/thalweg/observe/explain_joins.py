@@ -24,19 +24,28 @@ def explain_joins(
         lines += ["", *_explain_store(plan, store, queries, manifest)]
     for group in plan.joins.groups.values():
         lines += ["", *_explain_group(plan, group, queries, manifest), *_explain_cost(group, ordering)]
-    for note in plan.joins.notes:
-        lines.append(f"  {note}")
+    if plan.joins.notes:
+        lines += ["", *(_with_names(note, queries) for note in plan.joins.notes)]
     if any(plan.joins.ordered):
         lines += ["", *explain_ordering(ordering)]
     return lines
 
 
+def _with_names(note: str, queries: Mapping[str, Query]) -> str:
+    """A note of the planner, which knows queries by their ids."""
+    for id_ in sorted(queries, key=len, reverse=True):
+        note = note.replace(id_, queries[id_].name)
+    return note
+
+
 def explain_ordering(ordering: OrderingReport) -> list[str]:
     """What was decided of the orders of joins, and why."""
-    if not ordering.asked:
-        return [f"join orders follow what was measured so far; epoch {ordering.epoch + 1} is running"]
-    lines = [f"join orders were planned {ordering.asked}; epoch {ordering.epoch + 1} is running"]
-    lines.append(f"  {ordering.answer}")
+    running = f"epoch {ordering.epoch + 1} is running"
+    if not ordering.asked and ordering.switched is None:
+        return [f"join orders follow what was measured so far; {running}"]
+    lines = [f"join orders were planned {ordering.asked or 'before this session'}; {running}"]
+    if ordering.answer:
+        lines.append(f"  {ordering.answer}")
     if ordering.switched is not None:
         lines.append(f"  last changed in batch {ordering.switched}: {ordering.reason}")
         lines += [f"    {change}" for change in ordering.changes[:SHOWN]]
@@ -68,9 +77,8 @@ def explain_join(
         if id_ in group.queries:
             lines += _explain_group(plan, group, queries, manifest, only=1 << group.bit(id_))
             lines += _explain_cost(group, ordering)
-    streams = queries[id_].streams
     for name, store in plan.joins.stores.items():
-        if name in streams:
+        if _uses_store(queries[id_], name):
             lines += _explain_store(plan, store, queries, manifest)
     join = queries[id_].join
     for table in join.tables if join is not None else ():
@@ -82,14 +90,22 @@ def _explain_store(plan: Plan, store: Store, queries: Mapping[str, Query], manif
     if store.stream in plan.joins.intermediates:
         return _explain_intermediate(plan, store, queries, manifest)
     stream = plan.streams[store.stream]
-    users = sorted({q.name for q in queries.values() if q.join is not None and store.stream in q.streams})
+    users = sorted({q.name for q in queries.values() if _uses_store(q, store.stream)})
     lines = [f"store of {store.stream}: {listed(users)}"]
-    kept = "every row" if store.keeps_all else f"rows that satisfy one of {count(store.predicates, 'predicate')}"
+    kept = "every row"
+    if not store.keeps_all:
+        several = len(store.predicates) > 1
+        kept = f"rows that satisfy {f'one of {len(store.predicates)} predicates' if several else 'a predicate'}"
     reach = max(us for _, us in store.needs)
     lines.append(f"  keeps {kept}, once, until the watermark is {describe_span(reach)} past it")
     keys = [", ".join(name_of(key, stream) for key in index.keys) for index in store.indexes]
     lines.append(f"  found by {'; by '.join(f'({key})' if ',' in key else key for key in sorted(keys))}")
     return lines + _spread(plan, store) + _holds(store, manifest)
+
+
+def _uses_store(query: Query, stream: str) -> bool:
+    """A stream that is joined with nothing but tables is not kept."""
+    return query.join is not None and len(query.join.relations) > 1 and stream in query.streams
 
 
 def _spread(plan: Plan, store: Store) -> list[str]:

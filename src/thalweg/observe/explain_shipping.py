@@ -31,9 +31,11 @@ def explain_shipping(plan: Plan, stream: StreamPlan, seen: Replication | None) -
 
 def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
     """Of one grouping: where it is made, and where its rows go."""
-    what = "groups are many: combined in the slots"
-    if grouping.loose:
-        what = "values hardly come again: rows are kept as they are"
+    what = "rows are kept as they are" if grouping.loose else "combined in the slots"
+    if plan.partitioners.get(grouping.route_key) == LOCAL and not grouping.loose:
+        what = "combined by the tasks that read them"
+    if grouping.route_key not in plan.pinned:  # else it is so because a query asks for it
+        what = f"{'values hardly come again' if grouping.loose else 'groups are many'}: {what}"
     if grouping.route_key in plan.partitioners:
         return what
     leader = plan.follows.get(grouping.route_key)
@@ -56,7 +58,7 @@ def explain_dealing(
         why = "as a query asks" if pinned else chosen.get("reason", "")
         wanted = pinned or chosen.get("partitioner", name)
         if wanted != name:
-            why = f"{wanted} would be {'asked for' if pinned else 'chosen'}, but here rows of a key stay together"
+            why = f"{wanted} {'is asked for' if pinned else 'would be chosen'}, but here rows of a key stay together"
         if why:
             lines.append(f"{'stays at the source (local)' if name == LOCAL else f'dealt out by {name}'}: {why}")
     if seen is not None and seen.aggregation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 READ = "read"
@@ -40,14 +40,20 @@ class Stopwatch:
     It starts with SHUFFLE: what a task does not do itself, it waits for Spark to do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        """`clock`: nanoseconds since some moment."""
+        self._clock = clock
         self._phase = SHUFFLE
-        self._since = time.perf_counter_ns()
+        self._since = clock()
         self._spent: dict[str, int] = {}
+
+    def read(self) -> float:
+        """Seconds since the clock's own moment."""
+        return self._clock() / 1e9
 
     def switch(self, phase: str) -> str:
         """From now on it is this phase; the one that it was until now."""
-        now, before = time.perf_counter_ns(), self._phase
+        now, before = self._clock(), self._phase
         self._spent[before] = self._spent.get(before, 0) + now - self._since
         self._phase, self._since = phase, now
         return before

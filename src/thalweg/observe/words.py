@@ -29,6 +29,8 @@ def describe_span(us: int) -> str:
         if us >= size and us % size == 0:
             n = us // size
             return f"{n} {name}" if n == 1 else f"{n} {name}s"
+    if (us + 1) % 10**6 == 0:  # `<` of whole microseconds, or one window
+        return f"just under {describe_span(us + 1)}"
     return f"{us // 1000} ms" if us % 1000 == 0 else f"{us} µs"
 
 

@@ -51,7 +51,7 @@ def read_deviation(scope: Compiler, node: Call) -> float:
 
 def build(scope: Compiler, node: Call) -> Aggregate:
     """The aggregate a call stands for; `scope` compiles over the stream's columns."""
-    entry = _ENTRIES[node.name] if node.own is None else _OWN
+    entry = ENTRIES[node.name] if node.own is None else _OWN
     if node.distinct and node.name != "count":
         hint = "only count takes DISTINCT"
         raise scope.refuse(f"{node.name}(DISTINCT ...)", node, hint)
@@ -199,7 +199,7 @@ def _own(scope: Compiler, node: Call, args: list[Code]) -> Aggregate:
 
 _OWN = _Entry(1, 99, _own)
 _NULL_CHOOSERS = ("first", "first_value", "any_value", "last", "last_value")
-_ENTRIES: dict[str, _Entry] = {
+ENTRIES: dict[str, _Entry] = {
     "count": _Entry(1, 99, _count),
     "count_if": _Entry(1, 1, _count_if),
     "sum": _Entry(1, 1, _sum),

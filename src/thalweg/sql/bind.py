@@ -21,9 +21,8 @@ from thalweg.errors import (
     not_supported,
 )
 from thalweg.model.expr import Expr
-from thalweg.model.join import Join
+from thalweg.model.join import Join, joined_name
 from thalweg.model.own import Definition
-from thalweg.model.plan import named
 from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
 from thalweg.sql.aggregates import check_own, is_aggregate, read_deviation
@@ -298,7 +297,7 @@ def _grouped(name: str, tree: Select, frame: Frame, where: Expr | None, columns:
 
 
 def _over_join(query: Query, join: Join, tree: Select, frame: Frame) -> Query:
-    """The query over the rows of its join. Their stream is named by what all queries over it have in common."""
+    """The query over the rows of its join."""
     if query.time and join.kind == "outer":
         owner = frame.final.times[query.time]
         if join.preserved != (owner.name,):
@@ -306,12 +305,7 @@ def _over_join(query: Query, join: Join, tree: Select, frame: Frame) -> Query:
                 "after an outer join a window is over the event time of the side that keeps all its rows",
                 frame.final.text, tree.group_span or (0, 1), "the other side's time can be NULL",
             )  # fmt: skip
-    relations = tuple((relation.name, relation.stream) for relation in join.relations)
-    lag = join.lag_us(query.time) if query.time else 0  # a stream has one watermark
-    stream = named(
-        "j", relations, join.equalities, join.kind, join.preserved, join.on, join.tables, query.time, lag
-    )  # fmt: skip
-    return replace(query, stream=stream, join=join)
+    return replace(query, stream=joined_name(join, query.time), join=join)
 
 
 # -- held against Spark

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.clocks import CountingClock
 
 import thalweg
 from thalweg.engine import joinplanning
@@ -121,7 +122,7 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
 
 
 def planner() -> JoinPlanner:
-    return JoinPlanner(JoinPlanning(EPOCH))
+    return JoinPlanner(JoinPlanning(EPOCH), CountingClock())
 
 
 def test_statistics_of_an_epoch_are_in_force_two_epochs_later() -> None:

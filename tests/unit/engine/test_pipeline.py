@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors.exceptions.base import StreamingQueryException
 
 from thalweg.engine.pipeline import Pipeline
-from thalweg.errors import ThalwegError, pipeline_failed
+from thalweg.errors import ThalwegError, UsageError, pipeline_failed
 
 
 class Query:
@@ -58,13 +61,65 @@ def test_a_failure_is_told_once_the_query_has_ended_and_until_it_is_started_agai
 ) -> None:
     query = Query()
     pipeline = pipeline_over(query, tmp_path, monkeypatch)
-    pipeline.start("0 seconds")
+    pipeline.start(0)
     pipeline._failure = pipeline_failed("a disk is full")
     pipeline.check()  # the batch has failed, but the query that ran it is still there
     query.isActive = False
     with pytest.raises(ThalwegError, match="has stopped"):
         pipeline.check()
     query.isActive = True
-    pipeline.start("0 seconds")
+    pipeline.start(0)
     query.isActive = False
     pipeline.check()
+
+
+def test_a_batch_that_fails_again_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(ends_with=StreamingQueryException("An error occurred while calling o1.awaitTermination."))
+    pipeline = pipeline_over(query, tmp_path, monkeypatch)
+    pipeline.runner = SimpleNamespace(manifest=SimpleNamespace(batch=6))
+    pipeline._failure = OSError(28, "No space left on device")
+    monkeypatch.setattr(Pipeline, "tick", lambda self: setattr(self, "_failure", OSError(28, "No space left")))
+
+    def told() -> ThalwegError:
+        with pytest.raises(ThalwegError, match="has stopped in batch") as caught:
+            pipeline.run_available()
+        return caught.value
+
+    first = told()
+    assert first.message == "the pipeline has stopped in batch 7"
+    assert first.detail == "OSError: [Errno 28] No space left"
+    assert str(first.hint).startswith("mend what the detail says, then start again: batch 7 is run again")
+    assert pipeline._reason(None).hint == first.hint  # told again, but not failed again
+    assert "has failed 2 times: starting again will not help by itself" in str(told().hint)
+    pipeline.runner.manifest.batch = 7
+    assert "batch 8 is run again" in str(told().hint)
+    for error in (told(), first):
+        assert "nothing is lost" not in str(error)
+
+
+def test_a_query_that_is_still_starting_is_stopped_when_its_first_batch_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is not run. One that ends before, or whose first batch has come, is not waited for."""
+    query = Query()
+    pipeline = pipeline_over(query, tmp_path, monkeypatch)
+    pipeline.start(0)
+    stopping = threading.Thread(target=pipeline.stop)
+    stopping.start()
+    stopping.join(0.3)
+    assert stopping.is_alive()
+    assert not query.stopped
+    with pytest.raises(UsageError, match="stopped"):
+        pipeline._run(None, 0)
+    stopping.join(10)
+    assert query.stopped
+
+    for has_begun in (True, False):
+        query = Query()
+        pipeline = pipeline_over(query, tmp_path, monkeypatch)
+        pipeline.start(0)
+        pipeline._begun.set() if has_begun else setattr(query, "isActive", False)
+        began = time.monotonic()
+        pipeline.stop()
+        assert query.stopped
+        assert time.monotonic() - began < 5

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.clocks import CountingClock
 
 from thalweg.engine.movement import Movement, Shipped
 from thalweg.engine.repartition import Repartitioner, Repartitioning, next_moves
@@ -21,7 +22,7 @@ from thalweg.stats.sharing import Sample
 SCHEMA = Schema((Field("ts", "timestamp"), Field("a", "bigint"), Field("b", "bigint"), Field("v", "double")))
 STREAM = Stream("s", SCHEMA, "ts", 1, SourceSpec("memory", {}))
 KEYS = ("s(a)", "s(b)")
-EAGER = Repartitioning(interval_seconds=1e-6, budget_seconds=1.0)
+EAGER = Repartitioning(interval_seconds=1e-6, budget_seconds=0.15)
 
 
 WHOLE = (("partitioner", "hash"),)
@@ -55,7 +56,7 @@ def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.
 
 
 def test_new_route_keys_are_looked_at_and_proposed_once() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2)
+    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
     plan = plan_of()
     repartitioner.observe(plan, manifest(3, plan), movement(1), 0.5)
     repartitioner.wait()
@@ -72,7 +73,7 @@ def test_new_route_keys_are_looked_at_and_proposed_once() -> None:
 
 
 def test_what_is_in_force_is_left_and_said_so() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2)
+    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
     plan = plan_of()
     repartitioner.observe(plan, manifest(0, plan), movement(1), 0.5)
     repartitioner.wait()
@@ -87,8 +88,8 @@ def test_what_is_in_force_is_left_and_said_so() -> None:
 
 
 def test_a_shift_asks_before_the_interval_is_over() -> None:
-    patient = Repartitioning(interval_seconds=3600, least_seconds=0.0, budget_seconds=1.0)
-    repartitioner = Repartitioner(patient, tasks=2)
+    patient = Repartitioning(interval_seconds=3600, least_seconds=0.0, budget_seconds=0.15)
+    repartitioner = Repartitioner(patient, tasks=2, clock=CountingClock())
     plan = plan_of()
     repartitioner.observe(plan, manifest(0, plan), movement(1), 0.5)
     repartitioner.wait()
@@ -108,7 +109,7 @@ def test_a_shift_asks_before_the_interval_is_over() -> None:
 
 
 def test_keys_inside_others_are_told_to_follow() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2)
+    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
     plan = plan_of()
     repartitioner.observe(plan, manifest(0, plan), movement(1, together=1.0), 0.5)
     repartitioner.wait()
@@ -128,7 +129,7 @@ def test_switched_off_it_only_counts() -> None:
 
 
 def test_a_measurement_that_cannot_be_does_not_end_the_batch() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2)
+    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
     plan = plan_of()
     broken = movement(1)
     broken.shipped["s"].samples = [Sample(KEYS, np.full((10, 2), 64_000, np.uint16), 10.0)]

@@ -13,13 +13,14 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.engine.landing import Landing
-from thalweg.engine.source import Planner, ThalwegReader, ThalwegSource, plan_splits, source_error_in
+from thalweg.engine.source import ThalwegReader, ThalwegSource, source_error_in
 from thalweg.errors import SourceError
 from thalweg.ingest.inventory import Inventory
 from thalweg.ingest.read import read
 from thalweg.ingest.registry import save_streams, save_tick, source_dir
 from thalweg.ingest.sources import Memory, files, generate, memory
 from thalweg.ingest.split import Split, parse_splits
+from thalweg.ingest.split_planner import SplitPlanner, plan_splits
 from thalweg.model.stream import Stream
 
 
@@ -193,7 +194,7 @@ def test_the_planner_keeps_inventories_while_the_registry_changes(tmp_path: Path
     source = generate("facts", rows=10)
     first = Stream("a", source.schema(), "ts", 0, source.spec())
     save_streams(tmp_path, [first])
-    planner = Planner(tmp_path)
+    planner = SplitPlanner(tmp_path)
     before = planner.inventories()["a"]
     save_streams(tmp_path, [first, Stream("b", source.schema(), "ts", 0, source.spec())])
     assert set(planner.inventories()) == {"a", "b"}
@@ -330,3 +331,28 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def test_a_reader_ends_quietly_when_spark_asks_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in PySpark's `main`: it reads the number of the next call, and stops the reader whatever comes of it."""
+    reader, ended = ThalwegReader(str(tmp_path), 1), []
+    monkeypatch.setattr("os._exit", ended.append)
+
+    def read_int() -> None:
+        raise EOFError
+
+    def latest_offset() -> None:
+        read_int()  # an end that our own code has run into
+
+    def main(call: Callable[[], None]) -> None:
+        call()
+
+    for call, quiet in ((latest_offset, []), (read_int, [0])):
+        try:
+            main(call)
+        except EOFError as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # without this test's frame
+            reader.stop()
+        assert ended == quiet
+    reader.stop()
+    assert ended == [0]

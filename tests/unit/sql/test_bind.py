@@ -336,7 +336,10 @@ def test_sign_is_sparks() -> None:
     [
         "round(" * 20 + "CAST(qty AS DOUBLE)" + ", 1)" * 20,
         "qty" + " / pack" * 30,
-        "coalesce(" + ", ".join(["round(" * 9 + "CAST(qty AS DOUBLE)" + ", 1)" * 9] * 900) + ")",
+        pytest.param(
+            "coalesce(" + ", ".join(["round(" * 9 + "CAST(qty AS DOUBLE)" + ", 1)" * 9] * 900) + ")",
+            marks=pytest.mark.slow,
+        ),
         "CAST(" * 15 + "name" + " AS INT) || ''" * 15,
     ],
 )

@@ -295,6 +295,7 @@ def test_nested_loops_agree(spark: SparkSession) -> None:
     assert emitted(spark, [one, other], select) == sorted(wanted, key=str)
 
 
+@pytest.mark.slow
 def test_random_worlds_are_reproducible_and_of_every_kind() -> None:
     again, same = random_world(3), random_world(3)
     assert again.queries == same.queries

@@ -1,0 +1,129 @@
+"""What a session runs on, as the rest of the engine sees it: Spark, or the calling process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from thalweg.engine.tasks import Work
+from thalweg.model.plan import Plan
+from thalweg.model.query import Query
+from thalweg.model.stream import Schema, Stream
+from thalweg.sink.base import Sink
+
+Splits = Any
+"""The split descriptors of a batch, as the runner takes them: a DataFrame of texts on Spark, a list of them here."""
+
+
+class Runner(Protocol):
+    """Runs the stages of a batch: INGEST over the splits, then SLOT as often as `work.stages` says, cells in between
+    going to the task `slot % work.tasks`."""
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of one stage that run at the same time."""
+        ...
+
+    def run(self, plan: Plan, work: Work, splits: Splits) -> pa.Table:
+        """The cells that are left after the last stage: results and reports."""
+        ...
+
+
+class Pipeline(Protocol):
+    """Turns input into batches, now or in the background."""
+
+    after_batch: Callable[[], None]
+
+    @property
+    def is_running(self) -> bool: ...
+
+    def start(self, every_us: int) -> None:
+        """Batches as data arrives, at most one in every `every_us` microseconds."""
+        ...
+
+    def run_available(self) -> None:
+        """All that is there, in batches, and one last batch that closes what the final watermark closes."""
+        ...
+
+    def stop(self) -> None:
+        """Lets the batch that runs come to its end, and no other begin. A stopped pipeline stays stopped."""
+        ...
+
+    def check(self) -> None:
+        """Raises what ended the pipeline, if it did not end by `stop`."""
+        ...
+
+    def tick(self) -> None:
+        """Asks for a batch even where no stream has anything new."""
+        ...
+
+
+class Analyzer(Protocol):
+    """Judges names and types of SQL over the streams and tables that it was told of."""
+
+    def register(self, stream: Stream) -> None:
+        """Make the stream known by its name; a second time replaces it. Refused columns leave all as it was."""
+        ...
+
+    def register_table(self, name: str, schema: Schema) -> None: ...
+
+    def check_table(self, name: str, schema: Schema) -> None:
+        """Refuses columns of a type that is none."""
+        ...
+
+    def unregister(self, name: str) -> None: ...
+
+    def analyze(self, sql: str) -> list[tuple[str, str]]:
+        """(name, type) of each result column. Nothing is run."""
+        ...
+
+
+@runtime_checkable
+class Feeder(Protocol):
+    """A source that has to be started and stopped with the pipeline: a streaming DataFrame that is landed."""
+
+    @property
+    def is_started(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def run_available(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def check(self) -> None: ...
+
+
+class Engine(Protocol):
+    """Everything that a session needs and that differs with what it runs on."""
+
+    @property
+    def analyzer(self) -> Analyzer: ...
+
+    @property
+    def runner(self) -> Runner: ...
+
+    def pipeline(self, state_dir: Path, batches: Any, after_batch: Callable[[], None]) -> Pipeline:
+        """`batches`: the session's `engine/batch.BatchRunner`."""
+        ...
+
+    def source(self, name: str, given: Any, directory: Path) -> Any:
+        """What was given as the source of a stream, made into one where only the engine can."""
+        ...
+
+    def read_table(self, name: str, given: Any, schema: Schema | None, kind: str | None) -> pa.Table:
+        """The rows of a static table."""
+        ...
+
+    def check_sink(self, query: Query) -> None:
+        """Refuses a sink that the engine has not."""
+        ...
+
+    def open_sink(self, query: Query, id_: str, owner: str) -> Sink:
+        """A sink of kind `spark`."""
+        ...
+
+    def stop(self) -> None: ...

@@ -1,0 +1,44 @@
+"""Unit: what the pipeline's query and its jobs are called where people look for them, in Spark's UI."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import thalweg
+
+
+def descriptions(spark: SparkSession) -> dict[int, str]:
+    """job -> its description, of all jobs that Spark's UI would show."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    jobs: Any = store.jobsList(None)
+    found = (jobs.apply(i) for i in range(jobs.size()))
+    return {int(job.jobId()): _text(job.description()) for job in found}
+
+
+def _text(option: Any) -> str:
+    return str(option.get()) if option.isDefined() else ""
+
+
+def test_the_query_and_its_jobs_have_names(spark: SparkSession, tmp_path: Path) -> None:
+    before = set(descriptions(spark))
+    sessions = [thalweg.connect(tmp_path / name, spark=spark) for name in ("first", "second")]
+    for session in sessions:
+        source = thalweg.generate("purchases", rows_per_second=100, pace=100)
+        session.create_stream("purchases", source, time="ts", watermark="1 second")
+        session.create_query("counts", "SELECT count(*) AS n FROM purchases GROUP BY window(ts, '1 second')")
+        session.start("100 milliseconds")
+    names = sorted(query.name for query in spark.streams.active)
+    assert names[0] == "thalweg"
+    assert names[1].startswith("thalweg-")
+    deadline = time.monotonic() + 120
+    while min(session.progress()["batch"] for session in sessions) < 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for session in sessions:
+        session.stop()
+    said = {text for job, text in descriptions(spark).items() if job not in before}
+    assert {"thalweg: batch 0 of first", "thalweg: batch 0 of second"} <= said
+    assert all(text.startswith("thalweg: ") for text in said)

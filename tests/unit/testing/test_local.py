@@ -1,0 +1,186 @@
+"""Unit: a session without Spark: rows in, results out, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import thalweg
+from thalweg.errors import SqlError, UsageError
+from thalweg.model.stream import Schema
+from thalweg.testing import LocalSession
+from thalweg.testing.recorded import Answers, RecordedAnalyzer, spark_version
+
+Local = Callable[..., LocalSession]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SUMS = "SELECT k, sum(v) AS s, window.start AS w FROM events GROUP BY k, window(ts, '10 seconds')"
+ALL = "SELECT k, v FROM events WHERE v >= 0"
+
+
+def rows(*seconds: int, k: int = 1) -> list[dict[str, Any]]:
+    return [{"ts": START + timedelta(seconds=s), "k": k, "v": s} for s in seconds]
+
+
+def values(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def test_rows_in_results_out(local: Local) -> None:
+    session = local({"events": rows(1, 2, 12) + rows(3, 21, k=2)}, {"sums": SUMS})
+    assert values(session.results("sums")) == [(1, 3, START), (1, 12, START + timedelta(seconds=10)), (2, 3, START)]
+    session.append("events", rows(13))  # late: its window has closed
+    session.append("events", rows(40))
+    assert len(session.results("sums")) == 4
+    assert session.progress()["streams"]["events"]["late"] == 1
+
+
+def test_statements_join_and_table(local: Local, tmp_path: Path) -> None:
+    session = local(
+        {"a": rows(1, 2, 30), "b": rows(2, 3, 30)},
+        "CREATE QUERY near AS SELECT a.v AS x, b.v AS y FROM a JOIN b ON a.k = b.k WITHIN 1 SECOND",
+    )
+    assert values(session.results("near")) == [(1, 2), (2, 2), (2, 3), (30, 30)]
+    pq.write_table(pa.table({"k": pa.array([1], pa.int64()), "name": ["one"]}), tmp_path / "names.parquet")
+    session.create_table("names", str(tmp_path / "names.parquet"))
+    named = session.create_query("named", "SELECT a.v, names.name FROM a JOIN names ON a.k = names.k")
+    session.append("a", rows(40))
+    session.run_available()
+    assert values(named.results()) == [(40, "one")]
+
+
+def test_a_session_goes_on_where_it_was(local: Local, state_dir: Path) -> None:
+    def opened() -> tuple[LocalSession, Any]:
+        session, source = local(state_dir=state_dir), thalweg.memory("ts timestamp, k bigint, v bigint")
+        session.create_stream("events", source, time="ts", watermark="1 second")
+        session.create_query("sums", SUMS)
+        return session, source
+
+    first, source = opened()
+    source.append(pa.Table.from_pylist(rows(1, 2, 8)))
+    first.run_available()
+    first.stop()
+    second, source = opened()
+    assert second.progress()["batch"] == 1
+    second.run_available()
+    assert second.progress()["batch"] == 2, "what is not known yet, one batch finds out"
+    second.run_available()
+    assert second.progress()["batch"] == 2, "nothing new, nothing done"
+    source.append(pa.Table.from_pylist(rows(9, 20)))
+    second.run_available()
+    assert values(second.query("sums").results()) == [(1, 20, START)]
+
+
+def test_batches_in_the_background(local: Local) -> None:
+    given: list[pa.Table] = []
+    session = local({"events": rows(1)})
+    session.create_query("all", ALL, lambda table, batch: given.append(table))
+    session.start("0 seconds")
+    for second in range(2, 6):
+        session.append("events", rows(second))
+        deadline = time.monotonic() + 10
+        while sum(len(t) for t in given) < second and time.monotonic() < deadline:
+            time.sleep(0.005)
+    session.stop()
+    assert [v for table in given for v in table.column("v").to_pylist()] == [1, 2, 3, 4, 5]
+
+
+def test_a_failing_query_is_stopped_alone(local: Local) -> None:
+    session = local({"events": rows(0, 5, 20)}, {"sums": SUMS, "bad": "SELECT 1 / v AS x FROM events"})
+    assert len(session.results("sums")) == 1
+    assert session.query("bad").status.state == "failed"
+    assert "zero" in session.query("bad").status.error
+
+
+def test_mistakes_are_told_as_spark_tells_them(local: Local) -> None:
+    session = local({"events": rows(1)})
+    with pytest.raises(SqlError, match="unknown column") as error:
+        session.create_query("q", "SELECT vv FROM events")
+    assert error.value.hint == "did you mean v?"
+    assert error.value.span is not None
+
+
+def test_what_is_not_recorded_says_how_to_record_it() -> None:
+    with pytest.raises(UsageError, match="not recorded") as error:
+        LocalSession({"events": rows(1)}, {"q": ALL})
+    assert "record=True" in str(error.value)
+    assert "--record" in str(error.value)
+
+
+def test_an_answer_is_one_of_the_columns_and_of_sparks_version(tmp_path: Path) -> None:
+    class Told:
+        def analyze(self, sql: str) -> list[tuple[str, str]]:
+            return [("v", "int")]
+
+        def register_table(self, name: str, schema: Schema) -> None: ...
+
+        check_table = register_table
+
+    from thalweg.ingest.schema import as_schema
+
+    answers = Answers(tmp_path)
+    asking: Any = RecordedAnalyzer(answers, Told)  # type: ignore[arg-type]
+    asking.register_table("t", as_schema("v int"))
+    assert asking.analyze("SELECT v FROM t") == [("v", "int")]
+    answers.save()
+    lines = (tmp_path / f"{spark_version()}.jsonl").read_text().splitlines()
+    assert [json.loads(line)["asked"] for line in lines if "SELECT" in line] == ["SELECT v FROM t"]
+    again = RecordedAnalyzer(Answers(tmp_path))
+    again.register_table("t", as_schema("v int"))
+    assert again.analyze("SELECT v FROM t") == [("v", "int")]
+    other = RecordedAnalyzer(Answers(tmp_path))
+    with pytest.raises(UsageError, match="not recorded"):
+        other.register_table("t", as_schema("v bigint"))
+
+
+def test_what_only_spark_can_do_is_refused_by_name(local: Local, tmp_path: Path) -> None:
+    class Frame: ...
+
+    Frame.__module__ = "pyspark.sql.classic.dataframe"
+    session = local({"events": rows(1)})
+    with pytest.raises(UsageError, match=r"streaming DataFrame of stream 's' needs Spark"):
+        session.create_stream("s", Frame(), time="ts", watermark="1 second")
+    with pytest.raises(UsageError, match=r"the DataFrame of table 't' needs Spark"):
+        session.create_table("t", Frame())
+    with pytest.raises(UsageError, match=r"the Spark writer of query 'q' needs Spark"):
+        session.create_query("q", ALL, thalweg.to_spark("delta", path=str(tmp_path / "d")))
+    (tmp_path / "t.csv").write_text("k\n1\n")
+    with pytest.raises(UsageError, match=r"the file of table 't' needs Spark"):
+        session.create_table("t", str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize(("given", "match"), [([1, 2], "not a table"), ([{"v": 1}], "event time")])
+def test_rows_that_are_none(local: Local, given: Any, match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        local({"events": given})
+
+
+def test_no_process_is_started_and_no_directory_left(tmp_path: Path) -> None:
+    """In a process of its own, with Java out of reach."""
+    program = f"""
+import sys, tempfile
+sys.path[:0] = {sys.path!r}
+tempfile.tempdir = {str(tmp_path)!r}
+from tests.unit.testing.test_local import ALL, RECORDED, rows
+from thalweg.testing import LocalSession
+with LocalSession({{"events": rows(1, 2)}}, {{"all": ALL}}, recorded=RECORDED) as session:
+    assert len(session.results("all")) == 2
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"JAVA_HOME": "/nowhere", "PATH": ""}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+RECORDED = Path(__file__).parents[2] / "golden" / "analyser"
