@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
-from thalweg.errors import NamingError, SourceError, SqlError, StateError, ThalwegError
+from thalweg.errors import NamingError, SourceError, SqlError, StateError, ThalwegError, UsageError
+from thalweg.testing import LocalSession
 
 SCHEMA = "k int, v int, name string, ts timestamp"
 
@@ -34,8 +36,8 @@ def rows(start: int, n: int, zero: bool = False) -> pa.Table:
 
 
 @pytest.fixture
-def session(spark: SparkSession, state_dir: Path) -> Iterator[thalweg.Session]:
-    with thalweg.connect(state_dir, spark=spark) as session:
+def session(side: Side, state_dir: Path) -> Iterator[thalweg.Session]:
+    with side.connect(state_dir) as session:
         yield session
 
 
@@ -133,9 +135,9 @@ def test_names_and_definitions(session: thalweg.Session) -> None:
 
 
 @pytest.mark.parametrize("columns", ["x decimal(5,10), ts timestamp", "x varchar(), ts timestamp"])
-def test_columns_that_spark_refuses_are_not_kept(spark: SparkSession, state_dir: Path, columns: str) -> None:
+def test_columns_that_spark_refuses_are_not_kept(side: Side, state_dir: Path, columns: str) -> None:
     """They were, and the state directory could not be opened any more."""
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         with pytest.raises(SourceError, match="columns of stream 'bad' cannot be used"):
             session.create_stream("bad", thalweg.memory(columns), time="ts", watermark="0 seconds")
         with pytest.raises(ThalwegError, match="'bad'"):
@@ -148,17 +150,17 @@ def test_columns_that_spark_refuses_are_not_kept(spark: SparkSession, state_dir:
         source.append(rows(0, 3))
         session.run_available()
         assert query.results().to_pylist() == [{"v": 2, "label": "one"}]
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         assert (list(session.streams), list(session.tables)) == (["events"], ["names"])
 
 
-def test_columns_that_an_earlier_release_kept_are_told(spark: SparkSession, state_dir: Path) -> None:
-    with thalweg.connect(state_dir, spark=spark) as session:
+def test_columns_that_an_earlier_release_kept_are_told(side: Side, state_dir: Path) -> None:
+    with side.connect(state_dir) as session:
         feed(session)
     catalog = state_dir / "catalog.json"
     catalog.write_text(catalog.read_text().replace('["k", "int"]', '["V", "int"]'))
     with pytest.raises(StateError, match=r"catalog\.json holds what cannot be used: .*'events'"):
-        thalweg.connect(state_dir, spark=spark)
+        side.connect(state_dir)
 
 
 def test_a_failing_query_stops_alone(session: thalweg.Session) -> None:
@@ -387,6 +389,20 @@ class Vanishing:
         self.aside.rename(self.second)
 
 
+def test_what_is_said_of_a_second_start_leads_on(spark: SparkSession, state_dir: Path) -> None:
+    """The hint names what can be done instead, and doing it works."""
+    for _ in range(2):
+        with thalweg.connect(state_dir, spark=spark) as session:
+            feed(session)
+            session.start()
+            for run in (session.start, session.run_available):
+                with pytest.raises(UsageError, match="already running") as caught:
+                    run()
+                assert "thalweg.connect(...) to the same directory goes on" in str(caught.value.hint)
+        with pytest.raises(UsageError, match="the session is stopped"):
+            session.start()
+
+
 def test_after_a_failure_the_session_can_be_put_right(session: thalweg.Session, tmp_path: Path) -> None:
     files = Vanishing(session, tmp_path / "in")
     with pytest.raises(SourceError, match="vanished"):
@@ -436,6 +452,7 @@ def test_a_value_that_a_sink_cannot_show_stops_its_query_alone(session: thalweg.
     assert kept.results().num_rows == 1
 
 
+@pytest.mark.on_spark
 @pytest.mark.parametrize(
     "text",
     [
@@ -478,11 +495,11 @@ def test_a_second_process_is_refused(session: thalweg.Session) -> None:
     assert other.returncode
     assert "StateError" in other.stderr
     with pytest.raises(StateError):
-        thalweg.connect(session.state_dir, spark=session._spark)
+        LocalSession(state_dir=session.state_dir)
 
 
-def test_state_of_another_version_and_damaged_state(spark: SparkSession, state_dir: Path) -> None:
-    with thalweg.connect(state_dir, spark=spark) as session:
+def test_state_of_another_version_and_damaged_state(side: Side, state_dir: Path) -> None:
+    with side.connect(state_dir) as session:
         source = feed(session)
         session.create_query("q", "SELECT k, count(*) AS n FROM events GROUP BY k, window(ts, '1 hour')")
         source.append(rows(0, 50))
@@ -492,33 +509,33 @@ def test_state_of_another_version_and_damaged_state(spark: SparkSession, state_d
     header, body = original.split(b"\n", 1)
     manifest.write_bytes(json.dumps({**json.loads(header), "format": 99}).encode() + b"\n" + body)
     with pytest.raises(StateError, match="99"):
-        thalweg.connect(state_dir, spark=spark)
+        side.connect(state_dir)
     manifest.write_bytes(original[:-20])
     with pytest.raises(StateError):
-        thalweg.connect(state_dir, spark=spark)
+        side.connect(state_dir)
     manifest.write_bytes(original)
     bucket = next((state_dir / "buckets").glob("*.arrow"))
     data = bytearray(bucket.read_bytes())
     data[len(data) // 3] ^= 0xFF
     bucket.write_bytes(bytes(data))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = thalweg.memory(SCHEMA)
         session.create_stream("events", source, time="ts", watermark="0 seconds")
         source.append(rows(4000, 1))
         with pytest.raises(StateError, match=bucket.name):
             session.run_available()
     bucket.unlink()
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         session.create_stream("events", thalweg.memory(SCHEMA), time="ts", watermark="0 seconds")
         with pytest.raises(StateError, match=bucket.name):
             session.run_available()
 
 
-def test_a_changed_definition_is_refused_after_a_restart(spark: SparkSession, state_dir: Path) -> None:
-    with thalweg.connect(state_dir, spark=spark) as session:
+def test_a_changed_definition_is_refused_after_a_restart(side: Side, state_dir: Path) -> None:
+    with side.connect(state_dir) as session:
         feed(session)
         session.create_query("q", "SELECT k FROM events")
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         with pytest.raises(NamingError, match="defined differently"):
             session.create_query("q", "SELECT v FROM events")
         with pytest.raises(NamingError, match="defined differently"):

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg.ingest.sources import Memory
 from thalweg.testing.compare import difference, rows_equal
-from thalweg.testing.join_oracle import bag_difference, emissions
+from thalweg.testing.join_oracle import bag_difference
 from thalweg.testing.join_randomly import Crowd, World, random_world
 from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import RandomQuery
+
+pytestmark = pytest.mark.slow
 
 SEEDS = [int(s) for s in os.environ.get("THALWEG_SEEDS", "1,2").split(",")]
 CROWD = Crowd(batches=5, rows=30)
@@ -79,12 +81,12 @@ class Stage:
                 if not life.known:
                     life.complete_from, life.known = life.handle.status["complete_from"], True
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, side: Side) -> None:
         """Every query has given all that it must and nothing that it may not, whenever it lived."""
         feeds = [cut(feed, self.step).closed() for feed in self.world.feeds]
         wrong = []
         for life in self.lives:
-            found = emissions(spark, feeds, life.query.select)
+            found = side.emissions(feeds, life.query.select)
             before = found.before(life.until)
             must, may = before.of_later(life.since, life.complete_from)
             if life.since == 0:
@@ -116,10 +118,10 @@ def pairs(
 
 @pytest.mark.parametrize("inner", [True, False])
 @pytest.mark.parametrize("seed", [seed + 3000 for seed in SEEDS])
-def test_random_joins_come_and_go(spark: SparkSession, state_dir: Path, seed: int, inner: bool) -> None:
+def test_random_joins_come_and_go(side: Side, state_dir: Path, seed: int, inner: bool) -> None:
     rng = random.Random(seed)
     world = random_world(seed, CROWD, queries=8 if inner else 12, inner=inner)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         # Windows that were open at their creation have a part of their rows, which the oracle does not know.
         waiting = [query for query in world.queries if "GROUP BY" not in query.select][:8]
@@ -134,7 +136,7 @@ def test_random_joins_come_and_go(spark: SparkSession, state_dir: Path, seed: in
                     # Back at once, under the same name: a query of its own.
                     stage.create(gone.query)
             stage.feed()
-        stage.check(spark)
+        stage.check(side)
         assert any(life.since for life in stage.lives)
 
 
@@ -153,24 +155,24 @@ Change = Callable[[World], RandomQuery]
         pytest.param(lambda world: pairs(world, 3, streams=(1, 0)), id="the other way round"),
     ],
 )
-def test_a_join_created_beside_another(spark: SparkSession, state_dir: Path, later: Change) -> None:
+def test_a_join_created_beside_another(side: Side, state_dir: Path, later: Change) -> None:
     world = random_world(41, Crowd(batches=3, rows=40))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         stage.create(pairs(world, 3), "first_one")
         stage.feed()
         second = stage.create(later(world), "second")
         stage.feed()
         stage.feed()
-        stage.check(spark)
+        stage.check(side)
         assert second.handle.results().num_rows > 0
 
 
-def test_the_past_that_a_store_keeps_is_there(spark: SparkSession, state_dir: Path) -> None:
+def test_the_past_that_a_store_keeps_is_there(side: Side, state_dir: Path) -> None:
     """The same join again: the stores hold all that it needs, so pairs of old rows with new ones come too."""
     world = random_world(41, Crowd(batches=3, rows=40))
     query = pairs(world, 3)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         first = stage.create(query, "first_one")
         stage.feed()
@@ -179,37 +181,35 @@ def test_the_past_that_a_store_keeps_is_there(spark: SparkSession, state_dir: Pa
         stage.feed()
         stage.feed()
         assert second.complete_from is None
-        stage.check(spark)
+        stage.check(side)
         rows_equal(pa.concat_tables([before, second.handle.results()]), first.handle.results())
 
 
-def test_a_join_created_alone_has_no_past(spark: SparkSession, state_dir: Path) -> None:
+def test_a_join_created_alone_has_no_past(side: Side, state_dir: Path) -> None:
     """Nothing kept the rows before: results of rows after its creation are complete, and it says from when."""
     world = random_world(42, Crowd(batches=3, rows=40))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         stage.feed()
         late = stage.create(pairs(world, 4))
         stage.feed()
         stage.feed()
         assert late.complete_from is not None
-        stage.check(spark)
+        stage.check(side)
         only_new = [Feed(f.stream, f.time, f.delay_us, f.batches[1:]) for f in world.feeds]
         # Over these alone fewer rows are late.
-        most = emissions(spark, [feed.closed() for feed in only_new], late.query.select).through()
+        most = side.emissions([feed.closed() for feed in only_new], late.query.select).through()
         assert bag_difference(late.handle.results(), most.slice(0, 0), most) is None
 
 
 @pytest.mark.parametrize("kind", ["LEFT JOIN", "FULL JOIN", "LEFT ANTI JOIN"])
-def test_a_row_whose_partners_nobody_kept_is_not_called_without(
-    spark: SparkSession, state_dir: Path, kind: str
-) -> None:
+def test_a_row_whose_partners_nobody_kept_is_not_called_without(side: Side, state_dir: Path, kind: str) -> None:
     """Another join has kept the rows of one side from before; of the other side nobody has."""
     world = random_world(41, Crowd(batches=4, rows=40))
     one, other = (feed.stream for feed in world.feeds[:2])
     shown = f"{one}.id AS i" if "ANTI" in kind else f"{one}.id AS i, {other}.id AS j"
     select = f"SELECT {shown} FROM {one} {kind} {other} ON {one}.k = {other}.k WITHIN 5 SECONDS"
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         stage.create(pairs(world, 8, streams=(0, 2)), "keeps_one_side")
         stage.feed()
@@ -217,30 +217,30 @@ def test_a_row_whose_partners_nobody_kept_is_not_called_without(
         for _ in range(3):
             stage.feed()
         assert late.complete_from is not None
-        stage.check(spark)
+        stage.check(side)
         assert late.handle.results().num_rows > 0
 
 
 def test_rows_from_before_a_column_was_wanted_serve_only_those_who_do_not_want_it(
-    spark: SparkSession, state_dir: Path
+    side: Side, state_dir: Path
 ) -> None:
     world = random_world(41, Crowd(batches=3, rows=40))
     one, other = (feed.stream for feed in world.feeds[:2])
     joined = f"FROM {one} JOIN {other} ON {one}.k = {other}.k WITHIN 6 SECONDS"
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         stage.create(RandomQuery("doubled", f"SELECT {one}.x * 2 AS d {joined}"))
         stage.feed()
         stage.create(RandomQuery("negated", f"SELECT {one}.id * 2 AS d {joined}"))
         stage.feed()
         stage.feed()
-        stage.check(spark)
+        stage.check(side)
 
 
-def test_what_a_store_once_left_out_is_not_taken_for_there(spark: SparkSession, state_dir: Path) -> None:
+def test_what_a_store_once_left_out_is_not_taken_for_there(side: Side, state_dir: Path) -> None:
     """The first join takes few rows, the second all of them, the third is like the second and lacks as much."""
     world = random_world(41, Crowd(batches=4, rows=40))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         stage.create(pairs(world, 8, f"WHERE {world.feeds[0].stream}.x > 1000"), "few")
         stage.feed()
@@ -251,12 +251,12 @@ def test_what_a_store_once_left_out_is_not_taken_for_there(spark: SparkSession, 
         stage.feed()
         assert second.complete_from is not None
         assert third.complete_from == second.complete_from
-        stage.check(spark)
+        stage.check(side)
 
 
-def test_a_dropped_join_gives_nothing_more(spark: SparkSession, state_dir: Path) -> None:
+def test_a_dropped_join_gives_nothing_more(side: Side, state_dir: Path) -> None:
     world = random_world(43, Crowd(batches=4, rows=40))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         kept, gone = stage.create(pairs(world, 3), "kept"), stage.create(pairs(world, 5), "gone")
         stage.feed()
@@ -269,7 +269,7 @@ def test_a_dropped_join_gives_nothing_more(spark: SparkSession, state_dir: Path)
         assert gone.handle.status["state"] == "dropped"
         again = stage.create(pairs(world, 2), "gone")
         stage.feed()
-        stage.check(spark)
+        stage.check(side)
         assert again.handle.status["state"] == kept.handle.status["state"] == "running"
         assert held > 0
         for life in (kept, again):
@@ -279,9 +279,9 @@ def test_a_dropped_join_gives_nothing_more(spark: SparkSession, state_dir: Path)
         assert session.progress()["state"]["rows"] == 0
 
 
-def test_what_no_partner_can_need_is_let_go(spark: SparkSession, state_dir: Path) -> None:
+def test_what_no_partner_can_need_is_let_go(side: Side, state_dir: Path) -> None:
     world = random_world(44, Crowd(batches=2, rows=60))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         stage.create(pairs(world, 3))
         stage.feed()
@@ -295,14 +295,14 @@ def test_what_no_partner_can_need_is_let_go(spark: SparkSession, state_dir: Path
         assert 0 < session.progress()["state"]["rows"] <= 2 < held
 
 
-def test_a_grouped_join_created_later(spark: SparkSession, state_dir: Path) -> None:
+def test_a_grouped_join_created_later(side: Side, state_dir: Path) -> None:
     """Its windows are whole if all they are made of came after its creation and after `complete_from`."""
     world = random_world(45, Crowd(batches=5, rows=40))
     one, other = world.feeds[0].stream, world.feeds[1].stream
     select = f"SELECT {one}.k AS k, count(*) AS n, sum({other}.x) AS s, window.end AS w FROM {one} JOIN {other} "
     select += f"ON {one}.k = {other}.k WITHIN 1 SECOND GROUP BY {one}.k, window({clock(world, 0)}, '2 seconds')"
     query = RandomQuery("grouped", select)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         stage = Stage(session, world).open()
         first = stage.create(query, "early")
         stage.feed()
@@ -310,7 +310,7 @@ def test_a_grouped_join_created_later(spark: SparkSession, state_dir: Path) -> N
         late = stage.create(query, "late")
         for _ in range(3):
             stage.feed()
-        found = emissions(spark, [feed.closed() for feed in world.feeds], select)
+        found = side.emissions([feed.closed() for feed in world.feeds], select)
         rows_equal(first.handle.results(), found.through())
         must, _ = found.of_later(late.since, late.complete_from)
         assert must.num_rows > 0
@@ -320,11 +320,11 @@ def test_a_grouped_join_created_later(spark: SparkSession, state_dir: Path) -> N
         assert not set(found.through(late.since - 1)["w"].to_pylist()) & set(given["w"].to_pylist())
 
 
-def test_joins_go_on_after_a_restart(spark: SparkSession, state_dir: Path) -> None:
+def test_joins_go_on_after_a_restart(side: Side, state_dir: Path) -> None:
     world = random_world(46, Crowd(batches=4, rows=30), queries=4)
     handles = {}
     for steps in ((0, 1), (2,), (3,)):
-        with thalweg.connect(state_dir, spark=spark, slots=2 + len(steps)) as session:
+        with side.connect(state_dir, slots=2 + len(steps)) as session:
             sources = {}
             for feed in world.feeds:
                 sources[feed.stream] = thalweg.memory(feed.schema)
@@ -338,4 +338,4 @@ def test_joins_go_on_after_a_restart(spark: SparkSession, state_dir: Path) -> No
             results = {name: handle.results() for name, handle in handles.items()}
     closed = [feed.closed() for feed in world.feeds]
     for query in world.queries:
-        rows_equal(results[query.name], emissions(spark, closed, query.select).through())
+        rows_equal(results[query.name], side.emissions(closed, query.select).through())

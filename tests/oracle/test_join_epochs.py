@@ -12,16 +12,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.testing.compare import difference
-from thalweg.testing.join_oracle import bag_difference, emissions
+from thalweg.testing.join_oracle import bag_difference
 from thalweg.testing.join_turning import Turning, turning_feeds, turning_queries
 from thalweg.testing.oracle import Feed
 from thalweg.testing.unsettled import random_ordering
+
+pytestmark = pytest.mark.slow
 
 SEEDS = [int(s) for s in os.environ.get("THALWEG_SEEDS", "1").split(",")]
 EPOCH = 2
@@ -118,14 +120,14 @@ class Company:
         if ended or self.rng.random() < 0.3:
             self.create(batch)
 
-    def check(self, spark: SparkSession, feeds: list[Feed]) -> None:
+    def check(self, side: Side, feeds: list[Feed]) -> None:
         """Every query has given all that it must and nothing that it may not, whenever it lived."""
         wrong, rows = [], 0
         for life in self.lives:
             assert life.handle.status["state"] == ("running" if life.until is None else "dropped"), life.handle.status
             results = life.handle.results()
             rows += results.num_rows
-            before = emissions(spark, feeds, life.select).before(life.until)
+            before = side.emissions(feeds, life.select).before(life.until)
             if life.since == 0:
                 problem = difference(results, before.through())
             else:
@@ -158,12 +160,12 @@ def gather(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_orders_follow_what_is_measured(spark: SparkSession, state_dir: Path, tmp_path: Path, seed: int) -> None:
+def test_orders_follow_what_is_measured(side: Side, state_dir: Path, tmp_path: Path, seed: int) -> None:
     turning = Turning()
-    with thalweg.connect(state_dir, spark=spark, join_epoch=EPOCH) as session:
+    with side.connect(state_dir, join_epoch=EPOCH) as session:
         company, feeds = gather(session, seed, turning, tmp_path / "inputs")
         session.run_available()
-        company.check(spark, feeds)
+        company.check(side, feeds)
     seen = company.seen
     assert len(seen.kept) == turning.batches + 1
     assert seen.switches > 0
@@ -174,14 +176,14 @@ def test_orders_follow_what_is_measured(spark: SparkSession, state_dir: Path, tm
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [seed + 100 for seed in SEEDS])
-def test_orders_follow_nothing(spark: SparkSession, state_dir: Path, tmp_path: Path, seed: int) -> None:
+def test_orders_follow_nothing(side: Side, state_dir: Path, tmp_path: Path, seed: int) -> None:
     """At random at every batch boundary, intermediates included."""
     turning = Turning(batches=10)
-    with thalweg.connect(state_dir, spark=spark, join_epoch=EPOCH, slots=3) as session:
+    with side.connect(state_dir, join_epoch=EPOCH, slots=3) as session:
         company, feeds = gather(session, seed, turning, tmp_path / "inputs")
         planner: Any = session._runner.join_planner
         rng = random.Random(seed)
         company.each = lambda plan: planner.propose(random_ordering(rng, plan.joins.ordered))
         session.run_available()
-        company.check(spark, feeds)
+        company.check(side, feeds)
     assert company.seen.used & company.seen.begun

@@ -9,15 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+import pytest
+from tests.support.side import Side
 
 import thalweg
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.state.manifest import Manifest
 from thalweg.testing.compare import difference
-from thalweg.testing.join_oracle import expected
 from thalweg.testing.oracle import Feed
+
+pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
 EPOCH = 2
@@ -70,12 +72,12 @@ def watch(session: thalweg.Session, see: Callable[[Plan, Manifest], None]) -> No
 
 
 def test_a_flip_of_selectivities_turns_the_order_within_two_epochs(
-    spark: SparkSession, state_dir: Path, tmp_path: Path
+    side: Side, state_dir: Path, tmp_path: Path
 ) -> None:
     feeds = [feed(stream, place) for place, stream in enumerate("rstu")]
     first_of_s: list[str] = []
     orderings: list[Ordering] = []
-    with thalweg.connect(state_dir, spark=spark, join_epoch=EPOCH) as session:
+    with side.connect(state_dir, join_epoch=EPOCH) as session:
         open_streams(session, feeds, tmp_path / "inputs")
         queries = {name: session.create_query(name, text) for name, text in (("chain", CHAIN), ("part", PART))}
 
@@ -89,7 +91,7 @@ def test_a_flip_of_selectivities_turns_the_order_within_two_epochs(
         explained, picture = session.explain(), session.sql("EXPLAIN MERMAID chain")
         for name, text in (("chain", CHAIN), ("part", PART)):
             assert queries[name].results().num_rows > 100
-            assert not difference(queries[name].results(), expected(spark, feeds, text)), name
+            assert not difference(queries[name].results(), side.expected_of_joins(feeds, text)), name
     assert set(first_of_s[2 * EPOCH : FLIP]) == {"r"}, first_of_s
     assert set(first_of_s[FLIP + 2 * EPOCH : BATCHES]) == {"t"}, first_of_s
     assert "each query planned by itself" in explained

@@ -13,15 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg.errors import SqlError, ThalwegError
 from thalweg.ingest.sources import Memory
 from thalweg.testing.compare import difference, rows_equal
-from thalweg.testing.join_oracle import emissions
 from thalweg.testing.oracle import Feed
-from thalweg.testing.oracle import expected as expected_of_one
 
 SECOND = 1_000_000
 BASE = 1_780_000_000 * SECOND
@@ -202,10 +200,10 @@ def steps(session: thalweg.Session, sources: dict[str, Memory], feeds: list[Feed
 
 
 @pytest.fixture(scope="module")
-def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def ran(module_side: Side, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """All queries in one pipeline; a query that is refused does not keep the others from being looked at."""
     run = Run()
-    with thalweg.connect(tmp_path_factory.mktemp("joins") / "state", spark=spark) as session:
+    with module_side.connect(tmp_path_factory.mktemp("joins") / "state") as session:
         sources = open_streams(session, FEEDS)
         handles = {}
         for name, select in QUERIES.items():
@@ -221,10 +219,10 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_emits_what_batch_spark_gives(spark: SparkSession, ran: Run, name: str) -> None:
+def test_emits_what_batch_spark_gives(side: Side, ran: Run, name: str) -> None:
     assert name not in ran.refused, ran.refused[name]
     assert ran.errors[name] is None
-    due = emissions(spark, [feed.closed() for feed in FEEDS], QUERIES[name])
+    due = side.emissions([feed.closed() for feed in FEEDS], QUERIES[name])
     if name not in ("selects_nothing", "contradiction"):
         assert due.through().num_rows > 0
     for step, actual in enumerate(ran.snapshots[name]):
@@ -249,7 +247,7 @@ def one(*values: tuple[int | None, int, float | None]) -> pa.Table:
 PAIRS = "SELECT a.id AS i, b.id AS j FROM a JOIN b ON a.k = b.k WITHIN 10 SECONDS"
 
 
-def test_the_slower_stream_decides_what_is_late(spark: SparkSession, state_dir: Path) -> None:
+def test_the_slower_stream_decides_what_is_late(side: Side, state_dir: Path) -> None:
     feeds = [
         Feed(
             "a",
@@ -265,7 +263,7 @@ def test_the_slower_stream_decides_what_is_late(spark: SparkSession, state_dir: 
         ),
     ]
     of_a_alone = "SELECT o.id AS i, p.id AS j FROM a o JOIN a AS p ON o.k = p.k WITHIN 10 SECONDS"
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         sources = open_streams(session, feeds)
         both = session.create_query("both", PAIRS)
         left = session.create_query("preserving", PAIRS.replace("JOIN", "LEFT JOIN"))
@@ -273,7 +271,7 @@ def test_the_slower_stream_decides_what_is_late(spark: SparkSession, state_dir: 
         closed = [feed.closed() for feed in feeds]
         for batch in steps(session, sources, feeds):
             for handle in (both, left, fast):
-                rows_equal(handle.results(), emissions(spark, closed, handle.definition.text).through(batch))
+                rows_equal(handle.results(), side.emissions(closed, handle.definition.text).through(batch))
         # Worked out: after the first step the watermark of both is 20. Row 2 of a is at it: late, as is row 2 of b.
         # After the third it is 40: rows 4 and 5 of a and row 7 of b are late, 8 and 6 are not. That of a is 100.
         assert both.results().to_pylist() == [{"i": 8, "j": 6}]
@@ -295,17 +293,18 @@ TABLE_QUERIES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["arrow", "dataframe", "path"])
-def test_static_tables(spark: SparkSession, state_dir: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arrow", pytest.param("dataframe", marks=pytest.mark.on_spark), "path"])
+def test_static_tables(side: Side, state_dir: Path, tmp_path: Path, kind: str) -> None:
     def given(table: pa.Table, name: str) -> Any:
         if kind == "arrow":
             return table
         pq.write_table(table, tmp_path / name)
-        return spark.read.parquet(str(tmp_path / name)) if kind == "dataframe" else str(tmp_path / name)
+        return side.spark.read.parquet(str(tmp_path / name)) if kind == "dataframe" else str(tmp_path / name)
 
     feeds = FEEDS[:2]
     versions = {"names": [(0, NAMES), (4, OTHERS)]}
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         sources = open_streams(session, feeds)
         session.create_table("names", given(NAMES, "names.parquet"))
         handles = {name: session.create_query(name, select) for name, select in TABLE_QUERIES.items()}
@@ -315,41 +314,43 @@ def test_static_tables(spark: SparkSession, state_dir: Path, tmp_path: Path, kin
         closed = [feed.closed() for feed in feeds]
         for name, handle in handles.items():
             assert handle.status["error"] is None
-            due = emissions(spark, closed, TABLE_QUERIES[name], tables=versions)
+            due = side.emissions(closed, TABLE_QUERIES[name], tables=versions)
             rows_equal(handle.results(), due.through())
 
 
-def test_a_stream_joined_with_a_table_is_grouped(spark: SparkSession, state_dir: Path) -> None:
+@pytest.mark.on_spark
+def test_a_stream_joined_with_a_table_is_grouped(side: Side, state_dir: Path) -> None:
     select = """SELECT n.label, count(*) AS c, sum(a.x) AS s, window.end AS w FROM a JOIN names n ON a.k = n.k
                 GROUP BY n.label, window(a.ts, '4 seconds', '2 seconds')"""
     joined = """SELECT n.label, count(*) AS c, window.end AS w FROM a JOIN b ON a.k = b.k WITHIN 1 SECOND
                 JOIN names n ON a.k = n.k GROUP BY n.label, window(a.ts, '4 seconds')"""
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         sources = open_streams(session, FEEDS[:2])
         session.create_table("names", NAMES)
         alone, both = session.create_query("alone", select), session.create_query("both", joined)
         assert list(steps(session, sources, FEEDS[:2]))[-1] == 2 * STEPS - 1
         closed = [feed.closed() for feed in FEEDS[:2]]
-        spark.createDataFrame(NAMES).createOrReplaceTempView("names")
-        rows_equal(alone.results(), expected_of_one(spark, closed[0], select))
-        rows_equal(both.results(), emissions(spark, closed, joined, tables={"names": [(0, NAMES)]}).through())
+        side.spark.createDataFrame(NAMES).createOrReplaceTempView("names")
+        rows_equal(alone.results(), side.expected(closed[0], select))
+        rows_equal(both.results(), side.emissions(closed, joined, tables={"names": [(0, NAMES)]}).through())
 
 
-def test_a_table_must_be_replaced_on_purpose(spark: SparkSession, state_dir: Path) -> None:
-    with thalweg.connect(state_dir, spark=spark) as session:
+@pytest.mark.on_spark
+def test_a_table_must_be_replaced_on_purpose(side: Side, state_dir: Path) -> None:
+    with side.connect(state_dir) as session:
         open_streams(session, FEEDS[:1])
         session.create_table("names", NAMES)
         with pytest.raises(ThalwegError, match="names"):
             session.create_table("names", OTHERS)
         with pytest.raises(ThalwegError, match="'a'"):
             session.create_table("a", OTHERS)
-        failing = spark.range(1).selectExpr("CAST(raise_error('no') AS INT) AS k")
+        failing = side.spark.range(1).selectExpr("CAST(raise_error('no') AS INT) AS k")
         with pytest.raises(ThalwegError, match="'bad' cannot be made: its DataFrame cannot be read"):
             session.create_table("bad", failing)
 
 
 def test_a_table_that_is_slow_to_read_holds_nobody_up(
-    spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    side: Side, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, go_on = threading.Event(), threading.Event()
 
@@ -358,11 +359,11 @@ def test_a_table_that_is_slow_to_read_holds_nobody_up(
         go_on.wait(30)
         return OTHERS
 
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_streams(session, FEEDS[:1])["a"]
         session.create_table("names", NAMES)
         query = session.create_query("q", "SELECT id FROM a")
-        monkeypatch.setattr("thalweg.session.read_rows", read_slowly)
+        monkeypatch.setattr(session._engine, "read_table", read_slowly)
         replacing = threading.Thread(target=session.create_table, args=("names", "file"), kwargs={"replace": True})
         replacing.start()
         assert reading.wait(30)
@@ -407,9 +408,9 @@ BAD = {
 
 
 @pytest.fixture(scope="module")
-def idle(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[thalweg.Session]:
+def idle(module_side: Side, tmp_path_factory: pytest.TempPathFactory) -> Iterator[thalweg.Session]:
     """Streams, and nothing that runs."""
-    with thalweg.connect(tmp_path_factory.mktemp("idle") / "state", spark=spark) as session:
+    with module_side.connect(tmp_path_factory.mktemp("idle") / "state") as session:
         open_streams(session, FEEDS)
         yield session
 
@@ -427,7 +428,7 @@ def test_a_bad_join_is_refused_with_its_place(idle: thalweg.Session, name: str) 
     assert "bad" not in idle.queries
 
 
-def test_too_frequent_a_key_stops_its_query_alone(spark: SparkSession, state_dir: Path) -> None:
+def test_too_frequent_a_key_stops_its_query_alone(side: Side, state_dir: Path) -> None:
     def crowd(seconds: float, key: int, count: int) -> pa.Table:
         return one(*((key, i, seconds) for i in range(count)), *((i, 900 + i, seconds) for i in range(5)))
 
@@ -437,7 +438,7 @@ def test_too_frequent_a_key_stops_its_query_alone(spark: SparkSession, state_dir
     ]
     closed = [feed.closed() for feed in feeds]
     select = PAIRS.replace("10 SECONDS", "1 SECOND")
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         sources = open_streams(session, feeds)
         careful = session.sql(f"CREATE QUERY careful OPTIONS (join_limit = '1000') AS {select}")
         free = session.create_query("free", select)
@@ -450,6 +451,6 @@ def test_too_frequent_a_key_stops_its_query_alone(spark: SparkSession, state_dir
         for handle in (free, roomy, picky):
             assert handle.status["state"] == "running"
             text = handle.definition.text
-            rows_equal(handle.results(), emissions(spark, closed, text).through())
+            rows_equal(handle.results(), side.emissions(closed, text).through())
         assert free.results().num_rows > 2500
-        rows_equal(careful.results(), emissions(spark, closed, select).through(1))
+        rows_equal(careful.results(), side.emissions(closed, select).through(1))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg.testing.compare import rows_equal
-from thalweg.testing.oracle import Feed, expected, expected_emissions
+from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import Shape, random_feed, random_queries
 
 
@@ -21,11 +21,11 @@ def open_stream(session: thalweg.Session, feed: Feed) -> object:
 
 
 @pytest.mark.parametrize("seed", [11, 12])
-def test_a_query_created_later_sees_rows_from_then_on(spark: SparkSession, state_dir: Path, seed: int) -> None:
+def test_a_query_created_later_sees_rows_from_then_on(side: Side, state_dir: Path, seed: int) -> None:
     """Nothing is shared with those that run: different keys, or the past would be there too."""
     feed = random_feed(seed, Shape(batches=6))
     first, *others = random_queries(seed, feed, 5)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         early = session.create_query(first.name, first.select)
         for table in feed.batches[:3]:
@@ -39,17 +39,17 @@ def test_a_query_created_later_sees_rows_from_then_on(spark: SparkSession, state
         # The first run ended with a batch without data.
         empty = feed.schema.empty_table()
         whole = Feed(feed.stream, feed.time, feed.delay_us, (*feed.batches[:3], empty, *feed.batches[3:]))
-        rows_equal(early.results(), expected(spark, whole, first.select), approximate=first.approximate)
-        rows_equal(late.results(), expected(spark, whole, marker.format("k > -1000"), since=4))
+        rows_equal(early.results(), side.expected(whole, first.select), approximate=first.approximate)
+        rows_equal(late.results(), side.expected(whole, marker.format("k > -1000"), since=4))
         assert late.status["state"] == "running"
         assert others
 
 
-def test_a_query_that_shares_everything_sees_the_past_that_is_kept(spark: SparkSession, state_dir: Path) -> None:
+def test_a_query_that_shares_everything_sees_the_past_that_is_kept(side: Side, state_dir: Path) -> None:
     feed = random_feed(21, Shape(batches=6))
     window = "window(ts, '20 seconds', '5 seconds')"
     select = f"SELECT gemPackID, count(*) AS n, window.start AS w FROM events GROUP BY gemPackID, {window}"
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         session.create_query("one", select)
         for table in feed.batches[:3]:
@@ -61,18 +61,18 @@ def test_a_query_that_shares_everything_sees_the_past_that_is_kept(spark: SparkS
         session.run_available()
         empty = feed.schema.empty_table()
         whole = Feed(feed.stream, feed.time, feed.delay_us, (*feed.batches[:3], empty, *feed.batches[3:]))
-        emissions = expected_emissions(spark, whole, select)
+        emissions = side.expected_emissions(whole, select)
         assert two.status["complete_from"] is None
-        before = expected(spark, Feed(feed.stream, feed.time, feed.delay_us, feed.batches[:3]), select)
+        before = side.expected(Feed(feed.stream, feed.time, feed.delay_us, feed.batches[:3]), select)
         everything = pa.concat_tables([t for _, t in emissions])
         assert two.results().num_rows == everything.num_rows - before.num_rows
         together = pa.concat_tables([before.cast(two.results().schema), two.results()])
         rows_equal(together, everything)
 
 
-def test_dropping_the_last_user_frees_its_state(spark: SparkSession, state_dir: Path) -> None:
+def test_dropping_the_last_user_frees_its_state(side: Side, state_dir: Path) -> None:
     feed = random_feed(31, Shape(batches=4))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         kept = session.create_query("kept", "SELECT count(*) AS n FROM events GROUP BY window(ts, '1 hour')")
         gone = session.create_query(
@@ -94,11 +94,12 @@ def test_dropping_the_last_user_frees_its_state(spark: SparkSession, state_dir: 
         assert again.status["state"] == kept.status["state"] == "running"
 
 
-def test_plans_that_are_out_of_force_leave_no_files(spark: SparkSession, state_dir: Path) -> None:
+@pytest.mark.on_spark
+def test_plans_that_are_out_of_force_leave_no_files(side: Side, state_dir: Path) -> None:
     """Spark keeps what is broadcast in a file of the driver's until it is destroyed."""
-    directory = Path(spark.sparkContext._temp_dir)
+    directory = Path(side.spark.sparkContext._temp_dir)
     feed = random_feed(61, Shape(batches=4))
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         before = set(directory.iterdir())
         for number, table in enumerate(feed.batches):

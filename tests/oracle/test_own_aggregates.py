@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg import aggregates
 from thalweg.errors import SqlError, ThalwegError
 from thalweg.testing.compare import rows_equal
-from thalweg.testing.oracle import Feed, expected
+from thalweg.testing.oracle import Feed
 
 SECOND = 1_000_000
 SCHEMA = pa.schema(
@@ -113,38 +113,38 @@ def flat(table: pa.Table) -> pa.Table:
     return table
 
 
-def check(spark: SparkSession, feed: Feed, handles: dict[str, thalweg.QueryHandle]) -> None:
+def check(side: Side, feed: Feed, handles: dict[str, thalweg.QueryHandle]) -> None:
     for name, handle in handles.items():
         assert handle.status["error"] is None, handle.status
-        wanted = expected(spark, feed, in_spark(QUERIES[name]))
+        wanted = side.expected(feed, in_spark(QUERIES[name]))
         assert wanted.num_rows > 4
         rows_equal(flat(handle.results()), flat(wanted))
 
 
-def test_they_equal_spark_s_own(spark: SparkSession, state_dir: Path) -> None:
+def test_they_equal_spark_s_own(side: Side, state_dir: Path) -> None:
     """Tumbling and sliding windows, several batches, FILTER, HAVING, top-k, queries that share their states."""
     define()
     feed = random_rows(1, 4)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         handles = {name: session.create_query(name, select) for name, select in QUERIES.items()}
         for table in feed.batches:
             source.append(table)
         session.run_available()
-        check(spark, feed, handles)
+        check(side, feed, handles)
 
 
-def test_after_a_restart_they_must_be_defined_and_go_on(spark: SparkSession, state_dir: Path) -> None:
+def test_after_a_restart_they_must_be_defined_and_go_on(side: Side, state_dir: Path) -> None:
     define()
     feed = random_rows(2, 4)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         session.create_query("sliding", QUERIES["sliding"])
         for table in feed.batches[:2]:
             source.append(table)
         session.run_available()
     aggregates._defined.clear()
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         for table in feed.batches[2:]:
             source.append(table)
@@ -157,7 +157,7 @@ def test_after_a_restart_they_must_be_defined_and_go_on(spark: SparkSession, sta
         session.run_available()
         empty = feed.schema.empty_table()
         whole = Feed(feed.stream, feed.time, feed.delay_us, (*feed.batches[:2], empty, *feed.batches[2:]))
-        check(spark, whole, {"sliding": handle})
+        check(side, whole, {"sliding": handle})
 
 
 def raises(state: float, batch: pa.RecordBatch) -> float:
@@ -166,12 +166,12 @@ def raises(state: float, batch: pa.RecordBatch) -> float:
     return state
 
 
-def test_one_that_raises_stops_its_query_only(spark: SparkSession, state_dir: Path) -> None:
+def test_one_that_raises_stops_its_query_only(side: Side, state_dir: Path) -> None:
     define()
     thalweg.aggregate("bad", float, raises, max, float)
     thalweg.aggregate("wrong", float, lambda s, b: s, max, lambda s: "text" if s == 0 else s, returns="double")
     feed = random_rows(3, 3)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         good = session.create_query("tumbling", QUERIES["tumbling"])
         tail = f"window.end AS e FROM events GROUP BY k, {TUMBLING}"
@@ -183,7 +183,7 @@ def test_one_that_raises_stops_its_query_only(spark: SparkSession, state_dir: Pa
         assert bad.status["state"] == wrong.status["state"] == "failed"
         assert "aggregate bad: update raised ZeroDivisionError: forty is too many" in bad.status["error"]
         assert wrong.status["error"] == "aggregate wrong: finish gave 'text', which is not of the type double"
-        check(spark, feed, {"tumbling": good})
+        check(side, feed, {"tumbling": good})
 
 
 @dataclass
@@ -202,11 +202,11 @@ def range_of(state: Range, batch: pa.RecordBatch) -> Range:
     return state if low is None else state.widened(Range(low, high))
 
 
-def test_states_may_be_of_a_class_of_the_program(spark: SparkSession, state_dir: Path) -> None:
+def test_states_may_be_of_a_class_of_the_program(side: Side, state_dir: Path) -> None:
     width = (lambda: Range(1e9, -1e9), range_of, Range.widened, lambda s: max(0.0, s.high - s.low))
     thalweg.aggregate("width", *width)
     feed = random_rows(8, 3)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         select = f"SELECT k, width(x) AS w, coalesce(max(x) - min(x), 0.0) AS s FROM events GROUP BY k, {SLIDING}"
         query = session.create_query("q", select)
@@ -219,13 +219,13 @@ def test_states_may_be_of_a_class_of_the_program(spark: SparkSession, state_dir:
         assert [row["w"] for row in rows] == pytest.approx([row["s"] for row in rows])
 
 
-def test_a_new_definition_is_for_new_queries(spark: SparkSession, state_dir: Path) -> None:
+def test_a_new_definition_is_for_new_queries(side: Side, state_dir: Path) -> None:
     def by(factor: int) -> None:
         thalweg.aggregate("times", lambda: 0, lambda s, b: s + factor * len(b), lambda a, b: a + b, lambda s: s)
 
     feed = random_rows(4, 4)
     select = f"SELECT times(id) AS t, count(*) AS n, window.end AS e FROM events GROUP BY {SLIDING} EMIT UPDATES"
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         by(1)
         old = session.sql(f"CREATE QUERY old AS {select}")
@@ -240,10 +240,10 @@ def test_a_new_definition_is_for_new_queries(spark: SparkSession, state_dir: Pat
             assert {row["t"] - factor * row["n"] for row in rows} == {0}
 
 
-def test_joined_rows_can_be_aggregated(spark: SparkSession, state_dir: Path) -> None:
+def test_joined_rows_can_be_aggregated(side: Side, state_dir: Path) -> None:
     define()
     feed = random_rows(5, 3)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         other = thalweg.memory(feed.schema, max_files_per_batch=1)
         session.create_stream("others", other, time="ts", watermark="3 seconds")
@@ -258,7 +258,7 @@ def test_joined_rows_can_be_aggregated(spark: SparkSession, state_dir: Path) -> 
         assert [row["m"] for row in rows] == pytest.approx([row["a"] for row in rows])
 
 
-def test_correlation_clusters_of_a_window(spark: SparkSession, state_dir: Path) -> None:
+def test_correlation_clusters_of_a_window(side: Side, state_dir: Path) -> None:
     """Names apart enough that there is one best clustering, whatever way the rows are cut."""
     thalweg.clustering.define("same_people", threshold=0.4)
     people = ("anna meier", "jonas weber", "wei chen")
@@ -273,7 +273,7 @@ def test_correlation_clusters_of_a_window(spark: SparkSession, state_dir: Path) 
     rows = pa.table(
         {"ts": times, "zip": ["z"] * len(ids), "id": [ids[i] for i in order], "name": [names[i] for i in order]}
     )
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         source = thalweg.memory(rows.schema, max_files_per_batch=1)
         session.create_stream("registry", source, time="ts", watermark="0 seconds")
         query = session.create_query(
@@ -306,9 +306,9 @@ BAD = [
 ]
 
 
-def test_what_is_said_wrong_is_underlined(spark: SparkSession, state_dir: Path) -> None:
+def test_what_is_said_wrong_is_underlined(side: Side, state_dir: Path) -> None:
     define()
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         open_stream(session, random_rows(7, 1))
         select, sink = f"SELECT my_list(s) AS l FROM events GROUP BY {TUMBLING}", thalweg.to_files("out", "json")
         with pytest.raises(ThalwegError, match="the array 'l' cannot be written as json"):

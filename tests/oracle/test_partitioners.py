@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg import partition
 from thalweg.testing.compare import rows_equal
-from thalweg.testing.oracle import Feed, expected
+from thalweg.testing.oracle import Feed
+
+pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
 
@@ -60,9 +62,9 @@ def feed_in(session: thalweg.Session, feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("name", [*partition.names(), "local", "combine", "auto"])
-def test_results_never_depend_on_the_partitioner(spark: SparkSession, state_dir: Path, name: str) -> None:
+def test_results_never_depend_on_the_partitioner(side: Side, state_dir: Path, name: str) -> None:
     feed = sales(sum(map(ord, name)), rows=700)
-    with thalweg.connect(state_dir, spark=spark, slots=3, repartition=None) as session:
+    with side.connect(state_dir, slots=3, repartition=None) as session:
         feed_in(session, feed)
         medians = session.sql(f"CREATE QUERY medians OPTIONS (partitioner = '{name}') AS {MEDIAN}")
         counts = session.create_query("counts", COUNTS, options={"partitioner": name})
@@ -73,7 +75,7 @@ def test_results_never_depend_on_the_partitioner(spark: SparkSession, state_dir:
         how = "stays at the source (local)" if name == "local" else f"dealt out by {name}"
         assert name in ("combine", "auto") or f"{how}: as a query asks" in text, text
         for handle, select in ((medians, MEDIAN), (counts, COUNTS), (plain, PLAIN)):
-            wanted = expected(spark, feed, select)
+            wanted = side.expected(feed, select)
             assert wanted.num_rows > 10
             rows_equal(handle.results(), wanted)
 
@@ -88,9 +90,9 @@ def _pieces(session: thalweg.Session, key: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def test_hot_keys_are_noticed(spark: SparkSession, state_dir: Path) -> None:
+def test_hot_keys_are_noticed(side: Side, state_dir: Path) -> None:
     feed = sales(1, rows=20_000)
-    with thalweg.connect(state_dir, spark=spark, slots=4, repartition=None) as session:
+    with side.connect(state_dir, slots=4, repartition=None) as session:
         feed_in(session, feed)
         medians = session.create_query("medians", MEDIAN)
         session.run_available()
@@ -99,12 +101,12 @@ def test_hot_keys_are_noticed(spark: SparkSession, state_dir: Path) -> None:
         assert "by dalton: hashed, the busiest of 4 slots has" in text, text
         loads = _pieces(session, "shop")
         assert max(loads) < 1.1 * sum(loads) / len(loads), loads
-        rows_equal(medians.results(), expected(spark, feed, MEDIAN))
+        rows_equal(medians.results(), side.expected(feed, MEDIAN))
 
 
-def test_hot_keys_are_split(spark: SparkSession, state_dir: Path) -> None:
+def test_hot_keys_are_split(side: Side, state_dir: Path) -> None:
     feed = sales(1, rows=20_000)
-    with thalweg.connect(state_dir, spark=spark, slots=4, repartition=None) as session:
+    with side.connect(state_dir, slots=4, repartition=None) as session:
         feed_in(session, feed)
         medians = session.create_query("medians", MEDIAN, options={"partitioner": "dalton"})
         session.run_available()
@@ -117,34 +119,34 @@ def test_hot_keys_are_split(spark: SparkSession, state_dir: Path) -> None:
         assert report["imbalance"] == pytest.approx(max(loads) - sum(loads) / 4)
         assert report["aggregation"] > 50
         assert report["pinned"]
-        rows_equal(medians.results(), expected(spark, feed, MEDIAN))
+        rows_equal(medians.results(), side.expected(feed, MEDIAN))
 
 
-def test_even_keys_stay_whole(spark: SparkSession, state_dir: Path) -> None:
+def test_even_keys_stay_whole(side: Side, state_dir: Path) -> None:
     feed = sales(2, batches=3, rows=20_000, zipf=None)
-    with thalweg.connect(state_dir, spark=spark, slots=2, repartition=None) as session:
+    with side.connect(state_dir, slots=2, repartition=None) as session:
         feed_in(session, feed)
         medians = session.create_query("medians", MEDIAN)
         session.run_available()
         assert "by hash: hashed, the busiest of 2 slots has" in session.explain("medians")
-        rows_equal(medians.results(), expected(spark, feed, MEDIAN))
+        rows_equal(medians.results(), side.expected(feed, MEDIAN))
 
 
-def test_values_that_come_again_are_combined_at_the_source(spark: SparkSession, state_dir: Path) -> None:
+def test_values_that_come_again_are_combined_at_the_source(side: Side, state_dir: Path) -> None:
     feed = sales(3, batches=3, rows=20_000, whole=True)
-    with thalweg.connect(state_dir, spark=spark, slots=4, repartition=None) as session:
+    with side.connect(state_dir, slots=4, repartition=None) as session:
         feed_in(session, feed)
         medians = session.create_query("medians", MEDIAN)
         session.run_available()
         text = session.explain("medians")
         assert "dealt out" not in text
         assert "combined at the source into 1 partial" in text
-        rows_equal(medians.results(), expected(spark, feed, MEDIAN))
+        rows_equal(medians.results(), side.expected(feed, MEDIAN))
 
 
-def test_what_a_query_may_not_ask_for(spark: SparkSession, state_dir: Path) -> None:
+def test_what_a_query_may_not_ask_for(side: Side, state_dir: Path) -> None:
     feed = sales(4, batches=1, rows=10)
-    with thalweg.connect(state_dir, spark=spark, repartition=None) as session:
+    with side.connect(state_dir, repartition=None) as session:
         feed_in(session, feed)
         pin = {"partitioner": "dalton"}
         with pytest.raises(thalweg.ThalwegError, match="there is no partitioner 'fastest'"):
@@ -157,15 +159,15 @@ def test_what_a_query_may_not_ask_for(spark: SparkSession, state_dir: Path) -> N
         session.create_query("q", MEDIAN, emit="updates", options={"partitioner": "hash"})
 
 
-def test_changes_are_told_beside_a_split_key(spark: SparkSession, state_dir: Path) -> None:
+def test_changes_are_told_beside_a_split_key(side: Side, state_dir: Path) -> None:
     """A query with EMIT UPDATES needs all rows of a key in one slot, at once: it overrules the other's wish."""
     feed = sales(5, rows=500)
-    with thalweg.connect(state_dir, spark=spark, slots=3, repartition=None) as session:
+    with side.connect(state_dir, slots=3, repartition=None) as session:
         feed_in(session, feed)
         medians = session.create_query("medians", MEDIAN, options={"partitioner": "dalton"})
         changes = session.create_query("changes", MEDIAN, emit="updates")
         session.run_available()
-        wanted = expected(spark, feed, MEDIAN)
+        wanted = side.expected(feed, MEDIAN)
         rows_equal(medians.results(), wanted)
         latest = {(row["shop"], row["until"]): row for row in changes.results().to_pylist()}
         closed = {(row["shop"], row["until"]) for row in medians.results().to_pylist()}

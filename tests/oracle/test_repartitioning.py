@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg.engine import scaling
 from thalweg.testing.compare import difference, rows_equal
-from thalweg.testing.join_oracle import expected as expected_of_joins
-from thalweg.testing.oracle import Feed, expected
+from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import Shape, random_feed, random_queries
 from thalweg.testing.unsettled import unsettle
+
+pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
 WINDOW = "window(ts, '20 seconds', '10 seconds')"
@@ -62,11 +63,9 @@ def open_stream(session: thalweg.Session, feed: Feed) -> object:
 
 
 @pytest.mark.parametrize(("seed", "slots"), [(1, 2), (2, 5)])
-def test_rows_shipped_whole_while_everything_moves(
-    spark: SparkSession, state_dir: Path, seed: int, slots: int
-) -> None:
+def test_rows_shipped_whole_while_everything_moves(side: Side, state_dir: Path, seed: int, slots: int) -> None:
     feed = purchases(seed)
-    with thalweg.connect(state_dir, spark=spark, slots=slots, repartition=None) as session:
+    with side.connect(state_dir, slots=slots, repartition=None) as session:
         unsettle(session, seed)
         source = open_stream(session, feed)
         handles = [session.create_query(f"q{i}", select) for i, select in enumerate(RAW)]
@@ -78,17 +77,17 @@ def test_rows_shipped_whole_while_everything_moves(
         latest = {(row["userID"], row["until"]): row for row in changes.results().to_pylist()}
         closed = {(row["userID"], row["until"]) for row in handles[0].results().to_pylist()}
         rows = [row for key, row in latest.items() if key in closed]
-        rows_equal(pa.Table.from_pylist(rows, changes.results().schema), expected(spark, feed, RAW[0]))
+        rows_equal(pa.Table.from_pylist(rows, changes.results().schema), side.expected(feed, RAW[0]))
         for handle, select in zip(handles, RAW, strict=True):
-            rows_equal(handle.results(), expected(spark, feed, select))
+            rows_equal(handle.results(), side.expected(feed, select))
 
 
 @pytest.mark.parametrize("seed", [41, 42])
-def test_random_queries_while_everything_moves(spark: SparkSession, state_dir: Path, seed: int) -> None:
+def test_random_queries_while_everything_moves(side: Side, state_dir: Path, seed: int) -> None:
     feed = random_feed(seed, Shape(batches=6))
     queries = random_queries(seed, feed, 8)
     wrong = {}
-    with thalweg.connect(state_dir, spark=spark, slots=3, repartition=None) as session:
+    with side.connect(state_dir, slots=3, repartition=None) as session:
         unsettle(session, seed)
         source = open_stream(session, feed)
         handles = {q.name: session.create_query(q.name, q.select) for q in queries}
@@ -96,14 +95,14 @@ def test_random_queries_while_everything_moves(spark: SparkSession, state_dir: P
             source.append(table)
         session.run_available()
         for query in queries:
-            wanted = expected(spark, feed, query.select)
+            wanted = side.expected(feed, query.select)
             message = difference(handles[query.name].results(), wanted, approximate=query.approximate)
             if message:
                 wrong[query.select] = message
     assert not wrong, "\n\n".join(f"{select}\n{message}" for select, message in wrong.items())
 
 
-def test_joins_while_everything_moves(spark: SparkSession, state_dir: Path) -> None:
+def test_joins_while_everything_moves(side: Side, state_dir: Path) -> None:
     feeds = [
         purchases(5, batches=6, rows=120),
         *[Feed("ads", f.time, f.delay_us, f.batches) for f in [purchases(6, 6, 90)]],
@@ -117,7 +116,7 @@ def test_joins_while_everything_moves(spark: SparkSession, state_dir: Path) -> N
         "SELECT p.userID, p.ts AS t, a.ts AS u FROM purchases p LEFT JOIN ads a "
         "ON p.userID = a.userID AND p.shop = a.shop WITHIN 3 SECONDS",
     )
-    with thalweg.connect(state_dir, spark=spark, slots=3, repartition=None) as session:
+    with side.connect(state_dir, slots=3, repartition=None) as session:
         unsettle(session, 9)
         sources = [open_stream(session, feed) for feed in feeds]
         handles = [session.create_query(f"q{i}", select) for i, select in enumerate(selects)]
@@ -127,12 +126,12 @@ def test_joins_while_everything_moves(spark: SparkSession, state_dir: Path) -> N
         session.run_available()
         assert session.progress()["partitioning"]["switches"] >= 5
         for handle, select in zip(handles, selects, strict=True):
-            wanted = expected_of_joins(spark, feeds, select)
+            wanted = side.expected_of_joins(feeds, select)
             assert wanted.num_rows > 20
             rows_equal(handle.results(), wanted)
 
 
-def test_groups_of_joined_rows_that_are_many(spark: SparkSession, state_dir: Path) -> None:
+def test_groups_of_joined_rows_that_are_many(side: Side, state_dir: Path) -> None:
     """Almost every row is a group of its own: after the first batch rows are shipped whole, joined ones too."""
     feed = purchases(7, batches=4, rows=300, users=20_000)
     shops = pa.table({"shop": [f"s{i}" for i in range(9)], "region": [f"r{i % 3}" for i in range(9)]})
@@ -144,7 +143,7 @@ def test_groups_of_joined_rows_that_are_many(spark: SparkSession, state_dir: Pat
         f"SELECT userID, region, count(*) AS n, max(price) AS m, window.end AS until FROM purchases {by}",
         f"SELECT userID, region, percentile(price, 0.5) AS m, window.end AS until FROM purchases {by}",
     )
-    with thalweg.connect(state_dir, spark=spark, slots=3, repartition=None) as session:
+    with side.connect(state_dir, slots=3, repartition=None) as session:
         unsettle(session, 4, loads=False)
         source = open_stream(session, feed)
         session.create_table("shops", shops)
@@ -158,16 +157,16 @@ def test_groups_of_joined_rows_that_are_many(spark: SparkSession, state_dir: Pat
         assert "groups are many: combined in the slots" in session.explain()
         for handle, select in zip(handles, selects, strict=True):
             assert handle.status["error"] is None
-            wanted = expected(spark, wider, select)
+            wanted = side.expected(wider, select)
             assert wanted.num_rows > 100
             rows_equal(handle.results(), wanted)
 
 
-def test_the_optimiser_switches_by_itself(spark: SparkSession, state_dir: Path) -> None:
+def test_the_optimiser_switches_by_itself(side: Side, state_dir: Path) -> None:
     """Packs lie inside users: after a few batches each row is shipped once instead of twice, with equal results."""
     feed = purchases(3, batches=6, rows=6000, users=3000)
     selects = RAW[:2]
-    with thalweg.connect(state_dir, spark=spark, slots=4, repartition="1 millisecond") as session:
+    with side.connect(state_dir, slots=4, repartition="1 millisecond") as session:
         source = open_stream(session, feed)
         whole = {"partitioner": "hash"}
         handles = [session.create_query(f"q{i}", select, options=whole) for i, select in enumerate(selects)]
@@ -189,12 +188,10 @@ def test_the_optimiser_switches_by_itself(spark: SparkSession, state_dir: Path) 
         empty = feed.schema.empty_table()
         whole = Feed(feed.stream, feed.time, feed.delay_us, tuple(t for b in feed.batches for t in (b, empty)))
         for handle, select in zip(handles, selects, strict=True):
-            rows_equal(handle.results(), expected(spark, whole, select))
+            rows_equal(handle.results(), side.expected(whole, select))
 
 
-def test_slots_come_and_go_with_the_work(
-    spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_come_and_go_with_the_work(side: Side, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half as many after one epoch, all of them again after the next."""
     asked: list[int] = []
 
@@ -205,7 +202,7 @@ def test_slots_come_and_go_with_the_work(
 
     monkeypatch.setattr(scaling, "next_slots", turn)
     feed = purchases(11, batches=20, rows=60)
-    with thalweg.connect(state_dir, spark=spark, slots="auto", repartition=None) as session:
+    with side.connect(state_dir, slots="auto", repartition=None) as session:
         most = session.progress()["slots"]
         source = open_stream(session, feed)
         handles = [session.create_query(f"q{i}", select) for i, select in enumerate(RAW)]
@@ -215,10 +212,10 @@ def test_slots_come_and_go_with_the_work(
         assert asked == [most, max(1, most // 2)]
         assert session.progress()["slots"] == most
         for handle, select in zip(handles, RAW, strict=True):
-            rows_equal(handle.results(), expected(spark, feed, select))
+            rows_equal(handle.results(), side.expected(feed, select))
 
 
 @pytest.mark.parametrize("slots", [0, -1, 1.5, True, "many"])
-def test_numbers_of_slots_that_are_none(spark: SparkSession, state_dir: Path, slots: object) -> None:
+def test_numbers_of_slots_that_are_none(side: Side, state_dir: Path, slots: object) -> None:
     with pytest.raises(thalweg.ThalwegError, match="is not a number of slots"):
-        thalweg.connect(state_dir, spark=spark, slots=slots)  # type: ignore[arg-type]
+        side.connect(state_dir, slots=slots)  # type: ignore[arg-type]

@@ -146,8 +146,8 @@ def test_a_dataframe_that_nobody_reads_is_not_landed(spark: SparkSession, state_
 def test_a_start_that_fails_leaves_nothing_running(
     spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Pipeline, trigger: str) -> None:
-        raise pipeline_failed(trigger)
+    def refuse(self: Pipeline, every_us: int) -> None:
+        raise pipeline_failed(str(every_us))
 
     with thalweg.connect(state_dir, spark=spark) as session:
         frame = spark.readStream.format("rate").load()
@@ -157,7 +157,7 @@ def test_a_start_that_fails_leaves_nothing_running(
             session.start("-1 second")
         with monkeypatch.context() as patched:
             patched.setattr(Pipeline, "start", refuse)
-            with pytest.raises(thalweg.ThalwegError, match="30000 milliseconds"):
+            with pytest.raises(thalweg.ThalwegError, match="30000000"):
                 session.start("0.5 minutes")
         assert not session._sources["rated"].is_started
         session.start("0.001 minutes")

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
+import pytest
+from tests.support.side import Side
 
 import thalweg
 from thalweg.operate.source import STAYING_FROM
 from thalweg.testing.compare import rows_equal
-from thalweg.testing.oracle import Feed, expected
+from thalweg.testing.oracle import Feed
 
 SECOND = 1_000_000
 ROWS, KEYS = 60_000, 8_000
@@ -32,9 +33,10 @@ def feed() -> Feed:
     return Feed("s", "ts", 5 * SECOND, tuple(tables))
 
 
-def test_large_partials_do_not_travel_and_results_are_the_same(spark: SparkSession, state_dir: Path) -> None:
+@pytest.mark.on_spark
+def test_large_partials_do_not_travel_and_results_are_the_same(side: Side, state_dir: Path) -> None:
     rows = feed()
-    with thalweg.connect(state_dir, spark=spark, repartition=None) as session:
+    with side.connect(state_dir, repartition=None) as session:
         source = thalweg.memory(rows.schema, max_files_per_batch=1)
         session.create_stream("s", source, time="ts", watermark="5 seconds")
         handle = session.create_query("q", SELECT)
@@ -47,4 +49,4 @@ def test_large_partials_do_not_travel_and_results_are_the_same(spark: SparkSessi
     # 8,000 keys in three slices with two counts and nine values each are more than enough to stay.
     assert max(sent) < STAYING_FROM // 4
     assert all(report["partitioner"] == "combine" and report["reducer"] > 0 for report in told.values())
-    rows_equal(found, expected(spark, rows, SELECT))
+    rows_equal(found, side.expected(rows, SELECT))

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
 import thalweg
 from thalweg.ingest.sources import Memory
 from thalweg.testing.compare import difference
-from thalweg.testing.join_oracle import emissions, expected
 from thalweg.testing.join_randomly import Crowd, World, random_world
+
+pytestmark = pytest.mark.slow
 
 SEEDS = [int(s) for s in os.environ.get("THALWEG_SEEDS", "1,2,3").split(",")]
 Results = dict[str, pa.Table]
@@ -65,27 +66,27 @@ def report(wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_results_equal_batch_spark(spark: SparkSession, state_dir: Path, seed: int) -> None:
+def test_results_equal_batch_spark(side: Side, state_dir: Path, seed: int) -> None:
     world = random_world(seed)
-    with thalweg.connect(state_dir, spark=spark, slots=1 + seed % 3) as session:
+    with side.connect(state_dir, slots=1 + seed % 3) as session:
         results = run_whole(session, world)
     wrong = {}
     for query in world.queries:
-        message = difference(results[query.name], expected(spark, world.feeds, query.select))
+        message = difference(results[query.name], side.expected_of_joins(world.feeds, query.select))
         if message:
             wrong[query.select] = message
     report(wrong)
 
 
 @pytest.mark.parametrize("seed", [seed + 1000 for seed in SEEDS[:2]])
-def test_every_batch_emits_what_is_due(spark: SparkSession, state_dir: Path, seed: int) -> None:
+def test_every_batch_emits_what_is_due(side: Side, state_dir: Path, seed: int) -> None:
     world = random_world(seed, Crowd(batches=5, rows=30), queries=6)
-    with thalweg.connect(state_dir, spark=spark) as session:
+    with side.connect(state_dir) as session:
         snapshots = list(run_step_by_step(session, world))
     closed = world.closed()
     wrong = {}
     for query in world.queries:
-        due = emissions(spark, closed.feeds, query.select)
+        due = side.emissions(closed.feeds, query.select)
         for step, results in enumerate(snapshots):
             message = difference(results[query.name], due.through(2 * step + 1))
             if message:
@@ -94,15 +95,15 @@ def test_every_batch_emits_what_is_due(spark: SparkSession, state_dir: Path, see
 
 
 @pytest.mark.parametrize("seed", [seed + 2000 for seed in SEEDS[:1]])
-def test_a_query_gives_the_same_alone(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_a_query_gives_the_same_alone(side: Side, tmp_path: Path, seed: int) -> None:
     """Differential: what is shared changes nothing. Each query alone, with other slots, against all together."""
     world = random_world(seed, Crowd(batches=3), queries=3, inner=True)
-    with thalweg.connect(tmp_path / "all", spark=spark, slots=2) as session:
+    with side.connect(tmp_path / "all", slots=2) as session:
         together = run_whole(session, world)
     wrong = {}
     for query in world.queries:
         alone = World(world.feeds, (query,))
-        with thalweg.connect(tmp_path / query.name, spark=spark, slots=5) as session:
+        with side.connect(tmp_path / query.name, slots=5) as session:
             message = difference(run_whole(session, alone)[query.name], together[query.name])
         if message:
             wrong[query.select] = message

@@ -1,6 +1,4 @@
-"""The program that tests of join planning kill: fixed joins over streams that turn, planned as they run.
-
-    python switching.py STATE_DIR OUT_DIR SEED [MOMENT PHASE]
+"""The program that tests of join planning end: fixed joins over streams that turn, planned as they run.
 
 MOMENT is the batch in which the program ends: the next one that is a `switch` of orders, or the next in which rows
 `look` into an intermediate for the first time. PHASE is the fault point in that batch. What every batch ran with is
@@ -11,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ import thalweg
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.stats.joining import JoinStatistics
-from thalweg.testing import faults
 from thalweg.testing.join_turning import Turning, turning_feeds
 from thalweg.testing.oracle import Feed
 
@@ -49,10 +46,12 @@ def looked_into(plan: Plan) -> list[str]:
 class Watch:
     """Notes every batch, and ends the program in the one that was asked for."""
 
-    def __init__(self, session: thalweg.Session, history: Path, moment: str, phase: str) -> None:
+    def __init__(
+        self, session: thalweg.Session, history: Path, moment: str, phase: str, arm: Callable[[str], None]
+    ) -> None:
         self.session: Any = session
         self.history = history
-        self.moment, self.phase = moment, phase
+        self.moment, self.phase, self.arm = moment, phase, arm
         self.ready = self._ready()
         after_batch = self.session._pipeline.after_batch
 
@@ -81,7 +80,7 @@ class Watch:
         next_is = {"switch": self._switches(), "look": bool(self.ready - ready)}
         if next_is.get(self.moment):
             self.note(ends=self.phase, batch=manifest.batch + 1)
-            faults.arm(self.phase)
+            self.arm(self.phase)
 
     def _switches(self) -> bool:
         """Whether another order that was proposed is due in the next batch."""
@@ -100,9 +99,12 @@ class Watch:
             os.fsync(file.fileno())
 
 
-def main(state_dir: Path, out_dir: Path, seed: int, moment: str = "", phase: str = "") -> None:
+def run(
+    session: thalweg.Session, out_dir: Path, seed: int, moment: str, phase: str, arm: Callable[[str], None]
+) -> None:
+    """`arm` is called with the phase in which the next batch is to end."""
+    state_dir = session.state_dir
     out_dir.mkdir(exist_ok=True)
-    session = thalweg.connect(state_dir, slots=2, master="local[2]", join_epoch=1)
     for feed in feeds(seed):
         inputs = state_dir.parent / f"input-{feed.stream}"
         inputs.mkdir(exist_ok=True)
@@ -116,12 +118,7 @@ def main(state_dir: Path, out_dir: Path, seed: int, moment: str = "", phase: str
     handles = {name: session.create_query(name, select) for name, select in JOINS.items()}
     copy = thalweg.to_files(out_dir / "copy")
     session.create_query("copy", JOINS["chain"], copy)
-    Watch(session, out_dir / "history.jsonl", moment, phase)
+    Watch(session, out_dir / "history.jsonl", moment, phase, arm)
     session.run_available()
     for name, handle in handles.items():
         pq.write_table(handle.results(), out_dir / f"{name}.parquet")
-    session.stop()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

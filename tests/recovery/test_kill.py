@@ -1,4 +1,7 @@
-"""Recovery: killed at every phase of a batch, one after another, the pipeline ends with the undisturbed result."""
+"""Recovery: killed by SIGKILL, Spark and all, the pipeline ends with the undisturbed result.
+
+Three lives: in the middle of a task, with results that only the intent knows of, and after the manifest. Every other
+phase is died in by `test_chaos`, in this process."""
 
 from __future__ import annotations
 
@@ -6,22 +9,20 @@ import os
 import runpy
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from tests.support.side import Side
 
-import thalweg.engine.batch
-import thalweg.engine.tasks  # noqa: F401 - registers its fault points
-from thalweg.testing import faults
+from thalweg import faults
 from thalweg.testing.compare import rows_equal
-from thalweg.testing.join_oracle import expected as expected_of_joins
-from thalweg.testing.oracle import expected
+
+pytestmark = pytest.mark.spark
 
 PROGRAM = Path(__file__).with_name("program.py")
 SEED = 5
+PHASES = ("task.bucket", "batch.sinks", "batch.manifest")
 
 
 def run(state_dir: Path, out_dir: Path, fault: str | None) -> int:
@@ -37,42 +38,27 @@ def run(state_dir: Path, out_dir: Path, fault: str | None) -> int:
     return finished.returncode
 
 
-def killed_and_killed_again(place: Path, phases: list[str]) -> Path:
-    """One state directory through many lives, each but the last ended at one of the phases; its results."""
-    place.mkdir()
-    state_dir, out_dir = place / "state", place / "out"
-    for phase in phases:
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_three_times(side: Side, tmp_path: Path) -> None:
+    state_dir, out_dir = tmp_path / "state", tmp_path / "out"
+    for phase in PHASES:
         # The second passage: the first batch of this life is complete, the next one dies half way.
         assert run(state_dir, out_dir, f"{phase}:2") != 0, f"{phase} was never reached"
     run(state_dir, out_dir, None)
-    return out_dir
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_killed_at_every_phase(spark: SparkSession, tmp_path: Path) -> None:
-    """Two pipelines side by side, half of the phases each: starting a JVM is what takes the time."""
-    assert len(faults.PHASES) >= 9
-    halves = {tmp_path / "even": faults.PHASES[::2], tmp_path / "odd": faults.PHASES[1::2]}
-    with ThreadPoolExecutor(2) as pool:
-        places = list(pool.map(killed_and_killed_again, halves, halves.values()))
     program = runpy.run_path(str(PROGRAM))
     feeds = program["feeds"](SEED)
     for query in program["queries"](SEED):
-        wanted = expected(spark, feeds[0], query.select)
-        for out_dir in places:
-            rows_equal(pq.read_table(out_dir / f"{query.name}.parquet"), wanted, approximate=query.approximate)
+        wanted = side.expected(feeds[0], query.select)
+        rows_equal(pq.read_table(out_dir / f"{query.name}.parquet"), wanted, approximate=query.approximate)
     for name, select in {**program["RAW"], **program["OWN"]}.items():
-        wanted = expected(spark, feeds[0], select.replace("own_total(", "sum("))
+        wanted = side.expected(feeds[0], select.replace("own_total(", "sum("))
         assert wanted.num_rows > 20
-        for out_dir in places:
-            rows_equal(pq.read_table(out_dir / f"{name}.parquet"), wanted)
+        rows_equal(pq.read_table(out_dir / f"{name}.parquet"), wanted)
     for name, select in program["JOINS"].items():
-        wanted = expected_of_joins(spark, feeds, select)
+        wanted = side.expected_of_joins(feeds, select)
         assert wanted.num_rows > 20
-        for out_dir in places:
-            rows_equal(pq.read_table(out_dir / f"{name}.parquet"), wanted)
+        rows_equal(pq.read_table(out_dir / f"{name}.parquet"), wanted)
     for name in program["COPIED"]:
-        for out_dir in places:
-            copy, original = (pq.read_table(out_dir / f"{n}{name}.parquet") for n in ("copy_", ""))
-            rows_equal(copy, original)
+        copy, original = (pq.read_table(out_dir / f"{n}{name}.parquet") for n in ("copy_", ""))
+        rows_equal(copy, original)

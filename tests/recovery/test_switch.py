@@ -3,12 +3,8 @@ nothing comes twice, and what was decided before the kill is in force after it."
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import runpy
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from tests.recovery import switching
+from tests.support.clocks import CountingClock
+from tests.support.side import Side
 
+from thalweg import faults
+from thalweg.state import durable
 from thalweg.state.manifest import latest_manifest, read_intent
-from thalweg.testing import faults
 from thalweg.testing.compare import rows_equal
-from thalweg.testing.join_oracle import expected
+from thalweg.testing.disk import Death, FaultyDisk
 
-PROGRAM = Path(__file__).with_name("switching.py")
 SEED = 1
 LIVES = (
     ("switch", "batch.intent"),
@@ -35,14 +33,28 @@ LIVES = (
 """Which batch each life ends in, and where in it: before the intent, after it, after sinks, after the manifest."""
 
 
-def live(place: Path, *end: str) -> None:
-    """One life of the program, which ends by itself or is killed."""
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    environment.pop(faults.VARIABLE, None)
-    command = [sys.executable, str(PROGRAM), str(place / "state"), str(place / "out"), str(SEED), *end]
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
-    if finished.returncode != (-signal.SIGKILL if end else 0):
-        raise AssertionError(f"{end} ended with {finished.returncode}\n{finished.stderr[-4000:]}")
+def live(side: Side, place: Path, moment: str = "", phase: str = "") -> None:
+    """One life of the program, which ends by itself or dies: from then on nothing more reaches the disk."""
+    disk, armed = FaultyDisk(place / "state"), []
+
+    def passed(name: str) -> None:
+        if name in armed:
+            disk.die_at(disk.verbs)
+            raise Death(name)
+
+    session = None
+    with durable.use(disk), faults.watch(passed):
+        try:
+            session = side.connect(place / "state", slots=2, join_epoch=1)
+            session._runner.join_planner.clock = CountingClock()
+            switching.run(session, place / "out", SEED, moment, phase, armed.append)
+            assert not phase, f"{moment} never came"
+        except Death:
+            assert phase
+        finally:
+            with contextlib.suppress(Death):
+                session.stop()
+            session._lock.release()
 
 
 def notes(place: Path) -> Iterator[dict[str, Any]]:
@@ -50,9 +62,9 @@ def notes(place: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def killed(place: Path, moment: str, phase: str) -> int:
+def killed(side: Side, place: Path, moment: str, phase: str) -> int:
     """Lives until the moment and ends in the phase; the batch in which that was."""
-    live(place, moment, phase)
+    live(side, place, moment, phase)
     *_, last = notes(place)
     assert last["ends"] == phase
     batch: int = last["batch"]
@@ -65,14 +77,12 @@ def killed(place: Path, moment: str, phase: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_killed_around_a_switch(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    ends = {killed(tmp_path, *life): life for life in LIVES}
+def test_killed_around_a_switch(side: Side, tmp_path: Path) -> None:
+    ends = {killed(side, tmp_path, *life): life for life in LIVES}
     assert len(ends) == len(LIVES)
-    live(tmp_path)
+    live(side, tmp_path)
     check_orders(tmp_path, ends)
-    # Not before: two Sparks side by side are slow.
-    check_results(request.getfixturevalue("spark"), tmp_path)
+    check_results(side, tmp_path)
 
 
 def check_orders(place: Path, ends: Mapping[int, tuple[str, str]]) -> None:
@@ -90,11 +100,10 @@ def check_orders(place: Path, ends: Mapping[int, tuple[str, str]]) -> None:
     assert ran[-1]["switches"] >= len(LIVES) - 1
 
 
-def check_results(spark: SparkSession, place: Path) -> None:
-    program = runpy.run_path(str(PROGRAM))
-    feeds = program["feeds"](SEED)
-    for name, select in program["JOINS"].items():
-        wanted = expected(spark, feeds, select)
+def check_results(side: Side, place: Path) -> None:
+    feeds = switching.feeds(SEED)
+    for name, select in switching.JOINS.items():
+        wanted = side.expected_of_joins(feeds, select)
         assert wanted.num_rows > 5, name
         rows_equal(pq.read_table(place / "out" / f"{name}.parquet"), wanted)
         if name == "chain":

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg import ThalwegError
 from thalweg.partition import create, keys_of, names
@@ -115,7 +116,7 @@ def test_several_columns_are_told_apart_by_place_and_null() -> None:
     assert keys_of([struct]).tolist() == keys
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(st.text(max_size=30) | st.none(), max_size=60))
 def test_strings_share_keys_only_when_equal(values: list[str | None]) -> None:
     keys = keys_of([pa.array(values, pa.string())])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg import ThalwegError
 from thalweg.partition import create
@@ -76,7 +77,7 @@ def test_an_empty_window_costs_nothing() -> None:
 rows_of_keys = st.lists(st.tuples(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), st.integers(0, 19)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(rows=rows_of_keys, reducers=st.integers(1, 5))
 def test_counts_equal_sets_and_keep_to_proposition_1(rows: list[tuple[int, int]], reducers: int) -> None:
     keys, assigned = np.array([k for k, _ in rows], np.int64), np.array([w for _, w in rows], np.int32)

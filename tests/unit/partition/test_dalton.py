@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from thalweg.errors import ThalwegError
@@ -173,7 +173,6 @@ def test_too_many_keys_are_poured_into_the_sketch_and_few_bring_back_the_map() -
     assert made.state_bytes == before
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     workers=st.integers(1, 9),
     keys=st.lists(st.integers(-3, 40) | st.sampled_from([-(2**63), 2**63 - 1]), max_size=400),
@@ -244,6 +243,7 @@ def modelled_time(keys: np.ndarray, out: np.ndarray, workers: int, window: int) 
     return float(np.mean(times))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [8, 32])
 @pytest.mark.parametrize("stream", ["uniform", "0.5", "1.0", "1.5", "2.0", "alternating"])
 def test_it_is_as_good_as_the_better_of_hash_and_two_choices(stream: str, workers: int) -> None:
@@ -261,6 +261,7 @@ def test_it_is_as_good_as_the_better_of_hash_and_two_choices(stream: str, worker
     assert stream != "alternating" or mine < 0.5 * min(costs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [2, 4, 8])
 @pytest.mark.parametrize("exponent", [1.0, 1.5])
 def test_partitioners_that_learn_together_are_ahead_of_independent_ones(members: int, exponent: float) -> None:

@@ -45,6 +45,9 @@ from thalweg.partition.loads import (
 )
 from thalweg.partition.q_table import INITIAL, choose, learn, new_q_table, random_bits, reward
 
+pytestmark = pytest.mark.slow
+"""The parts are compiled anew in every process: only the kernels made of them are kept on disk."""
+
 # -- windows
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg import ThalwegError
 from thalweg.kernel import frozen_view
@@ -96,6 +97,7 @@ def test_hybrid_at_its_ends_is_partial_key_and_cardinality() -> None:
     assert by_keys.tolist() == create("cardinality", 9).assign(keys).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "estimator"), [(name, e) for name in AWARE for e in ("exact", "hll")])
 def test_many_keys_grow_the_table_and_leave_linear_counting(name: str, estimator: str) -> None:
     keys = np.concatenate([stream("distinct", 30_000), stream("distinct", 6_000)])
@@ -120,7 +122,7 @@ def test_decisions_are_pinned_on_every_platform() -> None:
     assert create("partial_key", 32, choices=5, seed=9).assign(keys).tolist() == [14, 3, 25, 27, 9, 7]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     keys=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), max_size=200),
     workers=st.integers(1, 40),
@@ -203,6 +205,7 @@ def test_table_holds_every_key_once_whatever_the_order() -> None:
     assert known.place(frozen_view(keys[:5])).size == 5
 
 
+@pytest.mark.slow
 def test_memory_is_below_table_4_of_the_paper() -> None:
     exact = create("affinity", 32)
     exact.assign(np.arange(8_100_000))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.errors import ThalwegError
 from thalweg.partition import create
@@ -33,7 +34,7 @@ def test_batches_are_cut_as_told(exponent: float, workers: int) -> None:
         assert made.assign(keys).tolist() == plain_prompt(keys.tolist(), workers)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(-2, 12) | st.sampled_from([-(2**63), 2**63 - 1]), max_size=120), st.integers(1, 9))
 def test_any_batch(keys: list[int], workers: int) -> None:
     out = create("prompt", workers).assign(np.array(keys, np.int64))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from thalweg import ThalwegError
@@ -101,7 +101,6 @@ def test_the_family_is_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=str)
-@settings(max_examples=25, deadline=None)
 @given(keys=some_keys, workers=some_workers, choices=st.integers(1, 40), seed=some_seed)
 def test_every_row_goes_to_a_worker_there_is(kind: Kind, keys: Ints, workers: int, choices: int, seed: int) -> None:
     made = kind.made(workers, choices, seed)
@@ -123,7 +122,6 @@ def test_every_worker_gets_rows_where_keys_are_many(kind: Kind, workers: int) ->
 
 
 @pytest.mark.parametrize("kind", ROW_BY_ROW, ids=str)
-@settings(max_examples=25, deadline=None)
 @given(keys=some_keys, workers=some_workers, seed=some_seed, places=st.lists(st.integers(0, 300), max_size=6))
 def test_pieces_are_decided_as_the_whole(kind: Kind, keys: Ints, workers: int, seed: int, places: list[int]) -> None:
     whole = kind.made(workers, seed=seed).assign(keys)
@@ -157,7 +155,6 @@ def test_what_came_before_counts(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=str)
-@settings(max_examples=20, deadline=None)
 @given(before=some_keys, keys=some_keys, workers=some_workers, seed=some_seed)
 def test_after_reset_nothing_is_known(kind: Kind, before: Ints, keys: Ints, workers: int, seed: int) -> None:
     fresh, made = kind.made(workers, seed=seed, window_us=1000), kind.made(workers, seed=seed, window_us=1000)
@@ -194,7 +191,6 @@ def test_a_newer_window_starts_as_a_new_partitioner(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", ALWAYS_WHOLE, ids=str)
-@settings(max_examples=40, deadline=None)
 @given(keys=some_keys, workers=some_workers, choices=st.integers(1, 40), seed=some_seed, window=st.integers(1, 400))
 def test_affinity_never_splits_a_key_in_a_window(
     kind: Kind, keys: Ints, workers: int, choices: int, seed: int, window: int
@@ -216,7 +212,6 @@ def test_by_sketches_affinity_splits_few_keys(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ROW_BY_ROW if kind.name in CHOOSING], ids=str)
-@settings(max_examples=25, deadline=None)
 @given(keys=some_keys, workers=some_workers, choices=st.integers(1, 40), seed=some_seed)
 def test_a_key_goes_only_to_its_candidates(kind: Kind, keys: Ints, workers: int, choices: int, seed: int) -> None:
     choices = min(choices, workers)
@@ -262,7 +257,6 @@ def test_no_more_keys_are_hot_than_workers(name: str, stream: str, workers: int,
     assert away_in_all > 0 or workers == 1 or stream == "uniform" or hot_share == 1.0
 
 
-@settings(max_examples=40, deadline=None)
 @given(keys=some_keys, workers=st.integers(1, 9), hot_share=st.floats(0, 1), stats_rows=st.integers(1, 600))
 def test_any_rows_have_at_most_n_heavy_hitters(keys: Ints, workers: int, hot_share: float, stats_rows: int) -> None:
     made = create("dalton", workers, hot_share=hot_share, stats_rows=stats_rows)

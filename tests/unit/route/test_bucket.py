@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.route.bucket import (
     decode_offsets,
@@ -31,7 +32,7 @@ def make_table(rows: list[tuple[int, str | None]]) -> pa.Table:
     return pa.table([range(len(rows)), [text for _, text in rows]], schema=schema)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(ROWS, st.integers(0, 60), st.lists(st.integers(0, 9), unique=True).map(sorted))
 def test_ordering_is_a_stable_sort_and_slices_are_its_groups(
     rows: list[tuple[int, str | None]], cut: int, wanted: list[int]
@@ -98,7 +99,7 @@ def tables(draw: Any) -> pa.Table:
     return chunked(table.slice(start), draw(st.integers(0, n)))
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.text(max_size=8), tables()), max_size=8), st.integers(0, 16))
 def test_packed_tables_come_back(pairs: list[tuple[str, pa.Table]], shift: int) -> None:
     cell = pack(pairs)

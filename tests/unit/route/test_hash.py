@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.route.hash import hash_rows, key_groups
 
@@ -183,7 +184,7 @@ CELLS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_agrees_with_the_plain_twin_on_slices_and_chunks(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(CELLS)), min_size=1, max_size=3))

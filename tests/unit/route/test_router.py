@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.route.router import Dealt, Router, router_for, sample_groups, warm
 
@@ -73,7 +74,6 @@ def draw(
 
 
 @pytest.mark.parametrize("keys", [1, 2, 3, 4, 5, 6, 9, 17, 40])
-@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     slots=st.integers(1, 70),
@@ -92,6 +92,7 @@ def test_every_width_of_the_mask(keys: int) -> None:
     check(tables, 5, groups, admitted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "slots"), [(1, 255), (3, 255), (8, 255), (3, 256), (8, 300), (2, 65536), (9, 70000)]
 )
@@ -193,7 +194,7 @@ def test_warm_runs() -> None:
     warm()
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 @given(rows=st.integers(0, 300), most=st.integers(1, 80), seed=st.integers(0, 2**32 - 1), keys=st.integers(1, 4))
 def test_a_sample_is_evenly_spaced_and_keeps_rows_whole(rows: int, most: int, seed: int, keys: int) -> None:
     groups = [(np.arange(rows) + 1000 * k).astype(np.uint16) for k in range(keys)]

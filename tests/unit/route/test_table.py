@@ -3,8 +3,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.route.table import RoutingTable
 
@@ -20,6 +21,7 @@ def test_more_slots_than_groups_leaves_slots_empty() -> None:
     assert [table.slot_ranges(slot) for slot in range(4)] == [[(0, 1)], [], [(1, 2)], []]
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
 def test_ranges_of_any_assignment_cover_each_group_once(assignment: list[int]) -> None:
     table = RoutingTable(len(assignment), 4, tuple(assignment))

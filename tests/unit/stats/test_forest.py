@@ -57,6 +57,7 @@ def trained(kind: str) -> tuple[Shares, Forest]:
     return shares, train(shares, batch=6)
 
 
+@pytest.mark.slow
 def test_usable_on_a_stream_that_can_be_learnt() -> None:
     shares, forest = trained("blocks")
     assert forest.error < 0.05
@@ -96,6 +97,7 @@ def test_unusable_where_too_little_was_measured() -> None:
     assert nothing.trees == ()
 
 
+@pytest.mark.slow
 def test_pairs_of_the_test_are_never_trained_on() -> None:
     shares, forest = trained("blocks")
     learnt = {tuple(sorted((KEYS[int(a)], KEYS[int(b)]))) for a, b in forest.cells.features[:, [0, 2]]}

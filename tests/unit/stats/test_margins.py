@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.stats.margins import fit_margins
 
@@ -25,7 +26,7 @@ def test_groups_that_were_never_sampled_are_taken_to_be_independent() -> None:
     np.testing.assert_allclose(fitted[2], [5.0, 5.0, 0.0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 2**32), st.integers(1, 12), st.floats(0.0, 1.0), st.sampled_from([1e-6, 1.0, 1e9]))
 def test_sums_are_exact_whatever_the_table(seed: int, size: int, empty: float, scale: float) -> None:
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import examples
 
 from thalweg.stats.sharing import DECAY, FAINT, MOST_PAIRS, TENURE, TIDIED, Sample, Shares, Sharing, gather
 
@@ -163,7 +164,7 @@ def test_gathered_rows_stand_for_as_many_as_in_their_task() -> None:
     np.testing.assert_allclose(gather([both, counted]).counts, [[1100.0, 1400.0]])  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 2**32),
     st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(1, 3)), min_size=1, max_size=6),

@@ -1,0 +1,242 @@
+"""Real batches in the calling process, over queries that are values: no SQL, no analyser, no JVM.
+
+A test gives rows, says what the next batch decides by, runs it and reads results. All in between is the engine:
+change log, splits, intents, tasks, cells, buckets on disk, sinks and manifests are those of a session.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tests.support.clocks import CountingClock
+
+from thalweg.engine.batch import BatchRunner
+from thalweg.engine.changelog import query_id
+from thalweg.engine.delivery import Delivery
+from thalweg.engine.joinplanning import JoinPlanning
+from thalweg.engine.local_engine import LocalEngine
+from thalweg.engine.local_runner import Cells, LocalRunner, Orderly
+from thalweg.engine.loop import Loop
+from thalweg.engine.tasks import Work
+from thalweg.ingest.registry import save_streams, source_dir
+from thalweg.ingest.sources import memory
+from thalweg.model.ordering import Ordering
+from thalweg.model.partitioning import Partitioning
+from thalweg.model.plan import Plan
+from thalweg.model.query import Query
+from thalweg.model.stream import Stream
+from thalweg.model.types import to_arrow
+from thalweg.optimize.grouping import GROUPS, Registered, make_plan
+from thalweg.optimize.shipping import GroupingLoad
+from thalweg.route.hash import HASH_NAME
+from thalweg.state.changes import ChangeLog
+from thalweg.state.manifest import Manifest
+
+
+class Shuffled(Orderly):
+    """Tasks run and cells arrive in any order."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def tasks(self, tasks: int) -> Sequence[int]:
+        return self.rng.sample(range(tasks), tasks)
+
+    def order(self, cells: Cells) -> Cells:
+        return self.rng.sample(cells, len(cells))
+
+
+class ReportingRunner(LocalRunner):
+    """Keeps what the tasks of the last batch have told the driver."""
+
+    cells: pa.Table
+
+    def run(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+        self.cells = super().run(plan, work, splits)
+        return self.cells
+
+    def reports(self) -> list[dict[str, Any]]:
+        told = zip(*(self.cells.column(name).to_pylist() for name in ("kind", "payload")), strict=True)
+        return [json.loads(payload) for kind, payload in told if kind in ("ingested", "slot")]
+
+
+class LocalPipeline:
+    """One batch at a time. Queries are known by their names, each of which is used once."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        streams: Iterable[Stream],
+        queries: Iterable[Query] = (),
+        *,
+        slots: int = 2,
+        tasks: int = 2,
+        groups: int = GROUPS,
+        join_planning: JoinPlanning | None = None,
+        functions: Mapping[str, bytes] | None = None,
+        shuffled: random.Random | None = None,
+    ) -> None:
+        """`functions`: version -> code of users' aggregates. `shuffled`: decides on the order of tasks and cells."""
+        self.state_dir = state_dir
+        self.streams = {stream.name: stream for stream in streams}
+        self.queries: dict[str, Query] = {}
+        """Those that run or will: name -> query."""
+        self.known: dict[str, Query] = {}
+        """All that ever were."""
+        self.ids: dict[str, str] = {}
+        self.functions = dict(functions or {})
+        self.runner = ReportingRunner(tasks, None if shuffled is None else Shuffled(shuffled))
+        self._join_planning = join_planning
+        self._sources = {name: memory(stream.schema) for name, stream in self.streams.items()}
+        for name, source in self._sources.items():
+            source.bind(source_dir(state_dir, name))
+        self._open(slots)
+        self.batches.manifest = Manifest(-1, groups, HASH_NAME)
+        self.create(*queries)
+
+    def _open(self, slots: int) -> None:
+        self._changes = ChangeLog(self.state_dir)
+        engine: Any = LocalEngine(None, self.runner)  # type: ignore[arg-type]  # nothing is analysed
+        self._delivery = Delivery(engine, self.state_dir)
+        self.batches = BatchRunner(
+            self.runner,
+            self.state_dir,
+            self._changes,
+            lambda: self.streams,
+            dict,
+            self._delivery.deliver,
+            slots=slots,
+            join_planning=self._join_planning,
+            functions=lambda queries: self.functions,
+        )
+        # What the optimiser finds in its time is the same on every machine.
+        self.batches.join_planner.clock = CountingClock()
+        self._loop = Loop(self.state_dir, self.batches, lambda: None)
+
+    def close(self) -> None:
+        self.batches.join_planner.wait()
+        self._changes.close()
+
+    def reopen(self) -> None:
+        """As after a restart: all that is known is what the state directory holds."""
+        self.close()
+        self._open(self.batches.slots)
+
+    # -- queries and rows
+
+    def create(self, *queries: Query) -> None:
+        for query in queries:
+            assert query.name not in self.known
+            sequence = self._changes.append({"op": "create", "query": query.json})
+            self.ids[query.name] = query_id(query.name, sequence)
+            self.queries[query.name] = self.known[query.name] = query
+        self._activate_streams()
+
+    def drop(self, name: str) -> None:
+        self._changes.append({"op": "drop", "name": name})
+        del self.queries[name]
+        self._activate_streams()
+
+    def _activate_streams(self) -> None:
+        """Only streams that some query reads are read; the others wait."""
+        save_streams(self.state_dir, [self.streams[name] for name in sorted(self.used_streams())])
+
+    def used_streams(self) -> set[str]:
+        return {stream for query in self.queries.values() for stream in query.streams}
+
+    def append(self, stream: str, table: pa.Table, pieces: int = 2) -> None:
+        """Tasks read whole pieces; without rows there is one all the same."""
+        for piece in cut(table, pieces):
+            self._sources[stream].append(piece)
+
+    # -- one batch
+
+    def run(self) -> bool:
+        """One batch over all that was appended; False where there was nothing to do."""
+        self._loop.tick()
+        ran = self._loop._next(None)
+        if failed := self.failures().keys() & self.queries.keys():
+            self.queries = {name: query for name, query in self.queries.items() if name not in failed}
+            self._activate_streams()
+        return ran
+
+    def preview(self, loads: Mapping[str, GroupingLoad] | None = None) -> Plan:
+        """What the next batch would run, were nothing else decided: for those who decide."""
+        return make_plan(
+            [Registered(self.ids[name], query) for name, query in self.queries.items()],
+            self.streams,
+            slots=self.batches.slots,
+            groups=self.manifest.groups,
+            loads=self.batches.loads() if loads is None else loads,
+            joins=self.batches.join_load(),
+        )
+
+    def decide(
+        self,
+        *,
+        partitioning: Partitioning | None = None,
+        loads: Mapping[str, GroupingLoad] | None = None,
+        partitioners: Mapping[str, str] | None = None,
+        spread: Mapping[str, Sequence[int]] | None = None,
+        ordering: Ordering | None = None,
+    ) -> None:
+        """What the next batch decides by, as if planners had proposed it or batches measured it. It is in the
+        batch's intent from then on."""
+        extra = self.manifest.extra
+        if partitioning is not None:
+            self.batches.repartitioner.propose(partitioning)
+        if ordering is not None:
+            self.batches.join_planner.propose(ordering)
+        if loads is not None:
+            extra["loads"] = {id_: load.groups_per_row for id_, load in loads.items()}
+            extra["shipped"] = [id_ for id_, load in loads.items() if load.in_slots]
+        if partitioners is not None:
+            extra["dealing"] = {key: dealt_by(name) for key, name in partitioners.items()}
+        if spread is not None:
+            extra["spread"] = {key: list(groups) for key, groups in spread.items()}
+
+    # -- what came of it
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.batches.manifest
+
+    @property
+    def plan(self) -> Plan:
+        """Of the last batch."""
+        assert self.batches.plan is not None
+        return self.batches.plan
+
+    def results(self, name: str) -> pa.Table:
+        outputs = self.known[name].outputs
+        schema = pa.schema([(output.name, to_arrow(output.expr.type)) for output in outputs])
+        return self._delivery.log.read(self.ids[name], schema, self.manifest.batch)
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """The results; times in microseconds."""
+        columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in self.results(name).columns]
+        return list(zip(*(c.to_pylist() for c in columns), strict=True))
+
+    def failures(self) -> dict[str, str]:
+        """name -> why the query was stopped."""
+        return {e.query.name: e.error or "" for e in self.batches.entries.values() if e.state == "failed"}
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What the tasks of the last batch told the driver."""
+        return self.runner.reports()
+
+
+def cut(table: pa.Table, pieces: int) -> list[pa.Table]:
+    edges = [i * table.num_rows // pieces for i in range(pieces + 1)]
+    found = [table.slice(a, b - a) for a, b in pairwise(edges) if a < b]
+    return found or [table]
+
+
+def dealt_by(partitioner: str) -> dict[str, Any]:
+    return {"rows": 1, "groups": 1, "top": 0.5, "busiest": 0.5, "partitioner": partitioner, "reason": "by the test"}

@@ -1,0 +1,185 @@
+"""What a test runs on, and what tells it what is right.
+
+Most tests run in their own process and compare with recorded answers of Spark. Some run on Spark, end to end, and ask
+it (marker `on_spark`). Of the others a sample, another one every day, asks Spark again (`rotating`): the answer
+must be the one that was recorded.
+
+    tests/golden/oracle/<test file>.zip     an Arrow stream for every answer, named by the question and the rows
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc as pa_ipc
+
+import thalweg
+from thalweg.engine.joinload import EPOCH
+from thalweg.errors import answer_not_recorded
+from thalweg.testing import LocalSession, join_oracle, oracle
+from thalweg.testing.compare import difference
+from thalweg.testing.join_oracle import Emissions, Versions
+from thalweg.testing.oracle import Feed
+from thalweg.testing.recorded import Answers, spark_version
+
+ORACLE = Path(__file__).parents[1] / "golden" / "oracle"
+_WHEN = (1980, 1, 1, 0, 0, 0)
+
+
+class Tables:
+    """Recorded tables in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found: dict[str, bytes] = {}
+        self._new: set[str] = set()
+        if path.exists():
+            with zipfile.ZipFile(path) as archive:
+                self._found = {name: archive.read(name) for name in archive.namelist()}
+
+    def get(self, key: str) -> pa.Table | None:
+        data = self._found.get(key)
+        return None if data is None else pa_ipc.open_stream(data).read_all()
+
+    def add(self, key: str, table: pa.Table) -> None:
+        out, options = io.BytesIO(), pa_ipc.IpcWriteOptions(compression="zstd")
+        with pa_ipc.new_stream(out, table.schema, options=options) as writer:
+            writer.write_table(table.combine_chunks())
+        self._found[key] = out.getvalue()
+        self._new.add(key)
+
+    def save(self) -> None:
+        if not self._new:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(self.path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(self._found):
+                archive.writestr(zipfile.ZipInfo(name, _WHEN), self._found[name], zipfile.ZIP_DEFLATED)
+
+
+class Side:
+    """`spark` makes a Spark session where one is needed; None: there is none to ask."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        tables: Tables,
+        spark: Callable[[], Any] | None,
+        *,
+        on_spark: bool = False,
+        record: bool = False,
+        check: bool = False,
+    ) -> None:
+        self.answers = answers
+        self.tables = tables
+        self.on_spark = on_spark
+        self.record = record
+        self.check = check
+        self._spark = spark
+        self._open: list[LocalSession] = []
+
+    def connect(self, state_dir: Path, **options: Any) -> thalweg.Session:
+        """A session as `thalweg.connect` opens it, on Spark or here."""
+        if self.on_spark:
+            return thalweg.connect(state_dir, spark=self.spark, **options)
+        given = {"repartition": "4 minutes", "join_epoch": EPOCH, **options}
+        session = LocalSession(state_dir=state_dir, recorded=self.answers, record=self.record, **given)
+        self._open.append(session)
+        return session
+
+    def stop(self) -> None:
+        """What a failed test has left open."""
+        for session in self._open:
+            session.stop()
+
+    @property
+    def spark(self) -> Any:
+        assert self._spark is not None
+        return self._spark()
+
+    # -- what is right -----------------------------------------------------------------------------------------
+
+    def expected(self, feed: Feed, select: str, *, since: int = 0) -> pa.Table:
+        return self._ask(
+            _key("expected", [feed], select, since), lambda spark: oracle.expected(spark, feed, select, since=since)
+        )
+
+    def expected_emissions(self, feed: Feed, select: str, *, since: int = 0) -> list[tuple[int, pa.Table]]:
+        def ask(spark: Any) -> pa.Table:
+            found = oracle.expected_emissions(spark, feed, select, since=since)
+            tables = [_with(table, {".batch": [batch] * table.num_rows}) for batch, table in found]
+            batches = json.dumps([batch for batch, _ in found])
+            return pa.concat_tables(tables).replace_schema_metadata({"batches": batches})
+
+        table = self._ask(_key("expected_emissions", [feed], select, since), ask)
+        of = table.column(".batch")
+        plain = table.drop_columns([".batch"]).replace_schema_metadata(None)
+        return [(batch, plain.filter(pc.equal(of, batch))) for batch in json.loads(table.schema.metadata[b"batches"])]
+
+    def emissions(self, feeds: Sequence[Feed], select: str, *, tables: Versions | None = None) -> Emissions:
+        """Of a join."""
+        versions = tables or {}
+
+        def ask(spark: Any) -> pa.Table:
+            found = join_oracle.emissions(spark, feeds, select, tables=versions)
+            extra = {".batch": found.batches, ".arrived": found.arrived, ".oldest": found.oldest}
+            return _with(found.rows, extra).replace_schema_metadata({"windowed": str(found.windowed)})
+
+        table = self._ask(_key("emissions", feeds, select, versions), ask)
+        extra = [tuple(table.column(name).to_pylist()) for name in (".batch", ".arrived", ".oldest")]
+        windowed = table.schema.metadata[b"windowed"] == b"True"
+        rows = table.drop_columns([".batch", ".arrived", ".oldest"]).replace_schema_metadata(None)
+        return Emissions(rows, extra[0], extra[1], extra[2], windowed)
+
+    def expected_of_joins(self, feeds: Sequence[Feed], select: str) -> pa.Table:
+        return self.emissions(feeds, select).through()
+
+    def _ask(self, key: str, ask: Callable[[Any], pa.Table]) -> pa.Table:
+        if self.on_spark:
+            return ask(self.spark)
+        known = self.tables.get(key)
+        if known is None and not self.record:
+            raise answer_not_recorded(key, self.tables.path)
+        if known is None or self.check:
+            asked = ask(self.spark)
+            message = None if known is None else difference(known, asked)
+            assert not message, f"Spark says something else than was recorded:\n{message}"
+            if known is None:
+                self.tables.add(key, asked)
+                known = self.tables.get(key)
+        return known
+
+
+def _with(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values, pa.int64()))
+    return table
+
+
+def _key(kind: str, feeds: Sequence[Feed], select: str, more: Any) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    digest.update(json.dumps([kind, spark_version(), select]).encode())
+    for feed in feeds:
+        digest.update(json.dumps([feed.stream, feed.time, feed.delay_us]).encode())
+        for table in feed.batches:
+            digest.update(_bytes(table))
+    if isinstance(more, Mapping):
+        for name, versions in sorted(more.items()):
+            for since, table in versions:
+                digest.update(f"{name} {since}".encode() + _bytes(table))
+    else:
+        digest.update(str(more).encode())
+    return digest.hexdigest()
+
+
+def _bytes(table: pa.Table) -> bytes:
+    """The schema and the values, however they lie in memory."""
+    return repr((str(table.schema), table.to_pydict())).encode()
