@@ -43,7 +43,7 @@ def test_forbidden_import_is_found(tmp_path: Path, module: str, text: str, part:
     [
         ("operate/merge.py", "from thalweg.model.query import Query\nimport duckdb\nimport thalweg.errors"),
         ("operate/merge.py", "from .slices import cut\nfrom . import slices"),
-        ("engine/loop.py", "import pyspark\nfrom thalweg.testing.faults import point"),
+        ("engine/loop.py", "import pyspark\nfrom thalweg.faults import point"),
         ("sql/bind.py", "import sqlglot\nfrom thalweg.errors import SqlError"),
         ("cli/main.py", "import thalweg\nfrom thalweg import connect"),
         ("__init__.py", "from thalweg.session import connect"),
@@ -53,5 +53,6 @@ def test_allowed_import_passes(tmp_path: Path, module: str, text: str) -> None:
     assert messages(tmp_path, module, text) == []
 
 
+@pytest.mark.slow
 def test_the_package_keeps_the_rules() -> None:
     assert [str(violation) for violation in check(SOURCE)] == []
