@@ -1,17 +1,36 @@
 """Thalweg: hundreds of continuous SQL queries as one shared pipeline on Apache Spark.
 
-The data path, once per batch:
+    import thalweg
 
-    splits ──▶ INGEST task ──▶ one shuffle ──▶ SLOT task ──▶ sinks
-               read to Arrow     by slot         merge with state
-               compute, filter   (binary rows)   finish windows
-               pre-aggregate                     keep buckets
+    session = thalweg.connect("state/")                      # a directory that keeps streams, queries and results
+    session.create_stream("purchases", thalweg.files("in/*.parquet"), time="ts", watermark="10 seconds")
+    revenue = session.create_query("revenue", "SELECT pack, sum(price) AS revenue, window.end AS until"
+                                              " FROM purchases GROUP BY pack, window(ts, '1 minute')")
+    session.run_available()                                  # or session.start(), to go on in the background
+    print(revenue.results().to_pandas())
+    session.stop()
 
-The control path, whenever queries or measurements change:
+A session            connect(state_dir) gives a Session; its queries are QueryHandles
+Sources of rows      files, memory, generate, or any streaming DataFrame
+Sinks for results    to_memory, to_files, to_console, to_spark, to_noop, or a callable (table, batch_id)
+Functions            aggregate defines an aggregate of your own; clustering is one
+Errors               all are ThalwegErrors; their kinds are in thalweg.errors
+For your tests       thalweg.testing: results computed by batch Spark SQL, random queries, faults
 
-    SQL ──▶ sql: parse, bind, validate ──▶ query ─┐
-    measurements of earlier batches ──────────────┴─▶ optimize ──▶ plan ──▶ next batch boundary
+The same from a shell: thalweg run FILE.sql, thalweg explain FILE.sql, thalweg demo. docs/guide.md tells the rest.
 """
+
+# The data path, once per batch:
+#
+#     splits ──▶ INGEST task ──▶ one shuffle ──▶ SLOT task ──▶ sinks
+#                read to Arrow     by slot         merge with state
+#                compute, filter   (binary rows)   finish windows
+#                pre-aggregate                     keep buckets
+#
+# The control path, whenever queries or measurements change:
+#
+#     SQL ──▶ sql: parse, bind, validate ──▶ query ─┐
+#     measurements of earlier batches ──────────────┴─▶ optimize ──▶ plan ──▶ next batch boundary
 
 from __future__ import annotations
 
@@ -19,7 +38,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thalweg import clustering, partition
+    from thalweg import clustering, errors, partition, testing
     from thalweg.aggregates import aggregate
     from thalweg.errors import ThalwegError
     from thalweg.ingest.sources import files, generate, memory
@@ -33,10 +52,12 @@ __all__ = [
     "aggregate",
     "clustering",
     "connect",
+    "errors",
     "files",
     "generate",
     "memory",
     "partition",
+    "testing",
     "to_console",
     "to_files",
     "to_memory",
@@ -51,7 +72,7 @@ _HOMES = {
     "thalweg.session": ("QueryHandle", "Session", "connect"),
     "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_noop", "to_spark"),
 }
-_MODULES = ("clustering", "partition")
+_MODULES = ("clustering", "errors", "partition", "testing")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
@@ -59,6 +80,21 @@ def __getattr__(name: str) -> Any:
     """The public names, loaded when first used: Spark's worker processes need few of them."""
     if name in _MODULES:
         return import_module(f"thalweg.{name}")
+    if name == "__version__":
+        return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'thalweg' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"])
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("thalweg")
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "unknown"

@@ -1,5 +1,17 @@
-"""`python -m thalweg.cli`: the same as the command `thalweg`."""
+"""`thalweg`, and `python -m thalweg.cli`: the command line, loaded here so that Ctrl-C may come at any time."""
 
-from thalweg.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    try:
+        from thalweg.cli.main import main as run_command
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run_command()
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@ from rich.console import Console
 
 import thalweg
 from thalweg.cli import show
+from thalweg.cli.interrupt import Interrupt
 from thalweg.cli.watch import Draw, drawing
 
 _TICK_SECONDS = 0.25
@@ -85,21 +86,25 @@ SCHEDULE: tuple[Event, ...] = tuple(
 )
 
 
-def play(console: Console, session: thalweg.Session, game: Game) -> None:
-    """Runs the game for its time and then says what was shared."""
+def play(console: Console, session: thalweg.Session, game: Game, interrupt: Interrupt) -> bool:
+    """Runs the game for its time and then says what was shared. False if an interrupt has ended it before."""
     create_streams(session, game)
     waiting = deque(SCHEDULE)
     notes = make_changes(session, waiting, 0.0)
-    session.start(trigger="1 second")
-    with drawing(console, session) as draw:
-        wait_for_first_rows(session, draw)
-        started = time.monotonic()
-        while (elapsed := time.monotonic() - started) < game.seconds:
-            made = make_changes(session, waiting, elapsed / game.seconds)
-            notes += [f"{elapsed:5.1f} s  {note}" for note in made]
-            draw(notes)
-            time.sleep(_TICK_SECONDS)
+    with interrupt.heeded():
+        session.start(trigger="1 second")
+        with drawing(console, session) as draw:
+            wait_for_first_rows(session, draw, interrupt)
+            started = time.monotonic()
+            while (elapsed := time.monotonic() - started) < game.seconds and not interrupt.pressed:
+                made = make_changes(session, waiting, elapsed / game.seconds)
+                notes += [f"{elapsed:5.1f} s  {note}" for note in made]
+                draw(notes)
+                interrupt.wait(_TICK_SECONDS)
+        if interrupt.pressed:
+            return False
     summarise(console, session, time.monotonic() - started)
+    return True
 
 
 def create_streams(session: thalweg.Session, game: Game) -> None:
@@ -118,12 +123,12 @@ def create_streams(session: thalweg.Session, game: Game) -> None:
         session.create_stream(name, source, time="ts", watermark="2 seconds")
 
 
-def wait_for_first_rows(session: thalweg.Session, draw: Draw) -> None:
+def wait_for_first_rows(session: thalweg.Session, draw: Draw, interrupt: Interrupt) -> None:
     """The first batch also starts Spark's workers; the game's time begins after it."""
     patience = time.monotonic() + _PATIENCE_SECONDS
-    while session.progress()["rows"] == 0 and time.monotonic() < patience:
+    while session.progress()["rows"] == 0 and time.monotonic() < patience and not interrupt.pressed:
         draw(("the first batch starts Spark's workers",))
-        time.sleep(_TICK_SECONDS)
+        interrupt.wait(_TICK_SECONDS)
 
 
 def make_changes(session: thalweg.Session, waiting: deque[Event], over: float) -> list[str]:

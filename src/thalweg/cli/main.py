@@ -1,14 +1,15 @@
 """The command line: `thalweg demo | run | explain | bench`. Thin: it talks to a session and prints.
 
-A mistake of the user ends with the error's own text and exit code 1, never with a traceback.
+A mistake of the user ends with the error's own text and exit code 1, never with a traceback. Nor does Ctrl-C: it
+gives exit code 0 where it is the ordinary end (a steady `run`), and 130 where it cuts a command short.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,10 @@ import typer
 from rich.console import Console
 
 import thalweg
-from thalweg.cli import bench, demo, show, watch
+from thalweg.cli import bench, demo, interrupt, show, watch
+from thalweg.cli.interrupt import Interrupt
 from thalweg.errors import ThalwegError, state_directory_wanted, statements_unreadable
+from thalweg.session import copy_definitions
 
 app = typer.Typer(
     help="Hundreds of continuous SQL queries as one shared pipeline on Apache Spark.",
@@ -32,6 +35,9 @@ StatementsFile = Annotated[Path, typer.Argument(help="A file of statements, sepa
 StateDirectory = Annotated[
     Path | None, typer.Option("--state", help="Where state is kept. Left out: a new one, removed at the end.")
 ]
+StateToRead = Annotated[
+    Path | None, typer.Option("--state", help="A state directory whose streams and queries are there already.")
+]
 
 
 def main() -> None:
@@ -41,6 +47,31 @@ def main() -> None:
     except ThalwegError as error:
         err.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
+    except interrupt.Interrupted:
+        _end_at_once()
+
+
+def _end_at_once() -> None:
+    """Without the thread that still works: it may wait for Spark to start. The JVM ends with this process."""
+    for console in (out, err):
+        console.show_cursor()
+        console.file.flush()
+    os._exit(interrupt.EXIT_CODE)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"thalweg {thalweg.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say the version and end.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Hundreds of continuous SQL queries as one shared pipeline on Apache Spark."""
 
 
 @app.command()
@@ -55,34 +86,49 @@ def run(
     ] = False,
     trigger: Annotated[str, typer.Option(help="How often a batch starts.")] = "1 second",
 ) -> None:
-    """Run the streams and queries of a file until interrupted."""
+    """Run the streams and queries of a file until interrupted.
+
+    Ctrl-C is the ordinary end: the batch that runs is finished, and the exit code is 0. With --available-now, and
+    before the first batch, it is 130.
+    """
     if file is None and state is None:
         raise state_directory_wanted()
     text = _read(file) if file else None
-    with _session(state) as session:
+
+    def work(session: thalweg.Session, interrupted: Interrupt) -> int:
         if text is not None:
             show.outcomes(out, session.sql(text))
-        if available_now:
-            watch.run_available(out, session)
-            show.results(out, session)
+        if not available_now:
+            watch.run_until_interrupted(out, session, trigger, interrupted)
+        elif watch.run_available(out, session, interrupted):
+            return interrupt.EXIT_CODE
         else:
-            watch.run_until_interrupted(out, session, trigger)
-        failed = show.failures(err, session)
-    if failed:
-        raise typer.Exit(1)
+            show.results(out, session)
+        return 1 if show.failures(err, session) else 0
+
+    _run_session(state, work)
 
 
 @app.command()
 def explain(
     file: StatementsFile,
-    state: StateDirectory = None,
+    state: StateToRead = None,
     form: Annotated[str, typer.Option(help="text, or a picture: mermaid, graphviz.")] = "text",
 ) -> None:
-    """Say what the queries of a file would share and how they would run, without running them."""
+    """Say what the queries of a file would share and how they would run, without running them.
+
+    Nothing is written, neither to the state directory nor to the queries' sinks. With --state the queries that are
+    there take part, with what was measured of them; a pipeline that runs there is not disturbed.
+    """
     text = _read(file)
-    with _session(state) as session:
+
+    def work(session: thalweg.Session, interrupted: Interrupt) -> int:
+        session.rehearse()
         session.sql(text)
         out.print(session.explain(form=form), markup=False, highlight=False, soft_wrap=True)
+        return 0
+
+    _run_session(None, work, copied=state)
 
 
 @app.command(name="demo")
@@ -93,8 +139,12 @@ def run_demo(
     ] = 100_000,
 ) -> None:
     """Play a game's purchases and ads through a dozen queries, some made and dropped on the way."""
-    with _session(None) as session:
-        demo.play(out, session, demo.Game(seconds=seconds, rows_per_second=rows_per_second))
+    game = demo.Game(seconds=seconds, rows_per_second=rows_per_second)
+
+    def work(session: thalweg.Session, interrupted: Interrupt) -> int:
+        return 0 if demo.play(out, session, game, interrupted) else interrupt.EXIT_CODE
+
+    _run_session(None, work)
 
 
 @app.command(
@@ -114,17 +164,28 @@ def run_bench(
     raise typer.Exit(bench.run(name, context.args))
 
 
-@contextmanager
-def _session(state: Path | None) -> Iterator[thalweg.Session]:
-    """A session in the directory, or in one that goes away with it."""
-    with tempfile.TemporaryDirectory(prefix="thalweg-") as temporary:
-        with err.status("starting Spark"):
-            session = thalweg.connect(state or Path(temporary) / "state")
-        try:
-            yield session
-        finally:
-            with err.status("stopping"):
-                session.stop()
+def _run_session(
+    state: Path | None, work: Callable[[thalweg.Session, Interrupt], int], copied: Path | None = None
+) -> None:
+    """Works with a session in the directory, or in one that goes away with it: a new one, or a copy of the
+    definitions in `copied`. Ends with the work's exit code."""
+    with tempfile.TemporaryDirectory(prefix="thalweg-", ignore_cleanup_errors=True) as temporary:
+        directory = state or Path(temporary) / "state"
+        if copied is not None:
+            copy_definitions(copied, directory)
+        code = interrupt.run_interruptibly(lambda interrupted: _work(directory, work, interrupted))
+    if code:
+        raise typer.Exit(code)
+
+
+def _work(directory: Path, work: Callable[[thalweg.Session, Interrupt], int], interrupted: Interrupt) -> int:
+    with err.status("starting Spark"):
+        session = thalweg.connect(directory)
+    try:
+        return work(session, interrupted)
+    finally:
+        with err.status("stopping"):
+            session.stop()
 
 
 def _read(file: Path) -> str:

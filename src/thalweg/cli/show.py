@@ -18,7 +18,7 @@ from thalweg.session import Session
 
 BENCH_COMMANDS = {
     "thalweg bench NAME [--quick] [--json FILE]": "measure; --help says more",
-    "thalweg bench report": "docs/benchmarks/*.json into docs/benchmarks.md, its plots and the README's table",
+    "thalweg bench report": "docs/benchmarks/*.json into docs/benchmarks.md and its plots",
 }
 _ROWS = 20
 _STATES = {"pending": "yellow", "running": "green", "failed": "bold red"}

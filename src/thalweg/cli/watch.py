@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from thalweg.cli import show
+from thalweg.cli.interrupt import Interrupt
 from thalweg.session import Session
 
 _REDRAW_SECONDS = 0.25
@@ -21,30 +22,29 @@ Draw = Callable[[Sequence[str]], None]
 """Shows where the session is; the argument is what else there is to say."""
 
 
-def run_available(console: Console, session: Session) -> None:
-    """Processes what is there, with progress; an interrupt stops the session, which can be started again."""
-    with ThreadPoolExecutor(max_workers=1) as pool, drawing(console, session) as draw:
+def run_available(console: Console, session: Session, interrupt: Interrupt) -> bool:
+    """Processes what is there, with progress; whether an interrupt has stopped it, after which it can be started
+    again."""
+    with interrupt.heeded(), ThreadPoolExecutor(max_workers=1) as pool, drawing(console, session) as draw:
         running = pool.submit(session.run_available)
-        try:
-            while not running.done():
-                draw(())
-                time.sleep(_REDRAW_SECONDS)
-        except KeyboardInterrupt:
-            session.stop()
-            raise
+        while not running.done():
+            draw(())
+            if interrupt.wait(_REDRAW_SECONDS):
+                session.stop()
+                return True
         running.result()
         draw(())
+    return False
 
 
-def run_until_interrupted(console: Console, session: Session, trigger: str) -> None:
+def run_until_interrupted(console: Console, session: Session, trigger: str, interrupt: Interrupt) -> None:
     """Runs batches until Ctrl-C, which is the ordinary end."""
-    session.start(trigger=trigger)
-    with drawing(console, session) as draw:
-        try:
-            while True:
+    with interrupt.heeded():
+        session.start(trigger=trigger)
+        with drawing(console, session) as draw:
+            while not interrupt.pressed:
                 draw(("Ctrl-C ends it; started again on the same --state it goes on where it was.",))
-                time.sleep(_REDRAW_SECONDS)
-        except KeyboardInterrupt:
+                interrupt.wait(_REDRAW_SECONDS)
             draw(("stopping",))
 
 
