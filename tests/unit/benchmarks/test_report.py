@@ -1,4 +1,4 @@
-"""Unit: a page, plots and the README's tables from measurements; a check that notices when they are not current."""
+"""Unit: a page and plots from measurements; a check that notices when they are not current."""
 
 from __future__ import annotations
 
@@ -101,52 +101,25 @@ DuckDB 2.0.0, Thalweg v1
 - Skipped: flink: not installed
 - One note.
 """
-README = f"before\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n"
-README_WRITTEN = f"""\
-before
-
-{report.BEGIN}
-`./dev bench aggregates --repetitions 3`: Windowed aggregations; medians of 3 repetitions on 2 cores (a CPU), \
-24 GiB, 2026-11-16, 1,689,977 result rows compared and equal:
-
-|  | Thalweg | compared with |  |
-| --- | ---: | ---: | ---: |
-| CPU of a batch \\| DuckDB | 0.50 s | 0.20 s | 2.50x (asked: ≤ 2x) |
-| 8 queries, against plain Spark | 1.78M rows/s | 110k rows/s | **16.2x** |
-
-![Throughput by queries](docs/benchmarks/aggregates-throughput.svg)
-
-{report.README_NOTES["aggregates"]}
-
-Spread, memory, CPU, plots and what the papers found: [docs/benchmarks.md](docs/benchmarks.md).
-{report.END}
-
-after
-"""
 
 
 class Docs:
     """A tree with measurements, run as the command would."""
 
     def __init__(self, root: Path) -> None:
-        self.folder, self.page, self.readme = root / "benchmarks", root / "benchmarks.md", root / "README.md"
+        self.folder, self.page = root / "benchmarks", root / "benchmarks.md"
         self.folder.mkdir()
-        self.readme.write_text(README)
         self.measure(aggregates())
 
     def measure(self, found: dict[str, Any], name: str | None = None) -> None:
         (self.folder / f"{name or found.get('experiment')}.json").write_text(json.dumps(found))
 
     def run(self, *more: str) -> int:
-        where = ["--from", str(self.folder), "--to", str(self.page), "--readme", str(self.readme)]
-        return report.main([*where, *more])
+        return report.main(["--from", str(self.folder), "--to", str(self.page), *more])
 
 
 @pytest.fixture
-def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Docs:
-    monkeypatch.setattr(
-        report, "README_LINES", {"aggregates": ("duckdb", "8-queries", "unheard-of"), "joins": ("a",)}
-    )
+def docs(tmp_path: Path) -> Docs:
     return Docs(tmp_path)
 
 
@@ -158,16 +131,6 @@ def test_page_of_one_experiment(docs: Docs) -> None:
     short = "| Windowed aggregations | SASPAR Fig. 6 | 2 of 3 | CPU of a batch \\| DuckDB |"
     assert f"| [aggregates](#aggregates) {short}" in overview
     assert "## aggregates" + section == SECTION
-
-
-def test_tables_of_the_readme_come_from_chosen_lines_in_their_order(
-    docs: Docs, capsys: pytest.CaptureFixture[str]
-) -> None:
-    docs.run()
-    assert docs.readme.read_text() == README_WRITTEN
-    said = capsys.readouterr().out
-    assert "aggregates/unheard-of" in said
-    assert "joins/a" in said
 
 
 def test_check_is_content_with_what_was_just_written(docs: Docs) -> None:
@@ -186,14 +149,10 @@ def test_check_notices_a_changed_figure(docs: Docs, capsys: pytest.CaptureFixtur
     assert docs.run("--check") == 1
     said = capsys.readouterr().out
     assert "benchmarks.md" in said
-    assert "README.md" in said
     assert ".svg" not in said
 
 
 def test_check_notices_what_was_edited_by_hand(docs: Docs) -> None:
-    docs.run()
-    docs.readme.write_text(docs.readme.read_text().replace("**16.2x**", "**18.2x**"))
-    assert docs.run("--check") == 1
     docs.run()
     docs.page.write_text(docs.page.read_text().replace("falls short", "✓"))
     assert docs.run("--check") == 1
@@ -216,11 +175,10 @@ def test_check_notices_plots_that_show_something_else(docs: Docs, capsys: pytest
     assert docs.run("--check") == 0
 
 
-def test_quick_runs_are_marked_and_not_quoted(docs: Docs) -> None:
+def test_quick_runs_are_marked(docs: Docs) -> None:
     docs.measure({**aggregates(), "quick": True})
     docs.run()
     assert "**A quick run**" in docs.page.read_text()
-    assert docs.readme.read_text() == README
 
 
 def test_files_of_another_form_are_named(docs: Docs) -> None:
@@ -245,12 +203,6 @@ def test_a_finding_stands_below_the_plot_it_names(docs: Docs) -> None:
     page = docs.page.read_text()
     order = ["**B:**", "aggregates-throughput.svg", "aggregates-latency.svg", "**A:**"]
     assert sorted(order, key=page.index) == order
-
-
-def test_a_readme_without_its_place_is_refused(docs: Docs) -> None:
-    docs.readme.write_text("nothing here")
-    with pytest.raises(SystemExit, match="no place"):
-        docs.run()
 
 
 def test_what_is_committed_is_current() -> None:
