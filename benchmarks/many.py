@@ -29,12 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.tables import add_columns, new_table, out
-from thalweg.engine.batch import BatchRunner
-from thalweg.engine.local_runner import Attempt, Cells, LocalRunner, Orderly
-from thalweg.ingest.split import Split, dump_splits
+from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
+from thalweg.batch.run import BatchRunner
+from thalweg.frontend.bind import bind
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.sql.bind import bind
+from thalweg.source.split import Split, dump_splits
 from thalweg.state.changes import ChangeLog
 
 MINUTES = (0.5, 1)

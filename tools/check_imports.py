@@ -1,7 +1,7 @@
-"""Keeps imports pointing one way: cli, web -> session -> engine -> data path -> model.
+"""Keeps imports pointing one way: cli, web -> session -> engine -> batch -> data path -> model.
 
-Measurements rise as events and decisions descend as plans, so no package of the data path may know `sql`,
-`optimize` or `stats`. Libraries that must stay behind one door are listed too. The two tables below are the
+Measurements rise with reports and decisions descend as plans, so no package of the data path may know `frontend`,
+`optimize`, `adapt` or `stats`. Libraries that must stay behind one door are listed too. The two tables below are the
 rules; everything after them only reads them. Run from anywhere: `python tools/check_imports.py`.
 """
 
@@ -17,43 +17,49 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "thalweg"
 
 # Every unit (a package or a top-level module) may import itself, `errors`, `faults`, `kernel` and what its row names.
 VALUES = {"model"}
-DATA_PATH = {"ingest", "route", "operate", "state", "sink"}
+DATA_PATH = {"source", "route", "operate", "state", "sink"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "faults": set(),
     "kernel": set(),
     "model": set(),
     # The control path: pure functions over values.
-    "sql": VALUES,
+    "frontend": VALUES,
     "stats": VALUES,
     "optimize": VALUES | {"stats", "partition"},
+    # What was measured -> what is decided. It still reads the totals of a batch and the manifest as they are.
+    "adapt": VALUES | {"optimize", "stats", "partition", "route", "batch", "operate", "state"},
     # The data path, in the order data meets it.
     "partition": VALUES | {"route"},
     "observe": VALUES | {"state"},
-    "ingest": VALUES | {"state", "observe"},
+    "source": VALUES | {"state", "observe"},
     "route": VALUES | {"observe"},
     "operate": VALUES | {"route", "partition", "observe"},
     "state": VALUES | {"route"},
-    "sink": VALUES | {"state", "observe"},
-    # What binds them to Spark and asks for the next plan, and the composition root above it.
-    "engine": VALUES | DATA_PATH | {"optimize", "stats", "partition", "observe"},
+    "sink": VALUES | {"route", "state", "observe"},
+    # The only one that calls source, operate, state and sink; and what binds it to Spark.
+    "batch": VALUES | DATA_PATH | {"adapt", "optimize", "stats", "partition", "observe"},
+    "engine": VALUES | DATA_PATH | {"batch", "observe"},
     # Aggregates of users: their names are the SQL's, their code goes where Spark sends it.
-    "aggregates": VALUES | {"sql", "engine"},
+    "aggregates": VALUES | {"frontend", "engine"},
     "clustering": {"aggregates", "route"},
-    "session": VALUES | DATA_PATH | {"aggregates", "engine", "sql", "stats", "optimize", "partition", "observe"},
-    "thalweg": VALUES | {"session", "aggregates", "clustering", "ingest", "sink", "partition", "testing"},
+    # The composition root.
+    "session": VALUES
+    | DATA_PATH
+    | {"aggregates", "adapt", "batch", "engine", "frontend", "optimize", "partition", "observe"},
+    "thalweg": VALUES | {"session", "aggregates", "clustering", "source", "sink", "partition", "testing"},
     # Thin faces: they talk to the public interface only.
     "cli": VALUES | {"session", "thalweg"},
     "web": VALUES | {"session", "thalweg"},
     # For tests, of users too: a session without Spark, what is right, what to try. Nobody else uses it.
-    "testing": VALUES | {"session", "engine", "ingest", "state"},
+    "testing": VALUES | {"session", "batch", "engine", "source", "state"},
 }
 
 # Libraries that only these units may import; a library that is not listed may be imported anywhere.
 DOORS: dict[str, set[str]] = {
     "pyspark": {"engine", "testing"},
     "py4j": {"engine"},
-    "sqlglot": {"sql"},
+    "sqlglot": {"frontend"},
     "typer": {"cli"},
     "rich": {"cli", "sink"},
     "scipy": {"optimize"},

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from thalweg.sql.aggregates import ENTRIES
-from thalweg.sql.functions import FUNCTIONS
+from thalweg.frontend.aggregates import ENTRIES
+from thalweg.frontend.functions import FUNCTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "functions.md"
 _ENDLESS = 99

@@ -34,7 +34,7 @@ FAN_OUT = "fan-out of "
 @dataclass(frozen=True)
 class Module:
     name: str
-    """Below the package: `engine.batch`; the package itself is ''."""
+    """Below the package: `batch.run`; the package itself is ''."""
     is_package: bool
     text: str
     string_keys: int

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from thalweg import clustering, errors, partition, testing
     from thalweg.aggregates import aggregate
     from thalweg.errors import ThalwegError
-    from thalweg.ingest.sources import files, generate, memory
     from thalweg.session import QueryHandle, Session, connect
     from thalweg.sink.specs import to_console, to_files, to_memory, to_noop, to_spark
+    from thalweg.source.sources import files, generate, memory
 
 __all__ = [
     "QueryHandle",
@@ -68,7 +68,7 @@ __all__ = [
 _HOMES = {
     "thalweg.aggregates": ("aggregate",),
     "thalweg.errors": ("ThalwegError",),
-    "thalweg.ingest.sources": ("files", "generate", "memory"),
+    "thalweg.source.sources": ("files", "generate", "memory"),
     "thalweg.session": ("QueryHandle", "Session", "connect"),
     "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_noop", "to_spark"),
 }

@@ -14,11 +14,11 @@ import pyarrow as pa
 from thalweg import errors
 from thalweg.engine.functions import dump_by_value, pickled
 from thalweg.errors import SqlError
+from thalweg.frontend.functions import is_reserved
+from thalweg.frontend.literals import parse_result_type
 from thalweg.model.own import Definition, Functions, Own, State
 from thalweg.model.query import Aggregate, Query
 from thalweg.model.types import from_arrow
-from thalweg.sql.functions import is_reserved
-from thalweg.sql.literals import parse_result_type
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _defined: dict[str, Definition] = {}

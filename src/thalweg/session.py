@@ -17,18 +17,27 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg import errors, partition
+from thalweg.adapt.probe_orders.loop import JoinPlanning
+from thalweg.adapt.probe_orders.measure import EPOCH
+from thalweg.adapt.slot_assignment import Repartitioning
 from thalweg.aggregates import InUse
-from thalweg.engine.batch import BatchRunner
-from thalweg.engine.changelog import Entry, query_id, registered
+from thalweg.batch.delivery import Delivery
+from thalweg.batch.requests import Entry, query_id, registered
+from thalweg.batch.run import BatchRunner
+from thalweg.batch.tables import Table, load_tables, save_tables, store_table
 from thalweg.engine.contract import Engine, Feeder
-from thalweg.engine.delivery import Delivery
-from thalweg.engine.joinload import EPOCH
-from thalweg.engine.joinplanning import JoinPlanning
-from thalweg.engine.repartition import Repartitioning
-from thalweg.engine.tables import Table, load_tables, save_tables, store_table
-from thalweg.ingest.registry import save_streams, source_dir, stream_from_json, stream_to_json
-from thalweg.ingest.schema import as_schema
-from thalweg.ingest.sources import Files, Memory, files, generate, memory
+from thalweg.frontend.bind import bind
+from thalweg.frontend.intervals import parse_interval
+from thalweg.frontend.statements import (
+    CreateQuery,
+    CreateStream,
+    CreateTable,
+    DropQuery,
+    DropTable,
+    Explain,
+    Show,
+    parse,
+)
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, query_from_json
 from thalweg.model.stream import Schema, Stream
@@ -39,9 +48,9 @@ from thalweg.observe.stopwatch import mean, shares
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.sink.specs import parse_spec, to_callable
-from thalweg.sql.bind import bind
-from thalweg.sql.intervals import parse_interval
-from thalweg.sql.statements import CreateQuery, CreateStream, CreateTable, DropQuery, DropTable, Explain, Show, parse
+from thalweg.source.registry import save_streams, source_dir, stream_from_json, stream_to_json
+from thalweg.source.schema import as_schema
+from thalweg.source.sources import Files, Memory, files, generate, memory
 from thalweg.state.changes import ChangeLog
 from thalweg.state.container import read_footer, read_section
 from thalweg.state.definitions import copy_definitions

@@ -16,11 +16,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from thalweg.engine.analyzer import SparkAnalyzer
-from thalweg.ingest.sources import memory
+from thalweg.frontend.bind import bind
 from thalweg.model.own import Definition
 from thalweg.model.query import Query, query_from_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.sql.bind import bind
+from thalweg.source.sources import memory
 from thalweg.testing.join_randomly import random_world
 from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries

@@ -310,7 +310,7 @@ def test_what_an_attempt_set_aside_that_came_to_nothing_is_forgotten(
     good = session.create_query("good", "SELECT k FROM events")
     session.create_query("bad", "SELECT v FROM events")
     with monkeypatch.context() as patch:
-        patch.setattr("thalweg.engine.batch.write_intent", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        patch.setattr("thalweg.batch.run.write_intent", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
         with pytest.raises(ThalwegError, match="disk full"):
             session.run_available()
     assert list((session.state_dir / "rejected").rglob("*.arrow"))

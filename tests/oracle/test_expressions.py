@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.errors import SqlError
+from thalweg.frontend.bind import bind
 from thalweg.model.expr import Expr
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.types import to_arrow, to_inner_arrow
-from thalweg.sql.bind import bind
 
 UTC = dt.UTC
 DECIMALS = {

@@ -10,7 +10,7 @@ import pytest
 from tests.support.side import Side
 
 import thalweg
-from thalweg.engine import scaling
+from thalweg.adapt import slot_count as scaling
 from thalweg.testing.compare import difference, rows_equal
 from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import Shape, random_feed, random_queries

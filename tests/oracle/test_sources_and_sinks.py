@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 import thalweg
 from thalweg.engine.pipeline import Pipeline
 from thalweg.errors import pipeline_failed
-from thalweg.ingest.inventory import LANDED_LOG
-from thalweg.ingest.registry import source_dir
+from thalweg.source.inventory import LANDED_LOG
+from thalweg.source.registry import source_dir
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed, expected
 

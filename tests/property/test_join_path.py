@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from tests.support.local_pipeline import LocalPipeline
 
-from thalweg.engine import joinplanning
-from thalweg.engine.joinplanning import JoinPlanning
+from thalweg.adapt.probe_orders import loop as joinplanning
+from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.ordering import Ordering

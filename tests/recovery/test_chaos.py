@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.recovery.chaos import at_point, main, run_seed
 
-import thalweg.engine.batch
-import thalweg.engine.tasks  # noqa: F401 - registers its fault points
+import thalweg.batch.run
+import thalweg.batch.tasks  # noqa: F401 - registers its fault points
 from thalweg import faults
 
 pytestmark = pytest.mark.slow

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pytest
 
 from thalweg.errors import ThalwegError
-from thalweg.ingest.inventory import FILES_LOG, Inventory
-from thalweg.ingest.listing import count_memory_units, memory_unit
-from thalweg.ingest.log import Log
-from thalweg.ingest.registry import source_dir
-from thalweg.ingest.schema import parse_schema
-from thalweg.ingest.sources import memory
 from thalweg.model.stream import Stream
 from thalweg.sink.base import SinkContext
 from thalweg.sink.files import FilesSink
 from thalweg.sink.memory import ResultLog
+from thalweg.source.inventory import FILES_LOG, Inventory
+from thalweg.source.listing import count_memory_units, memory_unit
+from thalweg.source.log import Log
+from thalweg.source.registry import source_dir
+from thalweg.source.schema import parse_schema
+from thalweg.source.sources import memory
 from thalweg.state import durable
 from thalweg.state.changes import ChangeLog
 from thalweg.state.container import ContainerWriter, read_footer, read_section

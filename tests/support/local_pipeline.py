@@ -16,16 +16,14 @@ from typing import Any
 import pyarrow as pa
 from tests.support.clocks import CountingClock
 
-from thalweg.engine.batch import BatchRunner
-from thalweg.engine.changelog import query_id
-from thalweg.engine.delivery import Delivery
-from thalweg.engine.joinplanning import JoinPlanning
+from thalweg.adapt.probe_orders.loop import JoinPlanning
+from thalweg.batch.delivery import Delivery
+from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
+from thalweg.batch.loop import Loop
+from thalweg.batch.requests import query_id
+from thalweg.batch.run import BatchRunner
+from thalweg.batch.tasks import Work
 from thalweg.engine.local_engine import LocalEngine
-from thalweg.engine.local_runner import Cells, LocalRunner, Orderly
-from thalweg.engine.loop import Loop
-from thalweg.engine.tasks import Work
-from thalweg.ingest.registry import save_streams, source_dir
-from thalweg.ingest.sources import memory
 from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
@@ -35,6 +33,8 @@ from thalweg.model.types import to_arrow
 from thalweg.optimize.grouping import GROUPS, Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.hash import HASH_NAME
+from thalweg.source.registry import save_streams, source_dir
+from thalweg.source.sources import memory
 from thalweg.state.changes import ChangeLog
 from thalweg.state.manifest import Manifest
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc as pa_ipc
 
 import thalweg
-from thalweg.engine.joinload import EPOCH
+from thalweg.adapt.probe_orders.measure import EPOCH
 from thalweg.errors import answer_not_recorded
 from thalweg.testing import LocalSession, join_oracle, oracle
 from thalweg.testing.compare import difference

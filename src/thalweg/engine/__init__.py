@@ -1,1 +1,1 @@
-"""Binds the data path to Spark: batch loop, tasks, changelog, recovery. The only package that knows Spark."""
+"""Binds batches to Spark, or to the calling process. The only package that knows Spark."""

@@ -8,28 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from thalweg.engine.tasks import Work
-from thalweg.model.plan import Plan
-from thalweg.model.query import Query
+from thalweg.batch.contract import Runner, SinkOpener
 from thalweg.model.stream import Schema, Stream
-from thalweg.sink.base import Sink
-
-Splits = Any
-"""The split descriptors of a batch, as the runner takes them: a DataFrame of texts on Spark, a list of them here."""
-
-
-class Runner(Protocol):
-    """Runs the stages of a batch: INGEST over the splits, then SLOT as often as `work.stages` says, cells in between
-    going to the task `slot % work.tasks`."""
-
-    @property
-    def tasks(self) -> int:
-        """Tasks of one stage that run at the same time."""
-        ...
-
-    def run(self, plan: Plan, work: Work, splits: Splits) -> pa.Table:
-        """The cells that are left after the last stage: results and reports."""
-        ...
 
 
 class Pipeline(Protocol):
@@ -97,7 +77,7 @@ class Feeder(Protocol):
     def check(self) -> None: ...
 
 
-class Engine(Protocol):
+class Engine(SinkOpener, Protocol):
     """Everything that a session needs and that differs with what it runs on."""
 
     @property
@@ -107,7 +87,7 @@ class Engine(Protocol):
     def runner(self) -> Runner: ...
 
     def pipeline(self, state_dir: Path, batches: Any, after_batch: Callable[[], None]) -> Pipeline:
-        """`batches`: the session's `engine/batch.BatchRunner`."""
+        """`batches`: the session's `batch/run.BatchRunner`."""
         ...
 
     def source(self, name: str, given: Any, directory: Path) -> Any:
@@ -116,14 +96,6 @@ class Engine(Protocol):
 
     def read_table(self, name: str, given: Any, schema: Schema | None, kind: str | None) -> pa.Table:
         """The rows of a static table."""
-        ...
-
-    def check_sink(self, query: Query) -> None:
-        """Refuses a sink that the engine has not."""
-        ...
-
-    def open_sink(self, query: Query, id_: str, owner: str) -> Sink:
-        """A sink of kind `spark`."""
         ...
 
     def stop(self) -> None: ...

@@ -20,10 +20,10 @@ from pyspark.sql.streaming import StreamingQuery
 from thalweg import errors
 from thalweg.engine.source import source_error_in
 from thalweg.engine.spark import await_ending, describe_jobs
-from thalweg.ingest.inventory import LANDED_LOG
-from thalweg.ingest.log import Log
 from thalweg.model.stream import Field, Schema, SourceSpec
 from thalweg.model.types import check_flat
+from thalweg.source.inventory import LANDED_LOG
+from thalweg.source.log import Log
 from thalweg.state.durable import delete_tree, make_directory, sync_directory, sync_file
 
 _PLAIN = {

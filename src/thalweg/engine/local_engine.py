@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from thalweg.engine.batch import BatchRunner
+from thalweg.batch.local_runner import LocalRunner
+from thalweg.batch.loop import Loop
+from thalweg.batch.run import BatchRunner
 from thalweg.engine.contract import Analyzer
-from thalweg.engine.local_runner import LocalRunner
-from thalweg.engine.loop import Loop
+from thalweg.engine.failure import root_cause
 from thalweg.errors import bad_table, needs_spark
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema
@@ -25,7 +26,7 @@ class LocalEngine:
         self.runner = runner
 
     def pipeline(self, state_dir: Path, batches: BatchRunner, after_batch: Callable[[], None]) -> Loop:
-        return Loop(state_dir, batches, after_batch)
+        return Loop(state_dir, batches, after_batch, root_cause)
 
     def source(self, name: str, given: Any, directory: Path) -> Any:
         if _is_sparks(given):

@@ -12,7 +12,7 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from thalweg.engine.batch import BatchRunner
+from thalweg.batch.run import BatchRunner
 from thalweg.engine.failure import root_cause
 from thalweg.engine.source import ThalwegSource, source_error_in
 from thalweg.engine.spark import await_ending, describe_jobs
@@ -23,7 +23,7 @@ from thalweg.errors import (
     session_stopped,
     stopped_inside_batch,
 )
-from thalweg.ingest.registry import load_tick, save_tick
+from thalweg.source.registry import load_tick, save_tick
 
 NAME = "thalweg"
 _PATIENCE_SECONDS = 20.0

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from thalweg.errors import SourceError
-from thalweg.ingest.registry import load_tick
-from thalweg.ingest.split import dump_splits
-from thalweg.ingest.split_planner import Offset, SplitPlanner, Target
+from thalweg.source.registry import load_tick
+from thalweg.source.split import dump_splits
+from thalweg.source.split_planner import Offset, SplitPlanner, Target
 
 _RAISED = re.compile(r"thalweg\.errors\.SourceError: (.*?)(?:\n\s*\n|\n\tat |\nTraceback|\Z)", re.DOTALL)
 

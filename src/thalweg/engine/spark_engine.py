@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from thalweg.batch.run import BatchRunner
 from thalweg.engine.analyzer import SparkAnalyzer
-from thalweg.engine.batch import BatchRunner
 from thalweg.engine.failure import root_cause
 from thalweg.engine.landing import Landing
 from thalweg.engine.pipeline import Pipeline

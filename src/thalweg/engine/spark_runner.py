@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
-from thalweg.engine.tasks import Batches, Work, ingest, run_slots
+from thalweg.batch.tasks import Batches, Work, ingest, run_slots
 from thalweg.model.plan import Plan
 
 CELL_SCHEMA = "slot int, kind string, payload binary"

@@ -1,7 +1,7 @@
 """Comparisons of a column of numbers with a constant, as NumPy makes them: DuckDB plans longer than it compares.
 
-Most predicates are no more than that, and there are as many as queries. Only the text that `sql/operators` gives for
-one is understood, and only where the result is DuckDB's to the last bit; everything else is left to DuckDB.
+Most predicates are no more than that, and there are as many as queries. Only the text that `frontend/operators` gives
+for one is understood, and only where the result is DuckDB's to the last bit; everything else is left to DuckDB.
 """
 
 from __future__ import annotations

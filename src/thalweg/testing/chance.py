@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from thalweg.engine.local_runner import Attempt, Cells
-from thalweg.ingest.split import Split, dump_splits, parse_splits
+from thalweg.batch.local_runner import Attempt, Cells
+from thalweg.source.split import Split, dump_splits, parse_splits
 
 MOST_TASKS = 4
 _IN_PIECES = ("parquet", "arrow")

@@ -23,12 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from thalweg.batch.local_runner import Chance, LocalRunner
 from thalweg.engine.contract import Analyzer, Engine
 from thalweg.engine.local_engine import LocalEngine
-from thalweg.engine.local_runner import Chance, LocalRunner
 from thalweg.errors import no_event_time, wrong_rows
-from thalweg.ingest.sources import Memory, memory
 from thalweg.session import Session, to_microseconds
+from thalweg.source.sources import Memory, memory
 from thalweg.testing.recorded import Answers, RecordedAnalyzer
 
 Rows = Any

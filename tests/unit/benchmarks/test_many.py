@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from benchmarks import many
 
-from thalweg.engine import batch
+from thalweg.batch import run as batch
 from thalweg.model.plan import Plan
 from thalweg.optimize.grouping import make_plan
 

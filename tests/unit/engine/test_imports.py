@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import sys
-import thalweg.engine.tasks
+import thalweg.batch.tasks
 print(*sorted(sys.modules), sep=',')
 import thalweg.session
 print(*sorted(sys.modules), sep=',')
@@ -27,7 +27,7 @@ def imported() -> list[set[str]]:
 
 def test_workers_import_nothing_that_plans(imported: list[set[str]]) -> None:
     assert "thalweg.operate.slot" in imported[0]
-    assert not {name for name in imported[0] if name.startswith(("thalweg.optimize", "thalweg.sql", *LIBRARIES))}
+    assert not {name for name in imported[0] if name.startswith(("thalweg.optimize", "thalweg.frontend", *LIBRARIES))}
 
 
 def test_a_session_imports_optimisers_when_it_asks_them(imported: list[set[str]]) -> None:

@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from thalweg.engine.landing import Landing
 from thalweg.engine.source import ThalwegReader, ThalwegSource, source_error_in
 from thalweg.errors import SourceError
-from thalweg.ingest.inventory import Inventory
-from thalweg.ingest.read import read
-from thalweg.ingest.registry import save_streams, save_tick, source_dir
-from thalweg.ingest.sources import Memory, files, generate, memory
-from thalweg.ingest.split import Split, parse_splits
-from thalweg.ingest.split_planner import SplitPlanner, plan_splits
 from thalweg.model.stream import Stream
+from thalweg.source.inventory import Inventory
+from thalweg.source.read import read
+from thalweg.source.registry import save_streams, save_tick, source_dir
+from thalweg.source.sources import Memory, files, generate, memory
+from thalweg.source.split import Split, parse_splits
+from thalweg.source.split_planner import SplitPlanner, plan_splits
 
 
 class Rig:

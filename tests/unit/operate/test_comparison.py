@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from thalweg.frontend.bind import bind
 from thalweg.model.expr import Expr
 from thalweg.model.plan import Computed
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate import compute, duck
 from thalweg.operate.comparison import Comparisons
 from thalweg.operate.compute import add_computed
-from thalweg.sql.bind import bind
 
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
 DUCK = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
@@ -148,7 +148,7 @@ ROWS = pa.table(
 
 
 def test_what_queries_write_needs_no_statement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `comparison` reads is what `sql/operators` writes: if one changed alone, it would only cost more."""
+    """What `comparison` reads is what `frontend/operators` writes: if one changed alone, it would only cost more."""
     predicates = [_where(condition) for condition in WRITTEN]
     wanted = compute._select(ROWS, predicates)
     monkeypatch.delattr(compute, "_select")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thalweg.engine.tables import clean_tables
+from thalweg.batch.tables import clean_tables
 from thalweg.errors import StateError
 from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage

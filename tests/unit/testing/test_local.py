@@ -125,7 +125,7 @@ def test_an_answer_is_one_of_the_columns_and_of_sparks_version(tmp_path: Path) -
 
         check_table = register_table
 
-    from thalweg.ingest.schema import as_schema
+    from thalweg.source.schema import as_schema
 
     answers = Answers(tmp_path)
     asking: Any = RecordedAnalyzer(answers, Told)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ import pytest
 
 import list_functions
 from thalweg.errors import SqlError
-from thalweg.sql.functions import AGGREGATES, FUNCTIONS, find
-from thalweg.sql.tree import Call
+from thalweg.frontend.functions import AGGREGATES, FUNCTIONS, find
+from thalweg.frontend.tree import Call
 
 
 def test_the_page_is_current() -> None:

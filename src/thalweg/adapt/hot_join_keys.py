@@ -1,0 +1,34 @@
+"""Key groups of joins that are too much for one slot, from batch to batch.
+
+The optimiser moves whole key groups between slots (0003); a key that has more rows than a slot's share is left over.
+Its rows are dealt out to all slots in turn, since each of them can look for partners in any store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from thalweg.batch.routing_totals import ENOUGH, Movement
+from thalweg.model.plan import Plan
+
+HOT = 0.5
+"""A key group is spread from this part of a slot's share on: two of them on one slot are a slot too much."""
+STILL_HOT = 0.35
+"""Below, it is whole again."""
+
+
+def next_spread(known: Mapping[str, Sequence[int]], plan: Plan, movement: Movement) -> dict[str, list[int]]:
+    """route key -> the key groups that are spread over all slots in the next batch."""
+    names = {name for _, name in movement.probing}
+    after = {name: list(groups) for name, groups in known.items() if name not in names and name in plan.spread}
+    for (_, name), rows in movement.probing.items():
+        if rows.sum() < ENOUGH:
+            after[name] = list(known.get(name, ()))
+        else:
+            share = rows.sum() / plan.slots
+            hot = np.flatnonzero(rows > HOT * share).tolist()
+            still = [g for g in known.get(name, ()) if g < len(rows) and rows[g] > STILL_HOT * share]
+            after[name] = sorted({*hot, *still})
+    return {name: groups for name, groups in sorted(after.items()) if groups}

@@ -1,0 +1,115 @@
+"""Partitioners from batch to batch: what was measured of each route key, what that chose, and what it cost.
+
+What is chosen is in the manifest, so that a restart goes on with it. What partitioners have learned is not: it will
+be learned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from thalweg.batch.routing_totals import ENOUGH, KeyCounts
+from thalweg.batch.totals import Outcome
+from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
+from thalweg.model.plan import Plan, shipped_keys
+from thalweg.optimize.dealing import choose
+from thalweg.partition.cooperative import Policy, merge
+from thalweg.partition.cost import (
+    aggregation_cost,
+    cardinality_imbalance,
+    hybrid_imbalance,
+    reducer_cost,
+    tuple_imbalance,
+)
+
+SMOOTHING = 0.5
+"""The weight of the newest batch in what is measured."""
+
+
+def next_dealing(known: Mapping[str, Any], plan: Plan, outcome: Outcome) -> dict[str, Any]:
+    """route key -> its skew and what it is dealt out by: what the manifest keeps."""
+    shipped = {key: found for stream in plan.streams.values() for key, found in shipped_keys(plan, stream).items()}
+    after = {key: value for key, value in known.items() if key in shipped}
+    for key in sorted(shipped.keys() & outcome.movement.skews.keys()):
+        counts = outcome.movement.skews[key]
+        if counts.rows < ENOUGH:
+            continue
+        skew = _smoothed(after.get(key), _skew(counts))
+        now = after.get(key, {}).get("partitioner", HASH)
+        choice = choose(skew, plan.slots, now, loose=all(g.loose for g in shipped[key]))
+        after[key] = {
+            "rows": round(skew.rows),
+            "groups": round(skew.groups),
+            "top": round(skew.top, 4),
+            "busiest": round(skew.busiest, 4),
+            "partitioner": choice.partitioner,
+            "reason": choice.reason,
+        }
+    return after
+
+
+def _skew(counts: KeyCounts) -> Skew:
+    keys, rows = counts.keys
+    return Skew(
+        counts.rows,
+        counts.rows * keys / max(1, rows),
+        max(counts.hottest.values(), default=0) / counts.looked_at,
+        int(counts.slots.max()) / counts.looked_at,
+    )
+
+
+def _smoothed(known: Mapping[str, Any] | None, new: Skew) -> Skew:
+    if known is None:
+        return new
+    return Skew(*(known[f] + SMOOTHING * (getattr(new, f) - known[f]) for f in ("rows", "groups", "top", "busiest")))
+
+
+def chosen(dealing: Mapping[str, Any]) -> dict[str, str]:
+    """route key -> partitioner."""
+    return {key: value["partitioner"] for key, value in dealing.items()}
+
+
+def next_policies(policies: Mapping[str, Policy], plan: Plan, outcome: Outcome) -> dict[str, Policy]:
+    """What the tasks have learned, merged: the driver is the reducer of the Q-tables (Dalton Alg. 2)."""
+    learned = outcome.movement.learned
+    kept = {key: policy for key, policy in policies.items() if key in plan.partitioners and key not in learned}
+    return kept | {key: merge(exports) for key, exports in learned.items()}
+
+
+def aggregation_reports(plan: Plan, outcome: Outcome, dealing: Mapping[str, Any]) -> dict[str, AggregationReport]:
+    """Of every grouping that had rows in a batch."""
+    found = {}
+    for id_, grouping in plan.groupings.items():
+        key = grouping.route_key
+        pinned = key in plan.pinned
+        name, reason = plan.partitioners.get(key, HASH), dealing.get(key, {}).get("reason", "")
+        if name == LOCAL and id_ in outcome.stayed:
+            tasks = outcome.stayed[id_]
+            loads, keys = [made["rows"] for made in tasks], [made["keys"] for made in tasks]
+            partials = np.sum([made["owners"] for made in tasks], axis=0).tolist()
+        elif id_ in outcome.served:
+            slots = [outcome.served[id_].get(slot) for slot in range(plan.slots)]
+            loads = [0 if made is None else made["rows"] for made in slots]
+            keys = [0 if made is None else made["keys"] for made in slots]
+            partials = np.sum([made["owners"] for made in slots if made is not None], axis=0).tolist()
+        elif id_ in outcome.workers:
+            loads, keys = (list(counts) for counts in zip(*outcome.workers[id_], strict=True))
+            partials = [outcome.merged.get(id_, {}).get(slot, 0) for slot in range(plan.slots)]
+            name, reason = COMBINE, ""
+        else:
+            continue
+        found[id_] = AggregationReport(
+            name,
+            "" if pinned else reason,
+            pinned,
+            tuple(loads),
+            tuple_imbalance(loads),
+            cardinality_imbalance(keys),
+            hybrid_imbalance(loads, keys),
+            aggregation_cost(keys),
+            reducer_cost(partials),
+        )
+    return found

@@ -1,0 +1,229 @@
+"""What batches measure of the joins, and what that leaves of the stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from thalweg.adapt.probe_orders.counts import by_edge, next_sent, next_statistics
+from thalweg.batch.requests import Choice, Moment
+from thalweg.batch.stores import layout_from_json
+from thalweg.model.ordering import Ordering
+from thalweg.model.plan import Plan
+from thalweg.operate.compute import failed_at
+from thalweg.operate.slot import Clock
+from thalweg.operate.store import Layout
+from thalweg.operate.windows import BEGINNING
+from thalweg.optimize.groups import Sample
+from thalweg.optimize.joining import JoinLoad
+from thalweg.state.manifest import Manifest, StoreBucket
+from thalweg.stats.joining import JoinStatistics
+
+EPOCH = 8
+"""Batches of an epoch, unless the session says otherwise."""
+STAYS = 1.8
+"""A power of two is kept while the ratio is less than so many times away."""
+MOST_CHOICES = 8
+"""Of a store that are remembered each by itself; of what was before them, what they have in common."""
+REFRESHED = 16
+"""Batches after which a sample of the same predicates is replaced."""
+
+
+def next_stores(
+    manifest: Manifest,
+    plan: Plan,
+    clock: Clock,
+    made: Sequence[StoreBucket],
+    replaced: set[str],
+    moment: Moment,
+    seen: Mapping[str, int],
+    failures: Mapping[str, str],
+) -> tuple[tuple[StoreBucket, ...], dict[str, int]]:
+    """The live buckets after a batch, and from which event time on each store holds every row.
+
+    `seen`: the greatest event time of each stream after the batch.
+    """
+    held_from: dict[str, int] = {}
+    # Up to format 3 nobody wrote down what the stores had wanted: nothing can be said of the rows from then.
+    known = manifest.extra.get("held_from", {}) if "choices" in manifest.extra else {}
+    for name, store in plan.joins.stores.items():
+        held_from[name] = known.get(name, moment.unseen(name) - 1)
+        reads = {*store.columns, *(column for p in store.predicates for column in p.computed)}
+        if reads & failed_at(failures, name):
+            # What fails is NULL for all rows beside it, so that they were not chosen, or are in no index.
+            held_from[name] = max(held_from[name], seen.get(name, BEGINNING))
+    live = []
+    for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
+        if bucket.stream not in plan.joins.stores:
+            continue
+        high, needs = layout_from_json(bucket.layout).high_us, plan.joins.stores[bucket.stream].needs
+        if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in needs):
+            live.append(bucket)
+        else:
+            held_from[bucket.stream] = max(held_from[bucket.stream], high)
+    return tuple(live), {name: max(us, BEGINNING) for name, us in held_from.items()}
+
+
+def choices(manifest: Manifest) -> dict[str, list[Choice]]:
+    """What the stores have wanted so far, oldest first."""
+    return {
+        name: [
+            Choice(Layout(tuple(c["predicates"]), c["keeps_all"], 0, 0, {}), frozenset(c["columns"]), c["until"])
+            for c in of_stream
+        ]
+        for name, of_stream in manifest.extra.get("choices", {}).items()
+    }
+
+
+def next_choices(
+    known: Mapping[str, Sequence[Choice]], plan: Plan, seen: Mapping[str, int], held_from: Mapping[str, int]
+) -> dict[str, list[dict[str, Any]]]:
+    """With what they wanted in this batch, as JSON. What concerns only rows that are gone is forgotten."""
+    after = {}
+    for name, store in plan.joins.stores.items():
+        if name not in plan.joins.intermediates:
+            now = Choice(Layout.of(store, {}), frozenset(store.columns), seen.get(name, BEGINNING))
+            before = [c for c in known.get(name, ()) if c.until > held_from[name] and not c.is_like(now)]
+            if len(before) >= MOST_CHOICES:
+                before = [before[0].common(before[1]), *before[2:]]
+            after[name] = [_choice_to_json(c) for c in (*before, now)]
+    return after
+
+
+def _choice_to_json(choice: Choice) -> dict[str, Any]:
+    layout = choice.layout
+    return {
+        "predicates": layout.predicates,
+        "keeps_all": layout.keeps_all,
+        "columns": sorted(choice.columns),
+        "until": choice.until,
+    }
+
+
+def join_load(value: Mapping[str, Any], ordering: Ordering | None = None) -> JoinLoad:
+    """The measurements and what was decided by them, as the planner takes them."""
+    matches = {}
+    for probe, ratio in value.get("matches", {}).items():
+        known, found, edge = probe.split("|")
+        matches[known, found, edge] = ratio
+    estimates = JoinStatistics.from_json(value.get("statistics", {})).estimates
+    return JoinLoad(
+        _samples(value.get("samples", {})),
+        matches,
+        tuple(tuple(g) for g in value.get("groups", ())),
+        value.get("ready", {}),
+        value.get("held", {}),
+        estimates,
+        ordering.orders if ordering is not None else {},
+    )
+
+
+def _samples(value: Mapping[str, Any]) -> dict[str, Sample]:
+    return {
+        name: Sample(tuple(s["predicates"]), tuple(s["rows"]), s["rate"], s["distinct"]) for name, s in value.items()
+    }
+
+
+def next_join_load(
+    value: Mapping[str, Any],
+    plan: Plan,
+    batch: int,
+    probes: Mapping[str, Sequence[int]],
+    samples: Mapping[str, Any],
+    stores: Sequence[StoreBucket],
+    epoch: int = EPOCH,
+) -> dict[str, Any]:
+    """Averages over recent batches, and statistics over epochs of so many batches.
+
+    Until an epoch has ended, orders follow the averages, kept to powers of two: noise does not make a new plan.
+    """
+    known = JoinStatistics.from_json(value.get("statistics", {}))
+    if not plan.joins.groups:
+        # Epochs go on being counted from there: decisions are remembered by their numbers.
+        return {"statistics": JoinStatistics(known.epoch).to_json()} if known.epoch else {}
+    average = {
+        probe: ratio
+        for probe, ratio in value.get("average", {}).items()
+        if _is_current(probe, plan.joins.intermediates)
+    }
+    since = _next_since(value.get("since", {}), plan, batch)
+    for probe, (probing, found) in by_edge(probes).items():
+        if probing:
+            average[probe] = round(0.5 * average.get(probe, found / probing) + 0.5 * found / probing, 6)
+    sampled = _next_samples(value.get("samples", {}), plan, batch, samples)
+    rates = {name: float(sample["rate"]) for name, sample in samples.items()}
+    return {
+        "average": average,
+        "matches": {p: _power_of_two(ratio, value.get("matches", {}).get(p)) for p, ratio in average.items()},
+        "samples": sampled,
+        "groups": [list(group.queries) for group in plan.joins.groups.values()],
+        "since": since,
+        "ready": _ready(since, plan, stores),
+        "held": _next_held(stores, samples, value.get("held", {})),
+        "statistics": next_statistics(known, plan, probes, rates, _samples(sampled), epoch).to_json(),
+        "sent": next_sent(value.get("sent", {}), plan, batch, probes, stores),
+    }
+
+
+def _next_since(known: Mapping[str, Any], plan: Plan, batch: int) -> dict[str, dict[str, int]]:
+    """intermediate -> query -> the batch since which it is kept for the query, without a gap."""
+    return {
+        id_: {query: known.get(id_, {}).get(query, batch) for query in m.queries}
+        for id_, m in plan.joins.intermediates.items()
+    }
+
+
+def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[StoreBucket]) -> dict[str, list[str]]:
+    """An intermediate is complete for a query once every row that its relations still hold came after it began."""
+    found = {}
+    for id_, queries in since.items():
+        streams = {
+            role.stream
+            for group in plan.joins.groups.values()
+            for name, role in group.roles.items()
+            if name in plan.joins.intermediates[id_].relations
+        }
+        oldest = min((b.batch_from for b in stores if b.stream in streams), default=None)
+        found[id_] = [query for query, began in queries.items() if oldest is None or oldest >= began]
+    return found
+
+
+def _next_samples(known: Mapping[str, Any], plan: Plan, batch: int, fresh: Mapping[str, Any]) -> dict[str, Any]:
+    after = {name: sample for name, sample in known.items() if name in plan.joins.stores}
+    for name, sample in fresh.items():
+        same = name in after and after[name]["predicates"] == sample["predicates"]
+        if sample["rate"] and (not same or batch % REFRESHED == 0):
+            after[name] = sample
+    return after
+
+
+def _next_held(
+    stores: Sequence[StoreBucket], fresh: Mapping[str, Any], known: Mapping[str, float]
+) -> dict[str, float]:
+    """How many batches' rows each store holds, to a power of two."""
+    after = dict(known)
+    for name, sample in fresh.items():
+        came = sum(
+            b.section.rows for b in stores if b.stream == name and b.batch_from == b.batch_to == _newest(stores)
+        )
+        if came and sample["rate"]:
+            held = sum(b.section.rows for b in stores if b.stream == name) / came
+            after[name] = _power_of_two(held, known.get(name))
+    return after
+
+
+def _newest(stores: Sequence[StoreBucket]) -> int:
+    return max(b.batch_to for b in stores)
+
+
+def _is_current(probe: str, intermediates: Mapping[str, Any]) -> bool:
+    """Intermediates come and go; what was measured of those that have gone says nothing any more."""
+    return all(not name.startswith("+") or name in intermediates for name in probe.split("|"))
+
+
+def _power_of_two(ratio: float, known: float | None) -> float:
+    """The nearest one; the known one as long as it is not far off, so that what lies between two does not sway."""
+    if known is not None and known / STAYS <= ratio <= known * STAYS:
+        return known
+    return 0.0 if ratio <= 0 else float(2.0 ** round(math.log2(ratio)))

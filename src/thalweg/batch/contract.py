@@ -1,0 +1,41 @@
+"""What a batch needs of whatever runs it: Spark, or the calling process."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from thalweg.batch.tasks import Work
+from thalweg.model.plan import Plan
+from thalweg.model.query import Query
+from thalweg.sink.base import Sink
+
+Splits = Any
+"""The split descriptors of a batch, as the runner takes them: a DataFrame of texts on Spark, a list of them here."""
+
+
+class Runner(Protocol):
+    """Runs the stages of a batch: INGEST over the splits, then SLOT as often as `work.stages` says, cells in between
+    going to the task `slot % work.tasks`."""
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of one stage that run at the same time."""
+        ...
+
+    def run(self, plan: Plan, work: Work, splits: Splits) -> pa.Table:
+        """The cells that are left after the last stage: results and reports."""
+        ...
+
+
+class SinkOpener(Protocol):
+    """Opens what only the engine can write to."""
+
+    def check_sink(self, query: Query) -> None:
+        """Refuses a sink that the engine has not."""
+        ...
+
+    def open_sink(self, query: Query, id_: str, owner: str) -> Sink:
+        """A sink of kind `spark`."""
+        ...

@@ -1,0 +1,627 @@
+"""One batch, as the driver runs it: tasks, intent, sinks, manifest, in this order.
+
+The order is what makes results exact. The intent says which requests and which measurements the batch ran
+with: from when a sink may have seen something, a repeat of the batch decides alike. Before, it decides anew, so
+that a query which the batch cannot be run with can be dropped. Sinks are keyed by batch id. The manifest is last:
+until it is there, the batch has not happened.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from thalweg import faults
+from thalweg.adapt.hot_join_keys import next_spread
+from thalweg.adapt.partitioners import aggregation_reports, chosen, next_dealing, next_policies
+from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_ordering
+from thalweg.adapt.probe_orders.measure import choices, join_load, next_choices, next_join_load, next_stores
+from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
+from thalweg.adapt.slot_count import Scaler
+from thalweg.batch.contract import Runner, Splits
+from thalweg.batch.requests import (
+    Entry,
+    Lane,
+    Moment,
+    Past,
+    apply_changes,
+    joined_moment,
+    next_lanes,
+    registered,
+    without_old_fences,
+)
+from thalweg.batch.tables import Table, Tables, clean_tables, forget_versions
+from thalweg.batch.tasks import Work
+from thalweg.batch.totals import Outcome
+from thalweg.errors import missing_batch, old_windows_of_joins, wrong_hash
+from thalweg.model.ordering import Ordering, OrderingReport
+from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
+from thalweg.model.plan import Member, Plan, queries_of, slot_stages
+from thalweg.model.query import Query
+from thalweg.model.stream import Schema, Stream
+from thalweg.model.types import to_arrow
+from thalweg.observe.stopwatch import break_down
+from thalweg.operate import duck
+from thalweg.operate.finish import order_rows
+from thalweg.operate.slot import Clock
+from thalweg.operate.windows import BEGINNING, Stretch, needed_until
+from thalweg.optimize.grouping import GROUPS, make_plan
+from thalweg.optimize.joining import JoinLoad
+from thalweg.optimize.shipping import GroupingLoad
+from thalweg.partition.cooperative import Policy
+from thalweg.route.bucket import decode_offsets, unpack
+from thalweg.route.hash import HASH_NAME
+from thalweg.route.table import routing_table
+from thalweg.source.split_planner import NOTHING, Offset
+from thalweg.state.changes import ChangeLog
+from thalweg.state.collect import collect_garbage
+from thalweg.state.container import Section, forget_file, read_section
+from thalweg.state.durable import delete
+from thalweg.state.manifest import (
+    Bucket,
+    Manifest,
+    StoreBucket,
+    StreamProgress,
+    latest_manifest,
+    read_intent,
+    write_intent,
+    write_manifest,
+)
+
+faults.register("batch.start", "batch.tasks", "batch.intent", "batch.sinks", "batch.manifest", "batch.end")
+
+NEAR = 0.2
+"""Groups per row that differ by less than this share from what is known are the same."""
+FEW = 0.005
+"""Or by this many: so few groups are cheap wherever they are made."""
+
+Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
+"""Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What one batch did, for progress."""
+
+    batch: int
+    rows: int
+    emitted: int
+    seconds: float
+    ended: float
+    """When, in seconds since the epoch."""
+    phases: Mapping[str, float]
+    """Step -> seconds, one step after the other; and of the tasks, what the slowest took."""
+    time: Mapping[str, float]
+    """Phase -> seconds, which add up to the batch: see `observe/stopwatch`."""
+    sent_bytes: int
+
+
+class BatchRunner:
+    """Runs batches one after another. All its memory is the newest manifest; the rest is derived from it."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        state_dir: Path,
+        changes: ChangeLog,
+        streams: Callable[[], Mapping[str, Stream]],
+        tables: Callable[[], Tables],
+        deliver: Deliver,
+        *,
+        slots: int | None,
+        repartitioning: Repartitioning | None = None,
+        join_planning: JoinPlanning | None = None,
+        functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
+    ) -> None:
+        """`slots`: None for as many as there is work for, up to one per task."""
+        self.runner = runner
+        self.state_dir = state_dir
+        self.changes = changes
+        self.streams = streams
+        self.tables = tables
+        self.deliver = deliver
+        self.tasks = tasks = runner.tasks
+        self.functions = functions
+        self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
+        if self.manifest.hash != HASH_NAME:
+            raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
+        self.scaler = Scaler(tasks) if slots is None else None
+        self.slots = slots or min(tasks, self.manifest.extra.get("slots", tasks))
+        self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
+        self._check_format()
+        self.plan: Plan | None = None
+        self.repartitioner = Repartitioner(repartitioning, tasks)
+        self.join_planner = JoinPlanner(join_planning)
+        self.policies: dict[str, Policy] = {}
+        """route key -> what its partitioners have learned."""
+        self.aggregations: dict[str, AggregationReport] = {}
+        self.reports: list[BatchReport] = []
+        self.finished = threading.Condition()
+        self._planned: tuple[dict[str, Any], Plan] | None = None
+        """The last plan and all that it was made from: most batches ask for the same again."""
+        self._tried: int | None = None
+        """The batch that was run, or begun, last."""
+        self._used_tables: dict[str, Table] = {}
+        """file -> version, of those that batches have used and that were not deleted."""
+        intent = read_intent(state_dir, self.manifest.batch + 1) or {}
+        clean_tables(state_dir, self.tables(), intent.get("tables", {}))
+        collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
+
+    def _check_format(self) -> None:
+        """Up to format 3 partials of joined rows had names by which this release would not find them."""
+        running = [e.query for e in self.entries.values() if e.state != "failed"]
+        old = [query.name for query in running if query.join is not None and query.window is not None]
+        if self.manifest.format < 4 and old:
+            raise old_windows_of_joins(self.state_dir, self.manifest.format, old)
+
+    # -- the batch -----------------------------------------------------------------------------------------
+
+    def run(self, splits: Splits, batch: int, reached: Offset | None = None) -> None:
+        """Runs batch `batch` over the split descriptors. A batch that has happened is not run again.
+
+        `reached`: the offset that the splits go up to, for a pipeline that keeps none of its own. It is in the
+        intent and in the manifest.
+        """
+        began = time.perf_counter()
+        if batch <= self.manifest.batch:
+            return
+        if batch > self.manifest.batch + 1:
+            raise missing_batch(self.state_dir, self.manifest.batch, batch)
+        faults.point("batch.start")
+        before = self.manifest
+        settled = read_intent(self.state_dir, batch)
+        intent = settled or self._intent(reached)
+        if self._tried != batch - 1:
+            self._forget_rejected(batch)
+        self._tried = batch
+        moment = self._moment(batch)
+        lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
+        changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
+        past = Past(lanes, before.extra.get("held_from", {}), choices(before) if changes else {})
+        tables = {name: Table.from_json(name, value) for name, value in intent.get("tables", {}).items()}
+        schemas = {name: table.schema for name, table in tables.items()}
+        entries = apply_changes(self.entries, changes, past, self.streams(), schemas, moment)
+        entries = without_old_fences(entries, moment.closed_us)
+        plan = self._make_plan(entries, intent, schemas)
+        moment = joined_moment(moment, plan.joins)
+        clock = self._clock(plan, moment)
+        planned = time.perf_counter()
+        outcome = self._run_tasks(splits, plan, clock, tables, unheard(entries.values()))
+        faults.point("batch.tasks")
+        if settled is None:
+            write_intent(self.state_dir, batch, intent)
+        faults.point("batch.intent")
+        ran = time.perf_counter()
+        entries, emitted = self._emit(plan, entries, outcome, batch)
+        faults.point("batch.sinks")
+        delivered = time.perf_counter()
+        failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
+        lanes = next_lanes(lanes, plan, moment, failed)
+        after = self._next_manifest(plan, entries, outcome, clock, intent, lanes, moment)
+        write_manifest(self.state_dir, after)
+        faults.point("batch.manifest")
+        # At once: whatever goes wrong from here on, the batch has happened.
+        self.manifest, self.entries, self.plan = after, entries, plan
+        self._clean_up(before, after, outcome)
+        self._used_tables.update({table.version.file: table for table in tables.values()})
+        forget_versions(self.state_dir, self._used_tables, self.tables())
+        faults.point("batch.end")
+        ended = time.perf_counter()
+        phases = {
+            "plan": planned - began,
+            "tasks": ran - planned,
+            "sink": delivered - ran,
+            "manifest": ended - delivered,
+            **outcome.seconds,
+        }
+        rows, sink = sum(outcome.rows.values()), delivered - ran
+        rest = ended - began - outcome.job_seconds - sink
+        spent = break_down(outcome.stages(), self.tasks, outcome.job_seconds, sink, rest)
+        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, spent, outcome.sent_bytes)
+        self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
+        self.join_planner.take_in(plan, after)
+        self._learn(plan, after, outcome)
+        if self.scaler is not None and rows:
+            self.slots = self.scaler.after(plan.slots, outcome.busy_seconds)
+        with self.finished:
+            self.reports = [*self.reports[-99:], report]
+            self.finished.notify_all()
+
+    def _learn(self, plan: Plan, after: Manifest, outcome: Outcome) -> None:
+        """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
+        try:
+            self.policies = next_policies(self.policies, plan, outcome)
+            reports = aggregation_reports(plan, outcome, after.extra["dealing"])
+        except Exception:
+            self.policies, reports = {}, {}
+        known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
+        self.aggregations = {**known, **reports}
+
+    def _intent(self, reached: Offset | None) -> dict[str, Any]:
+        """What a batch runs with, as things stand now."""
+        # A query that takes part has its table, whichever of them comes or goes at this moment.
+        tables = dict(self.tables())
+        return {
+            "through": self.changes.last_sequence,
+            "loads": self.manifest.extra.get("loads", {}),
+            "shipped": self.manifest.extra.get("shipped", []),
+            "slots": self.slots,
+            "joins": self.manifest.extra.get("joins", {}),
+            "ordering": self.join_planner.take(self.manifest).to_json(),
+            "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
+            **self.partitioning(self.repartitioner.take()),
+            **({} if reached is None else {"reached": reached}),
+        }
+
+    @property
+    def reached(self) -> Offset:
+        """How far the batches that have happened go."""
+        return dict(self.manifest.extra.get("reached", NOTHING))
+
+    def settled(self) -> Offset | None:
+        """How far the next batch goes, if sinks may have seen it already; None if that is still open."""
+        return (read_intent(self.state_dir, self.manifest.batch + 1) or {}).get("reached")
+
+    def _forget_rejected(self, batch: int) -> None:
+        """An earlier attempt may have read other columns, and set rows aside that this one can read."""
+        for path in (self.state_dir / "rejected").glob(f"*/{batch:012d}-*"):
+            delete(path)
+
+    def _moment(self, batch: int) -> Moment:
+        return Moment(
+            batch,
+            {name: p.max_time_us for name, p in self.manifest.streams.items()},
+            dict(self.manifest.extra.get("closed", {})),
+        )
+
+    def loads(self) -> dict[str, GroupingLoad]:
+        """What was measured of the groupings so far."""
+        return _loads(self.manifest.extra)
+
+    def partitioning(self, proposed: Partitioning | None = None) -> dict[str, Any]:
+        """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
+        extra = self.manifest.extra
+        known = Partitioning(extra.get("assignment", {}), extra.get("follows", {}), extra.get("slots", 0))
+        if known.slots != self.slots:
+            known = Partitioning(slots=self.slots)
+        if proposed is not None and proposed.slots == self.slots:
+            known = known.changed_by(proposed)
+        partitioners = chosen(extra.get("dealing", {})) if known.slots == extra.get("slots", 0) else {}
+        return {
+            "assignment": known.assignment_lists(),
+            "follows": dict(known.follows),
+            "partitioners": partitioners,
+            "spread": extra.get("spread", {}),
+        }
+
+    def partitioning_report(self) -> PartitioningReport:
+        return replace(self.repartitioner.report(self.manifest), aggregations=self.aggregations)
+
+    def ordering_report(self) -> OrderingReport:
+        return self.join_planner.report(self.manifest)
+
+    def join_load(self) -> JoinLoad:
+        """What was measured of the joins so far."""
+        extra = self.manifest.extra
+        return join_load(extra.get("joins", {}), Ordering.from_json(extra.get("ordering", {})))
+
+    def _make_plan(
+        self, entries: Mapping[str, Entry], intent: Mapping[str, Any], schemas: Mapping[str, Schema]
+    ) -> Plan:
+        running = registered(entries.values())
+        given = {
+            "registered": running,
+            "streams": self.streams(),
+            "slots": intent["slots"],
+            "groups": self.manifest.groups,
+            "loads": _loads(intent),
+            "tables": schemas,
+            "joins": join_load(intent.get("joins", {}), Ordering.from_json(intent.get("ordering", {}))),
+            "assignment": intent.get("assignment", {}),
+            "follows": intent.get("follows", {}),
+            "partitioners": intent.get("partitioners", {}),
+            "spread": intent.get("spread", {}),
+        }
+        if self._planned is None or self._planned[0] != given:
+            self._planned = (given, make_plan(**given))
+        return replace(self._planned[1], functions=self.functions(entry.query for entry in running))
+
+    def _clock(self, plan: Plan, moment: Moment) -> Clock:
+        closed = {name: moment.closed_us.get(name, BEGINNING) for name in plan.streams}
+        closing = {name: max(closed[name], self._watermark(plan, name)) for name in plan.streams}
+        fences = tuple(sorted({m.fence[0] for m in plan.members if m.fence is not None}))
+        return Clock(moment.batch, closed, closing, fences)
+
+    def _watermark(self, plan: Plan, stream: str) -> int:
+        joined = plan.joins.joined.get(stream)
+        if joined is None:
+            return self.watermark(stream)
+        return max(BEGINNING, min(self.watermark(s) for s in joined.streams) - joined.lag_us)
+
+    def watermark(self, stream: str) -> int:
+        """The greatest event time seen less the delay, in whole milliseconds as Spark keeps it."""
+        progress = self.manifest.streams.get(stream)
+        if progress is None or progress.max_time_us is None:
+            return BEGINNING
+        return progress.max_time_us // 1000 * 1000 - self.streams()[stream].delay_us
+
+    def has_more_to_close(self) -> bool:
+        """Whether a batch without data would close windows: the watermark has moved over kept state."""
+        plan = self.plan
+        if plan is None:
+            return False
+        closed = self.manifest.extra["closed"]
+        kept = {plan.groupings[b.grouping].stream for b in self.manifest.buckets}
+        kept |= {d.joined for d in plan.joins.decisions if any(b.stream == d.stream for b in self.manifest.stores)}
+        return any(self._watermark(plan, stream) > closed[stream] for stream in kept)
+
+    def has_work_without_rows(self) -> bool:
+        """Whether a batch without data would change anything: requests wait, or a watermark has moved. Also before
+        the first batch of this life, of which nobody knows yet."""
+        if self.plan is None or self.changes.last_sequence > self.manifest.extra.get("through", 0):
+            return True
+        closed = self.manifest.extra["closed"]
+        return any(self._watermark(self.plan, name) > closed.get(name, BEGINNING) for name in self.plan.streams)
+
+    # -- the tasks -----------------------------------------------------------------------------------------
+
+    def _run_tasks(
+        self, splits: Splits, plan: Plan, clock: Clock, tables: Tables, unheard: frozenset[str]
+    ) -> Outcome:
+        tasks = min(self.tasks, plan.slots)
+        stores: dict[str, list[StoreBucket]] = {}
+        for bucket in self.manifest.stores:
+            stores.setdefault(bucket.stream, []).append(bucket)
+        work = Work(
+            str(self.state_dir),
+            clock,
+            self._buckets_by_slot(plan),
+            self._nodes(),
+            tasks,
+            stores,
+            {name: table.version for name, table in tables.items()},
+            {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
+            unheard,
+            stages=slot_stages(plan),
+        )
+        began = time.perf_counter()
+        collected = self.runner.run(plan, work, splits)
+        ended = time.perf_counter()
+        return replace(self._add_up(collected), job_seconds=ended - began)
+
+    def _buckets_by_slot(self, plan: Plan) -> dict[int, list[Bucket]]:
+        by_slot: dict[int, list[Bucket]] = {}
+        for bucket in self.manifest.buckets:
+            grouping = plan.groupings.get(bucket.grouping)
+            if grouping is None:
+                continue
+            held = np.diff(decode_offsets(bucket.section.meta["offsets"])) > 0
+            owners = routing_table(plan, grouping.route_key).owners
+            slots = {*np.unique(owners[held]).tolist()}
+            if len(slots) > 1:
+                slots.add(bucket.slot % plan.slots)  # which may merge it with others
+            for slot in sorted(slots):
+                by_slot.setdefault(slot, []).append(bucket)
+        return by_slot
+
+    def _nodes(self) -> dict[str, frozenset[Stretch]]:
+        nodes: dict[str, set[Stretch]] = {}
+        for bucket in self.manifest.buckets:
+            nodes.setdefault(bucket.grouping, set()).update(s for s in bucket.spans if s[1] < 0)
+        return {grouping: frozenset(found) for grouping, found in nodes.items()}
+
+    def _add_up(self, cells: pa.Table) -> Outcome:
+        outcome = Outcome()
+        for kind, payload in zip(cells.column("kind").to_pylist(), cells.column("payload"), strict=True):
+            if kind == "results":
+                for query, table in unpack(payload.as_buffer()):
+                    outcome.results.setdefault(query, []).append(table)
+            elif kind == "spill":
+                self._add_spill(json.loads(payload.as_py()), outcome)
+            elif kind == "ingested":
+                outcome.add_ingested(json.loads(payload.as_py()))
+            else:
+                outcome.add_slot(json.loads(payload.as_py()))
+        return outcome
+
+    def _add_spill(self, sections: list[dict[str, Any]], outcome: Outcome) -> None:
+        for value in sections:
+            section = Section.from_json(value)
+            outcome.spills.append(section)
+            outcome.results.setdefault(section.name, []).append(read_section(self.state_dir, section))
+
+    # -- results and state ---------------------------------------------------------------------------------
+
+    def _emit(
+        self, plan: Plan, entries: Mapping[str, Entry], outcome: Outcome, batch: int
+    ) -> tuple[dict[str, Entry], int]:
+        """Gives results to the sinks. A query that failed gives none; it is stopped, the others go on."""
+        failed = blame(plan, outcome.failures)
+        members = {m.query: m for m in plan.members}
+        tables = {}
+        for id_, parts in outcome.results.items():
+            if id_ in entries and id_ not in failed:
+                try:
+                    tables[id_] = (entries[id_], present(entries[id_], members.get(id_), parts))
+                except (pa.ArrowException, duck.Error) as error:
+                    failed[id_] = _first_line(str(error))
+        made = Counter({id_: table.num_rows for id_, (_, table) in tables.items()})
+        made.update({id_: n for id_, n in outcome.counted.items() if id_ not in failed})
+        failed |= self.deliver(batch, tables)
+        after = {}
+        for id_, entry in entries.items():
+            emitted = made[id_] if id_ not in failed else 0
+            entry = replace(entry, emitted=entry.emitted + emitted)
+            after[id_] = replace(entry, state="failed", error=failed[id_]) if id_ in failed else entry
+        return after, made.total()
+
+    def _next_manifest(
+        self,
+        plan: Plan,
+        entries: Mapping[str, Entry],
+        outcome: Outcome,
+        clock: Clock,
+        intent: Mapping[str, Any],
+        lanes: Mapping[str, Lane],
+        moment: Moment,
+    ) -> Manifest:
+        old = [b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced]
+        live = tuple(b for b in (*old, *outcome.kept) if _is_live(b, plan, clock))
+        streams = _next_progress(self.manifest.streams, outcome)
+        seen = {name: p.max_time_us for name, p in streams.items() if p.max_time_us is not None}
+        stores, held_from = next_stores(
+            self.manifest, plan, clock, outcome.stores, outcome.replaced, moment, seen, outcome.failures
+        )
+        extra = {
+            "through": intent["through"],
+            "closed": {**self._closed_streams(), **clock.closing_us},
+            "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
+            "shipped": sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped),
+            "spread": next_spread(self.manifest.extra.get("spread", {}), plan, outcome.movement),
+            "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, outcome),
+            "joins": next_join_load(
+                self.manifest.extra.get("joins", {}),
+                plan,
+                clock.batch,
+                outcome.probes,
+                outcome.samples,
+                stores,
+                self.join_planner.epoch,
+            ),
+            "ordering": next_ordering(intent, plan),
+            "held_from": held_from,
+            "choices": next_choices(choices(self.manifest), plan, seen, held_from),
+            "assignment": {route_key: list(slots) for route_key, slots in plan.assignment.items()},
+            "follows": plan.follows,
+            "slots": plan.slots,
+            "moves": next_moves(self.manifest, plan),
+        }
+        if "reached" in intent:
+            extra["reached"] = intent["reached"]
+        return Manifest(
+            batch=clock.batch,
+            groups=self.manifest.groups,
+            hash=self.manifest.hash,
+            streams=streams,
+            buckets=live,
+            stores=stores,
+            queries={id_: entry.to_json() for id_, entry in entries.items()},
+            lanes={id_: lane.to_json() for id_, lane in lanes.items()},
+            extra=extra,
+        )
+
+    def _closed_streams(self) -> dict[str, int]:
+        """How far streams had closed; joined ones count only while they are joined."""
+        streams = self.streams()
+        return {name: us for name, us in self.manifest.extra.get("closed", {}).items() if name in streams}
+
+    def _clean_up(self, before: Manifest, after: Manifest, outcome: Outcome) -> None:
+        for file in {section.file for section in outcome.spills}:
+            forget_file(self.state_dir / file)
+            delete(self.state_dir / file)
+        if before.files() - after.files() or after.batch % 64 == 0:
+            collect_garbage(self.state_dir, after)
+        if after.extra["through"] > before.extra.get("through", 0):
+            self.changes.truncate_through(after.extra["through"])
+
+
+def unheard(entries: Iterable[Entry]) -> frozenset[str]:
+    """Queries whose results nobody takes. What is left by a LIMIT only the driver can tell."""
+    return frozenset(e.id for e in entries if e.query.sink.kind == "noop" and e.query.limit is None)
+
+
+def blame(plan: Plan, failures: Mapping[str, str]) -> dict[str, str]:
+    """query id -> error, for what failed: a computed column of a stream or a partial of a grouping takes every query
+    along that needs it there."""
+    blamed: dict[str, str] = {}
+    known = {m.query for m in plan.members} | {s.query for p in plan.streams.values() for s in p.selections}
+    for thing, message in failures.items():
+        place, _, name = thing.partition("/")
+        if place in plan.streams:
+            concerned = {*plan.streams[place].users.get(name, ())}
+        elif place in plan.groupings:
+            concerned = _fed_by(plan, place) & {*plan.streams[plan.groupings[place].stream].users.get(name, ())}
+        else:
+            concerned = known & {thing}
+        for query in sorted(concerned):
+            blamed.setdefault(query, message)
+    return {query: _first_line(message) for query, message in blamed.items()}
+
+
+def _fed_by(plan: Plan, grouping: str) -> set[str]:
+    """The queries of a grouping and of those that are made from its partials."""
+    fed = {grouping}
+    while more := {id_ for id_, g in plan.groupings.items() if g.finer in fed} - fed:
+        fed |= more
+    return queries_of(plan, fed)
+
+
+def _first_line(message: str) -> str:
+    return message.split("\n", 1)[0]
+
+
+def present(entry: Entry, member: Member | None, parts: list[pa.Table]) -> pa.Table:
+    """A query's result as users see it: ordered, named and typed."""
+    table = pa.concat_tables(parts)
+    if member is not None and member.order:
+        table = order_rows(table, member)
+    outputs = entry.query.outputs
+    arrays = [table.column(i).cast(to_arrow(o.expr.type)) for i, o in enumerate(outputs)]
+    return pa.Table.from_arrays(arrays, names=[o.name for o in outputs])
+
+
+def _is_live(bucket: Bucket, plan: Plan, clock: Clock) -> bool:
+    """Whether some window still open needs some slice of the bucket."""
+    grouping = plan.groupings.get(bucket.grouping)
+    if grouping is None:
+        return False
+    closing = clock.closing_us[grouping.stream]
+    return any(needed_until(start, grouping.windows) > closing for start, _ in bucket.spans)
+
+
+def _next_progress(streams: Mapping[str, StreamProgress], outcome: Outcome) -> dict[str, StreamProgress]:
+    after = dict(streams)
+    for name in {*outcome.rows, *outcome.rejected}:
+        p = after.get(name, StreamProgress())
+        times = [t for t in (p.max_time_us, outcome.max_time_us.get(name)) if t is not None]
+        after[name] = StreamProgress(
+            max(times, default=None),
+            p.rows + outcome.rows.get(name, 0),
+            p.late + outcome.late.get(name, 0),
+            p.rejected + outcome.rejected.get(name, 0),
+        )
+    return after
+
+
+def _loads(measured: Mapping[str, Any]) -> dict[str, GroupingLoad]:
+    in_slots = set(measured.get("shipped", ()))
+    return {id_: GroupingLoad(ratio, id_ in in_slots) for id_, ratio in measured.get("loads", {}).items()}
+
+
+def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dict[str, float]:
+    """Groups per row of every grouping, smoothed. One that is near what is known stays as it was: noise would make a
+    new plan in every batch."""
+    after = {id_: ratio for id_, ratio in loads.items() if id_ in plan.groupings}
+    groups, passed = dict(outcome.groups), dict(outcome.passed)
+    for stream in plan.streams.values():
+        for id_ in stream.shipped:  # made in the slots; what a task would have made of its rows was sampled
+            moved, grouping = outcome.movement, plan.groupings[id_]
+            skew = moved.skews.get(grouping.route_key)
+            found = moved.made.get(id_) if grouping.values else skew and skew.keys
+            groups[id_], passed[id_] = found or (0, 0)
+    for id_, made in groups.items():
+        if passed.get(id_):
+            ratio = made / passed[id_]
+            known = after.get(id_)
+            if known is None or abs(ratio - known) > max(NEAR * known, FEW):
+                after[id_] = round(0.5 * (ratio if known is None else known) + 0.5 * ratio, 4)
+    return after

@@ -1,0 +1,329 @@
+"""Stores between Spark's tasks and the state directory: INGEST writes rows and indexes once, slots map them.
+
+Rows do not travel with the shuffle: the task that read them leaves them in the state, where they have to be
+anyway, and tells every slot where. What travels is the news, and row numbers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from thalweg.model.plan import Plan, route_key
+from thalweg.model.probe import Store
+from thalweg.observe.stopwatch import STATE_WRITE, Stopwatch
+from thalweg.operate.compute import Failures
+from thalweg.operate.index import SMALL, KeyIndex, word_groups
+from thalweg.operate.join import Probing, Tuples
+from thalweg.operate.joined import Emit, Materializing, intermediate_rows
+from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.shipment import Shipment
+from thalweg.operate.source import Ingested, ingest_joined
+from thalweg.operate.store import (
+    Layout,
+    Rows,
+    View,
+    Views,
+    add_words,
+    distinct_keys,
+    in_key_order,
+    index_from_table,
+    index_to_table,
+    key_words,
+    make_indexes,
+    numbers,
+)
+from thalweg.operate.windows import BEGINNING
+from thalweg.partition.cooperative import Learned
+from thalweg.state.collect import bucket_name
+from thalweg.state.container import ContainerWriter, read_section
+from thalweg.state.durable import make_directory
+from thalweg.state.manifest import StoreBucket
+
+if TYPE_CHECKING:
+    from thalweg.batch.tasks import Work
+
+LOOKED_AT = 8192
+"""Rows of a stream whose join keys an INGEST task counts by key group."""
+MOST_PIECES = 1 << 20
+"""Buckets of one stream that a task can write in a batch."""
+FANOUT = 8
+"""Buckets of one level that are merged into one of the next."""
+WIDEST = 4
+"""A merged bucket spans at most this fraction of the time that rows are kept: it goes when its last row goes."""
+
+
+# -- INGEST
+
+
+def sampled(plan: Plan, done: Ingested, buckets: Sequence[StoreBucket]) -> dict[str, Any]:
+    """What the task has seen of the streams that are joined: a sample of rows and the number of keys."""
+    distinct = {b.stream: b.section.meta["distinct"] for b in buckets}
+    return {
+        name: {
+            "predicates": [p.id for p in plan.joins.stores[name].predicates],
+            "rows": sample.rows,
+            "rate": sample.seen,
+            "distinct": distinct.get(name, {}),
+        }
+        for name, sample in done.samples.items()
+    }
+
+
+def probing_rows(plan: Plan, stored: Mapping[str, Sequence[pa.Table]]) -> dict[str, dict[str, list[int]]]:
+    """stream -> route key -> rows by key group, as a sample has them: which slot will probe how much."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, tables in stored.items():
+        rows = pa.concat_tables(tables)
+        step = max(1, rows.num_rows // LOOKED_AT)
+        some = rows.take(np.arange(0, rows.num_rows, step))
+        for index in plan.joins.stores[name].indexes:
+            complete = some.select(index.keys).drop_null()
+            groups = word_groups(key_words(index, complete), plan.groups)
+            counts = np.bincount(groups, minlength=plan.groups) * step
+            found.setdefault(name, {})[route_key(name, index.keys)] = counts.tolist()
+    return found
+
+
+def store_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[pa.Table]]) -> list[StoreBucket]:
+    """Writes the rows that joins may need into one file. Small buckets have small indexes, and expire sooner."""
+    if not stored:
+        return []
+    path = _new_file(work, 0)
+    closed = {name: us for name, us in work.clock.closed_us.items() if name not in plan.joins.joined}
+    batch = work.clock.batch
+    buckets = []
+    with ContainerWriter(path, root=work.state_dir) as writer:
+        for name, tables in sorted(stored.items()):
+            store = plan.joins.stores[name]
+            layout = Layout.of(store, closed)
+            rows = pa.concat_tables(tables)
+            for number, at in enumerate(range(0, rows.num_rows, SMALL)):
+                piece = rows.slice(at, SMALL)
+                place = task * MOST_PIECES + number
+                buckets.append(_write_bucket(writer, store, piece, layout, 0, (batch, batch), place))
+        writer.close()
+    return buckets
+
+
+def _new_file(work: Work, slot: int) -> Path:
+    path = Path(work.state_dir) / bucket_name(work.clock.batch, slot, work.unique)
+    make_directory(path.parent)
+    return path
+
+
+def _write_bucket(
+    writer: ContainerWriter,
+    store: Store,
+    rows: pa.Table,
+    layout: Layout,
+    level: int,
+    batches: tuple[int, int],
+    part: int,
+) -> StoreBucket:
+    table = in_key_order(store, add_words(store, rows))
+    times = numbers(table.column(store.time))
+    layout = replace(layout, low_us=int(times.min()), high_us=int(times.max()))
+    made = make_indexes(store, table)
+    indexes = {id_: writer.add(id_, index_to_table(index), {"bits": index.bits}) for id_, index in made.items()}
+    distinct = {id_: round(distinct_keys(index)) for id_, index in made.items()}
+    section = writer.add(store.stream, table, {"columns": table.column_names, "distinct": distinct})
+    return StoreBucket(store.stream, section, indexes, level, *batches, part, layout_to_json(layout))
+
+
+def layout_to_json(layout: Layout) -> dict[str, Any]:
+    return {
+        "predicates": list(layout.predicates),
+        "keeps_all": layout.keeps_all,
+        "low_us": layout.low_us,
+        "high_us": layout.high_us,
+        "closed_us": dict(layout.closed_us),
+        "queries": list(layout.queries),
+    }
+
+
+def layout_from_json(value: Mapping[str, Any]) -> Layout:
+    return Layout(
+        tuple(value["predicates"]),
+        value["keeps_all"],
+        value["low_us"],
+        value["high_us"],
+        value["closed_us"],
+        tuple(value["queries"]),
+    )
+
+
+# -- static tables
+
+
+def open_tables(plan: Plan, work: Work) -> dict[str, pa.Table]:
+    """The tables that the plan looks rows up in."""
+    names = {t.table for joined in plan.joins.joined.values() for t in joined.tables}
+    return {name: read_section(work.state_dir, work.tables[name]) for name in sorted(names)}
+
+
+# -- SLOT
+
+
+def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
+    """The groupings that a stage serves: over streams in the first, over joined rows in the last."""
+    late = {name for name, joined in plan.joins.joined.items() if not joined.alone}
+    chosen = {id_: g for id_, g in plan.groupings.items() if (stage == stages if g.stream in late else stage == 1)}
+    return replace(plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen))
+
+
+@dataclass
+class JoinResult:
+    partials: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
+    """slot -> (grouping, bucket)."""
+    tuples: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
+    """slot -> (node, tuples)."""
+    failures: Failures = field(default_factory=dict)
+    counts: dict[str, list[int]] = field(default_factory=dict)
+    kept: list[StoreBucket] = field(default_factory=list)
+    """New buckets of intermediates."""
+    shipments: dict[str, Shipment] = field(default_factory=dict)
+    """joined stream -> what was shipped of it."""
+    learned: dict[str, Learned] = field(default_factory=dict)
+    """route key -> what its partitioner has learned."""
+
+
+class SlotJoins:
+    """The joins of one task's slots in one stage."""
+
+    def __init__(self, plan: Plan, work: Work, new: Sequence[StoreBucket], watch: Stopwatch) -> None:
+        self.plan = plan
+        self.work = work
+        self.watch = watch
+        streams = {r: role.stream for g in plan.joins.groups.values() for r, role in g.roles.items()}
+        views = {name: self._view(store, new) for name, store in plan.joins.stores.items()}
+        self.views = Views(views, plan.joins.intermediates, streams)
+
+    def _view(self, store: Store, new: Sequence[StoreBucket]) -> View:
+        """Old buckets as the manifest lists them, then those of the batch by the task that wrote them."""
+        mine = sorted((b for b in new if b.stream == store.stream), key=lambda b: b.part)
+        old = [self._rows(store, b, False) for b in self.work.stores.get(store.stream, ())]
+        return View(store, [*old, *(self._rows(store, b, True) for b in mine)])
+
+    def _rows(self, store: Store, bucket: StoreBucket, is_new: bool) -> Rows:
+        directory = self.work.state_dir
+
+        def load_index(id_: str) -> KeyIndex | None:
+            section = bucket.indexes.get(id_)
+            if section is None:
+                return None
+            return index_from_table(read_section(directory, section), section.meta["bits"])
+
+        return Rows(
+            store,
+            layout_from_json(bucket.layout),
+            is_new,
+            lambda: read_section(directory, bucket.section),
+            load_index,
+            bucket.section.rows,
+        )
+
+    def run(self, slot: int, tuples: Sequence[tuple[str, pa.Table]], emit: Emit) -> JoinResult:
+        """`emit` is given the results of queries as they are made."""
+        result = JoinResult()
+        if not self.plan.joins.groups or self.work.stage > self.plan.joins.stages:
+            return result
+        done = Ingested(partitioners=Partitioners(self.work.policies, slot), watch=self.watch)
+
+        def consume(joined: str, rows: pa.Table) -> None:
+            ingest_joined(self.plan, joined, rows, self.work.clock, done)
+
+        rows = Materializing(self.plan, self.views, open_tables(self.plan, self.work), consume, emit, result.failures)
+        probing = Probing(self.plan, slot, self.views, rows.take, result.failures, result.tuples)
+        result.counts = probing.counts
+        if self.work.stage == 1:
+            probing.first()
+            rows.decide(probing, self.work.clock.closed_us, self.work.clock.closing_us)
+        for address, table in tuples:
+            probing.further(address, table)
+        rows.finish()
+        rows.stop_followers()
+        with self.watch.during(STATE_WRITE):
+            result.kept = self._keep_intermediates(slot, probing)
+        for query, table in done.results:
+            emit(query, table)
+        result.partials = done.cells
+        result.shipments = done.shipments
+        result.learned = done.partitioners.learned()
+        result.failures.update(done.failures)
+        return result
+
+    def _keep_intermediates(self, slot: int, probing: Probing) -> list[StoreBucket]:
+        """Writes the new rows of the intermediates that the plan keeps."""
+        if not probing.kept:
+            return []
+        batch, buckets = self.work.clock.batch, []
+        with ContainerWriter(_new_file(self.work, slot), root=self.work.state_dir) as writer:
+            for name, parts in sorted(probing.kept.items()):
+                store, of = self.plan.joins.stores[name], self.plan.joins.intermediates[name]
+                tuples = Tuples.concat([tuples for _, tuples in parts])
+                rows = intermediate_rows(store, self.views, of.relations, tuples)
+                layout = Layout((), True, 0, 0, {}, self.plan.joins.groups[parts[0][0]].queries)
+                buckets.append(_write_bucket(writer, store, rows, layout, 0, (batch, batch), slot))
+            writer.close()
+        return buckets
+
+    # -- compaction
+
+    def keep(self, slot: int) -> dict[str, Any]:
+        """Merges small buckets of the stores that this slot looks after: what is new, and what it replaces."""
+        report: dict[str, Any] = {"stores": [], "stores_replaced": []}
+        if self.work.stage > 1:
+            return report
+        for name, store in self.plan.joins.stores.items():
+            if zlib.crc32(name.encode()) % self.plan.slots != slot:
+                continue
+            for group in self._to_merge(store):
+                report["stores"].append(self._merge(store, group, slot).to_json())
+                report["stores_replaced"] += [bucket.name for bucket in group]
+        return report
+
+    def _to_merge(self, store: Store) -> list[list[StoreBucket]]:
+        """Runs of buckets alike in all but their rows, none of which was late for anyone."""
+        reach = max(us for _, us in store.needs)
+        alike: dict[Any, list[StoreBucket]] = {}
+        for bucket in self.work.stores.get(store.stream, ()):
+            layout = layout_from_json(bucket.layout)
+            late = max(layout.threshold(streams) for streams, _ in store.needs)
+            current = {index.id for index in store.indexes} == set(bucket.indexes)
+            if layout.low_us > late and current:
+                columns = tuple(bucket.section.meta["columns"])
+                key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, columns)
+                alike.setdefault(key, []).append(bucket)
+        found = []
+        for buckets in alike.values():
+            buckets = sorted(buckets, key=lambda b: (b.batch_from, b.part))
+            for at in range(0, len(buckets) - FANOUT + 1, FANOUT):
+                group = buckets[at : at + FANOUT]
+                layouts = [layout_from_json(b.layout) for b in group]
+                span = max(x.high_us for x in layouts) - min(x.low_us for x in layouts)
+                if span * WIDEST <= reach:
+                    found.append(group)
+        return found
+
+    def _merge(self, store: Store, group: Sequence[StoreBucket], slot: int) -> StoreBucket:
+        rows = pa.concat_tables([read_section(self.work.state_dir, b.section) for b in group])
+        layout = layout_from_json(group[0].layout)
+        closed = {
+            name: min(layout_from_json(b.layout).closed_us.get(name, BEGINNING) for b in group)
+            for name in layout.closed_us
+        }
+        path = _new_file(self.work, slot)
+        with ContainerWriter(path, root=self.work.state_dir) as writer:
+            batches = (group[0].batch_from, max(b.batch_to for b in group))
+            level = group[0].level + 1
+            layout = replace(layout, closed_us=closed)
+            merged = _write_bucket(writer, store, rows, layout, level, batches, group[0].part)
+            writer.close()
+        return merged

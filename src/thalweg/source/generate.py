@@ -1,0 +1,212 @@
+"""Made-up streams. Row i is a function of (seed, i) alone, so any range can be made anywhere and again.
+
+`purchases` and `ads` are the two streams of SASPAR's Listing 1; `ajoin` is a stream of AJoin's generator
+(six uniform integer attributes, a seed of its own per stream); `facts` is the eight-column stream that the
+aggregation benchmark runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from thalweg import errors
+from thalweg.model.stream import Schema
+from thalweg.source.schema import parse_schema
+
+_SECOND = 1_000_000
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+UInts = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Maker = Callable[[Mapping[str, Any], UInts], npt.NDArray[Any]]
+"""One column, from the options and the numbers of the rows."""
+
+_COMMON: dict[str, Any] = {
+    "seed": 0,
+    "rows": None,
+    "rows_per_second": 1000,
+    "rows_per_batch": 1_000_000,
+    "start": "2024-01-01T00:00:00Z",
+    "out_of_order": 0.0,
+    "pace": None,
+}
+_OWN: dict[str, dict[str, Any]] = {
+    "purchases": {"users": 10_000, "packs": 500, "packs_per_user": None, "zipf": 0.0},
+    "ads": {"users": 10_000, "packs": 500, "packs_per_user": None, "zipf": 0.0},
+    "ajoin": {"keys": 500, "stream": 1, "zipf": 0.0},
+    "facts": {"keys": 500, "many": 100_000, "zipf": 0.0},
+}
+_WHOLE = ("seed", "rows", "rows_per_batch", "users", "packs", "packs_per_user", "keys", "many", "stream")
+_MEANING = {
+    "purchases": "userID bigint, gemPackID bigint, price double, ts timestamp",
+    "ads": "userID bigint, gemPackID bigint, ts timestamp",
+    "ajoin": "a0 int, a1 int, a2 int, a3 int, a4 int, a5 int, ts timestamp",
+    "facts": "id bigint, ts timestamp, a int, b int, c int, e int, d int, v double",
+}
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of the generator with their values, as JSON; a SourceError for one that makes no sense.
+
+    rows: how many there are (None: endless); rows_per_second: of event time; rows_per_batch; seed; start:
+    the first event time; out_of_order: seconds by which a row may come late; pace: rows a second of real
+    time (None: as fast as they are read); zipf: exponent of the skew of the keys (0: uniform); keys, users,
+    packs, many: how many different values; packs_per_user: each user buys only so many different packs.
+    """
+    if name not in _OWN:
+        raise errors.source_generator_unknown(name, tuple(_OWN))
+    result = {**_COMMON, **_OWN[name]}
+    for option, value in options.items():
+        if option not in result:
+            raise errors.source_option_invalid(f"generate({name!r})", option, f"Known: {', '.join(result)}.")
+        result[option] = _check(name, option, value)
+    return {"name": name, **result}
+
+
+def _check(name: str, option: str, value: Any) -> Any:
+    if value is None:
+        return _COMMON.get(option, _OWN[name].get(option))
+    if option == "start":
+        return _check_start(name, value)
+    try:
+        number = int(value) if option in _WHOLE else float(value)
+    except (TypeError, ValueError):
+        raise errors.source_option_invalid(f"generate({name!r})", option, f"{value!r} is no number") from None
+    least = 0 if option in ("seed", "out_of_order", "zipf", "rows") else 1e-9
+    if number < least:
+        raise errors.source_option_invalid(f"generate({name!r})", option, f"{value!r} is too small")
+    return number
+
+
+def _check_start(name: str, value: Any) -> str:
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise errors.source_option_invalid(f"generate({name!r})", "start", f"{value!r} is no ISO-8601 time") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+
+
+def schema_of(options: Mapping[str, Any]) -> Schema:
+    return parse_schema(_MEANING[options["name"]])
+
+
+def generate_rows(options: Mapping[str, Any], start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """Rows start..end-1, in the data path's types; all columns or only those asked for."""
+    rows = np.arange(start, end, dtype=np.uint64)
+    makers = _MAKERS[options["name"]]
+    schema = schema_of(options).to_inner_arrow()
+    fields = [field for field in schema if columns is None or field.name in columns]
+    arrays = [pa.array(makers[field.name](options, rows)).view(field.type) for field in fields]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _user(options: Mapping[str, Any], rows: UInts) -> Ints:
+    return _keys(options, "userID", rows, options["users"])
+
+
+def _pack(options: Mapping[str, Any], rows: UInts) -> Ints:
+    """The gem pack that is bought or shown; known almost entirely from the user if packs_per_user says so."""
+    per_user = options["packs_per_user"]
+    if not per_user:
+        return _keys(options, "gemPackID", rows, options["packs"])
+    pick = _draw(options, "gemPackID", rows) % np.uint64(per_user)
+    bits = _mix(_user(options, rows).astype(np.uint64) * np.uint64(per_user) + pick, 2)
+    return (bits % np.uint64(options["packs"])).astype(np.int64)
+
+
+def _price(options: Mapping[str, Any], rows: UInts) -> npt.NDArray[np.float64]:
+    """A pack has a price of its own; the discount is the buyer's luck."""
+    base = 1 + (_mix(_pack(options, rows).astype(np.uint64), 1) % np.uint64(100)).astype(np.int64)
+    discount = (_draw(options, "price", rows) % np.uint64(30)).astype(np.int64)
+    return np.round(base - base * discount / 100 + 0.99, 2)
+
+
+def _attribute(name: str) -> Maker:
+    """Uniform in [0, keys), another seed for every stream: AJoin, section 4 (ATR_MAX is 500 there)."""
+    return lambda options, rows: _keys(options, f"{options['stream']}.{name}", rows, options["keys"]).astype(np.int32)
+
+
+def _key(name: str, count: str) -> Maker:
+    return lambda options, rows: _keys(options, name, rows, options[count]).astype(np.int32)
+
+
+def _times(options: Mapping[str, Any], rows: UInts) -> Ints:
+    """Evenly spaced event times in microseconds, or up to `out_of_order` seconds earlier."""
+    origin = round(datetime.fromisoformat(options["start"]).timestamp() * _SECOND)
+    rate = options["rows_per_second"]
+    whole = float(rate).is_integer()
+    # Integers as far as possible: a double is not exact to the microsecond after 2^53 of them.
+    step = rows.astype(np.int64) * _SECOND // int(rate) if whole else rows * (_SECOND / rate)
+    times = origin + step.astype(np.int64)
+    disorder = int(options["out_of_order"] * _SECOND)
+    if disorder:
+        times -= (_draw(options, "out_of_order", rows) % np.uint64(disorder + 1)).astype(np.int64)
+    return times
+
+
+def _keys(options: Mapping[str, Any], column: str, rows: UInts, count: int) -> Ints:
+    """Values in [0, count), uniform or by Zipf's law with 0 as the most frequent."""
+    bits = _draw(options, column, rows)
+    exponent = options["zipf"]
+    if not exponent:
+        return (bits % np.uint64(count)).astype(np.int64)
+    return np.searchsorted(_zipf_steps(count, exponent), _uniform(bits), side="right").astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _zipf_steps(count: int, exponent: float) -> npt.NDArray[np.float64]:
+    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
+    steps: npt.NDArray[np.float64] = np.cumsum(weights) / np.sum(weights)
+    return steps[:-1]
+
+
+def _uniform(bits: UInts) -> npt.NDArray[np.float64]:
+    """[0, 1), from the upper 53 bits."""
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _draw(options: Mapping[str, Any], column: str, rows: UInts) -> UInts:
+    """64 random bits a row, independent between columns, generators and seeds."""
+    return _mix(rows, _salt(int(options["seed"]), options["name"] + "." + column))
+
+
+@lru_cache(maxsize=256)
+def _salt(seed: int, text: str) -> int:
+    """A fixed number per (seed, text), FNV-1a: Python's own hash differs from process to process."""
+    value = 0xCBF29CE484222325 ^ (seed * _GOLDEN & _MASK)
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 & _MASK
+    return value
+
+
+def _mix(values: UInts, salt: int) -> UInts:
+    """Splitmix64's output function at counter `values`, starting from a state that depends on the salt."""
+    state = values * np.uint64(_GOLDEN) + np.uint64(salt * 0xD1342543DE82EF95 + _GOLDEN & _MASK)
+    state ^= state >> np.uint64(30)
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return state
+
+
+_MAKERS: dict[str, dict[str, Maker]] = {
+    "purchases": {"userID": _user, "gemPackID": _pack, "price": _price, "ts": _times},
+    "ads": {"userID": _user, "gemPackID": _pack, "ts": _times},
+    "ajoin": {**{name: _attribute(name) for name in ("a0", "a1", "a2", "a3", "a4", "a5")}, "ts": _times},
+    "facts": {
+        "id": lambda options, rows: rows.astype(np.int64),
+        "ts": _times,
+        **{name: _key(name, "keys") for name in "abce"},
+        "d": _key("d", "many"),
+        "v": lambda options, rows: _uniform(_draw(options, "v", rows)),
+    },
+}

@@ -1,0 +1,253 @@
+"""The sources that users name: `files`, `memory`, `generate`. Each is a spec (plain data) and a schema."""
+
+from __future__ import annotations
+
+import glob as globbing
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.ipc as pa_ipc
+
+from thalweg import errors
+from thalweg.model.stream import Schema, SourceSpec
+from thalweg.source import generate as generators
+from thalweg.source.conform import conform
+from thalweg.source.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
+from thalweg.source.schema import as_schema, schema_of_file
+from thalweg.state.durable import make_directory, write_atomic
+
+FORMATS = ("parquet", "json", "csv", "arrow")
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+_CSV_OPTIONS: dict[str, Any] = {
+    "header": True,
+    "delimiter": ",",
+    "quote": '"',
+    "multiline": False,
+    "null_value": "",
+}
+_OPTION_ALIASES = {"sep": "delimiter", "multiLine": "multiline", "nullValue": "null_value"}
+
+
+class Source(Protocol):
+    """What a stream can be made of."""
+
+    def spec(self) -> SourceSpec: ...
+
+    def schema(self) -> Schema | None:
+        """None: not known yet; the columns of the stream must be given."""
+        ...
+
+
+class Files:
+    """Files that match a pattern; new ones are picked up while the pipeline runs.
+
+    A file must appear whole (write elsewhere, rename into place) and never change. Names that start with
+    `.` or `_` are not looked at.
+    """
+
+    def __init__(
+        self, pattern: str, kind: str | None, max_files_per_batch: int | None, options: Mapping[str, Any]
+    ) -> None:
+        self._pattern = _absolute_pattern(pattern)
+        self._limit = _positive("files", "max_files_per_batch", max_files_per_batch)
+        self._options = options
+        self._said = kind or _kind_of(self._pattern)
+        """The format, if the program says it; otherwise the first file that is there does."""
+        self._kind = self._said or _kind_of(min(list_files(self._pattern), default=""))
+        if self._said is not None:
+            _reader_options(self._said, options)
+        elif self._kind is None and os.path.splitext(self._pattern)[1]:
+            raise errors.source_format_unknown(self._pattern, FORMATS)
+
+    def recall(self, known: SourceSpec) -> None:
+        """After a restart: what a file has told then holds, whichever files are there now."""
+        if self._said is None and known.kind == "files":
+            self._kind = known.options["format"]
+
+    def spec(self) -> SourceSpec:
+        kind = self._format()
+        return SourceSpec(
+            "files",
+            {
+                "glob": self._pattern,
+                "format": kind,
+                "max_files_per_batch": self._limit,
+                "reader": _reader_options(kind, self._options),
+            },
+        )
+
+    def schema(self) -> Schema | None:
+        kind, paths = self._format(), list_files(self._pattern)
+        return schema_of_file(min(paths), kind, _reader_options(kind, self._options)) if paths else None
+
+    def _format(self) -> str:
+        if self._kind is None:
+            raise errors.source_format_unknown(self._pattern, FORMATS)
+        return self._kind
+
+
+class Memory:
+    """Arrow tables that the program appends.
+
+    Until the source is bound to a stream's directory the tables wait in this process; from then on each
+    append is a durable file before it returns.
+    """
+
+    def __init__(self, schema: Schema, max_files_per_batch: int | None) -> None:
+        self._schema = schema
+        self._limit = _positive("memory", "max_files_per_batch", max_files_per_batch)
+        self._lock = threading.Lock()
+        self._waiting: list[pa.Table] = []
+        self._directory: Path | None = None
+        self._next = 0
+
+    def spec(self) -> SourceSpec:
+        return SourceSpec("memory", {"max_files_per_batch": self._limit})
+
+    def schema(self) -> Schema:
+        return self._schema
+
+    def append(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Add rows, cast to the schema. One call is one unit: it is never divided over two batches."""
+        table = self._cast(pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows)
+        with self._lock:
+            if self._directory is None:
+                self._waiting.append(table)
+            else:
+                self._write(self._directory, table)
+
+    def bind(self, directory: str | Path) -> None:
+        """Keep everything in `directory` from now on, after what earlier runs left there."""
+        with self._lock:
+            path = make_directory(Path(directory))
+            self._next = count_memory_units(path)
+            self._directory = path
+            while self._waiting:
+                self._write(path, self._waiting[0])
+                del self._waiting[0]
+
+    def _cast(self, table: pa.Table) -> pa.Table:
+        unknown = [name for name in table.column_names if name not in self._schema]
+        if unknown:
+            raise errors.source_append_mismatch(f"There is no column {', '.join(unknown)}.")
+        result = conform(table, self._schema, self._schema.names)
+        if result.rejected is not None:
+            first = result.rejected.slice(0, 1).to_pylist()[0]
+            raise errors.source_append_mismatch(f"{first['reason']}, in row {first['row']}")
+        return result.table
+
+    def _write(self, directory: Path, table: pa.Table) -> None:
+        out = pa.BufferOutputStream()
+        with pa_ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+        write_atomic(memory_unit(directory, self._next), memoryview(out.getvalue()))
+        self._next += 1
+
+
+class Generate:
+    """Rows that are made up, the same ones for the same seed."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._options = generators.check_options(name, options)
+
+    def spec(self) -> SourceSpec:
+        return SourceSpec("generate", dict(self._options))
+
+    def schema(self) -> Schema:
+        return generators.schema_of(self._options)
+
+
+def files(
+    glob: str,
+    format: str | None = None,
+    max_files_per_batch: int | None = None,
+    **reader_options: Any,
+) -> Files:
+    """Parquet, JSON lines, CSV or Arrow IPC files; `format` is taken from the suffix if not given.
+
+    Reader options, for CSV: header (true), delimiter, quote, null_value (empty), multiline (false: a line
+    break inside quotes is a fault). Times in CSV and JSON are ISO-8601 text, with a zone or in UTC.
+    """
+    if format is not None:
+        format = _SUFFIXES.get("." + format.lower(), format.lower())
+        if format not in FORMATS:
+            raise errors.source_format_unknown(glob, FORMATS)
+    return Files(glob, format, max_files_per_batch, reader_options)
+
+
+def memory(schema: Schema | pa.Schema | str, max_files_per_batch: int | None = None) -> Memory:
+    """A source that the program itself feeds with `.append(table)`."""
+    return Memory(as_schema(schema), max_files_per_batch)
+
+
+def generate(name: str, **options: Any) -> Generate:
+    """Rows of the generator `name`: purchases, ads, ajoin or facts."""
+    return Generate(name, options)
+
+
+def _absolute_pattern(pattern: str) -> str:
+    path = os.path.abspath(os.path.expanduser(os.fspath(pattern)))
+    return os.path.join(globbing.escape(path), "*") if os.path.isdir(path) else path
+
+
+def _kind_of(path: str) -> str | None:
+    """The format that the suffix of a file or a pattern stands for."""
+    stem, suffix = os.path.splitext(path.lower())
+    return _SUFFIXES.get(os.path.splitext(stem)[1] if suffix in COMPRESSIONS else suffix)
+
+
+def _positive(source: str, option: str, value: int | None) -> int | None:
+    try:
+        number = None if value is None else int(value)
+    except ValueError:
+        number = 0
+    if number is not None and number < 1:
+        raise errors.source_option_invalid(source, option, f"{value!r} is not a number above 0")
+    return number
+
+
+def _reader_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return _csv_options(options) if kind == "csv" else _no_options(kind, options)
+
+
+def _no_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    for name in options:
+        raise errors.source_option_invalid("files", name, f"Format {kind} has no such option.")
+    return {}
+
+
+def _csv_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(_CSV_OPTIONS)
+    for given, value in options.items():
+        name = _OPTION_ALIASES.get(given, given)
+        if name not in result:
+            raise errors.source_option_invalid("files", given, f"CSV has {', '.join(_CSV_OPTIONS)}.")
+        result[name] = _boolean(name, value) if isinstance(result[name], bool) else str(value)
+    for name in ("delimiter", "quote"):
+        result[name] = "\t" if result[name] == "\\t" else result[name]
+        if len(result[name]) != 1:
+            raise errors.source_option_invalid("files", name, "It must be one character.")
+    return result
+
+
+def _boolean(name: str, value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise errors.source_option_invalid("files", name, f"{value!r} is neither true nor false")
+    return text == "true"
