@@ -12,6 +12,7 @@ imports           modules that import from pathlib or json, or these themselves,
 mentions          modules in whose text the name occurs
 fan-out           how many other modules of the package a module imports, inside functions and for types too; listed
                   are modules with more than 15
+walk              how often a row changes packages on its way through a batch, as `tools/walks.py` runs it
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Module:
 
 
 def main(arguments: Sequence[str]) -> int:
-    now = measure(SOURCE)
+    now = measure(SOURCE) | walked()
     if arguments == ["--bless"]:
         COMMITTED.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
         print(f"written: {COMMITTED.relative_to(ROOT)}. Say in the commit why a value has risen.")
@@ -100,6 +101,15 @@ def measure(source: Path) -> dict[str, int]:
     }
     wide = {FAN_OUT + name: count for name, count in fan_out(modules, source.name).items() if count > WIDE}
     return found | dict(sorted(wide.items(), key=lambda item: (-item[1], item[0])))
+
+
+def walked() -> dict[str, int]:
+    """The walks of a row, which have to be run."""
+    from thalweg.testing import LocalSession
+    from walks import RECORDED, walks
+
+    found = walks(lambda: LocalSession(recorded=RECORDED))
+    return {name: walk.hops for name, walk in found.items()}
 
 
 def _modules(source: Path) -> Iterator[Module]:

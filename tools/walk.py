@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-VOCABULARY = frozenset(("model", "kernel", "observe", "errors", "testing"))
+VOCABULARY = frozenset(("model", "kernel", "observe", "errors", "faults", "testing"))
 _PARTS_OF_FUNCTIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"))
 
 

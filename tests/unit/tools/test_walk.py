@@ -1,4 +1,4 @@
-"""Unit: the walk of a row through a toy package."""
+"""Unit: the walk of a row, through a toy package and through ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from thalweg.testing import LocalSession
 from walk import Walk, walk
+from walks import CASES, walks
 
 FILES = {
     "engine/batch.py": """
@@ -116,3 +118,12 @@ def test_the_profiler_is_put_back(toy: Callable[[str], Callable[..., object]]) -
     with pytest.raises(TypeError):
         walked(toy("run"), [None])  # type: ignore[list-item]
     assert sys.getprofile() is before
+
+
+@pytest.mark.slow
+def test_the_walks_that_are_metered(local: Callable[[], LocalSession]) -> None:
+    """Every stage is in them: rows are read, worked on, kept, routed and given out."""
+    found = walks(local)
+    assert list(found) == list(CASES)
+    for of_case in found.values():
+        assert {"batch", "source", "operate", "route", "state", "sink"} == {*of_case.way}
