@@ -27,18 +27,25 @@ register_profiles()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="ask Spark for answers that are not recorded")
+    parser.addoption("--remake", action="store_true", help="ask Spark for all answers again and forget the others")
     parser.addoption("--bless", action="store_true", help="write golden files anew instead of comparing")
     parser.addoption("--fast-lane", action="store_true", help="fail for a test above a second of the processor")
     parser.addoption("--rotation", type=int, help="which sample asks Spark again; another one daily")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--remake"):
+        if any(config.getoption(name) for name in ("keyword", "markexpr")) or config.args != ["tests"]:
+            raise pytest.UsageError("--remake is for all tests at once: answers that are not asked for are forgotten")
+        config.option.record = True
     if config.getoption("--fast-lane"):
         config.pluginmanager.register(FastLane(), "fast-lane")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    rotation = None if config.getoption("--fast-lane") else config.getoption("--rotation") or date.today().toordinal()
+    given = config.getoption("--rotation")
+    today = date.today().toordinal() if given is None else given
+    rotation = None if config.getoption("--fast-lane") else today
     for item in items:
         sort_into_lanes(item, rotation)
 
@@ -59,9 +66,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def answers() -> Iterator[Answers]:
+def answers(request: pytest.FixtureRequest) -> Iterator[Answers]:
     """What Spark's analyser said to the queries of the tests."""
-    answers = Answers(RECORDED)
+    answers = Answers(RECORDED, anew=request.config.getoption("--remake"))
     yield answers
     answers.save()
 
@@ -84,7 +91,7 @@ def local(answers: Answers, request: pytest.FixtureRequest) -> Iterator[Callable
 @pytest.fixture(scope="module")
 def recorded_tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
     """Spark's answers to the tests of one file."""
-    tables = Tables(ORACLE / f"{request.path.stem}.zip")
+    tables = Tables(ORACLE / f"{request.path.stem}.zip", anew=request.config.getoption("--remake"))
     yield tables
     tables.save()
 

@@ -37,11 +37,12 @@ _WHEN = (1980, 1, 1, 0, 0, 0)
 class Tables:
     """Recorded tables in one file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, anew: bool = False) -> None:
+        """`anew`: as if nothing had been recorded yet, so that all is asked for again."""
         self.path = path
         self._found: dict[str, bytes] = {}
         self._new: set[str] = set()
-        if path.exists():
+        if path.exists() and not anew:
             with zipfile.ZipFile(path) as archive:
                 self._found = {name: archive.read(name) for name in archive.namelist()}
 
@@ -63,6 +64,20 @@ class Tables:
         with zipfile.ZipFile(self.path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in sorted(self._found):
                 archive.writestr(zipfile.ZipInfo(name, _WHEN), self._found[name], zipfile.ZIP_DEFLATED)
+
+
+class CheckedAnswers(Answers):
+    """What the analyser said to the questions of a test, each asked again: it must say the same."""
+
+    def __init__(self, recorded: Answers) -> None:
+        super().__init__(None)
+        self._recorded = recorded
+
+    def add(self, line: dict[str, Any]) -> None:
+        known = self._recorded.get(line["key"])
+        assert known is not None, f"not recorded yet: {line['asked']}"
+        assert json.loads(json.dumps(line)) == known, f"Spark's analyser says something else now to: {line['asked']}"
+        super().add(line)
 
 
 class Side:
@@ -91,7 +106,9 @@ class Side:
         if self.on_spark:
             return thalweg.connect(state_dir, spark=self.spark, **options)
         given = {"repartition": "4 minutes", "join_epoch": EPOCH, **options}
-        session = LocalSession(state_dir=state_dir, recorded=self.answers, record=self.record, **given)
+        checks = self.check and not self.record
+        answers = CheckedAnswers(self.answers) if checks else self.answers
+        session = LocalSession(state_dir=state_dir, recorded=answers, record=self.record or checks, **given)
         self._open.append(session)
         return session
 

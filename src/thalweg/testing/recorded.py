@@ -32,11 +32,12 @@ def spark_version() -> str:
 class Answers:
     """The answers in one directory, or in none. `add` keeps one in memory, `save` writes all, sorted by key."""
 
-    def __init__(self, directory: Path | str | None) -> None:
+    def __init__(self, directory: Path | str | None, *, anew: bool = False) -> None:
+        """`anew`: as if nothing had been recorded yet, so that all is asked for again."""
         self.path = None if directory is None else Path(directory) / f"{spark_version()}.jsonl"
         self._lines: dict[str, dict[str, Any]] = {}
         self._is_new = False
-        if self.path is not None and self.path.exists():
+        if self.path is not None and self.path.exists() and not anew:
             lines = map(json.loads, self.path.read_text(encoding="utf-8").splitlines())
             self._lines = {line["key"]: line for line in lines}
 

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import thalweg
-from thalweg.errors import SqlError, UsageError
+from thalweg.batch.local_runner import LocalRunner
+from thalweg.errors import SqlError, ThalwegError, UsageError
 from thalweg.model.stream import Schema
 from thalweg.testing import LocalSession
 from thalweg.testing.recorded import Answers, RecordedAnalyzer, spark_version
@@ -99,6 +100,24 @@ def test_a_failing_query_is_stopped_alone(local: Local) -> None:
     assert len(session.results("sums")) == 1
     assert session.query("bad").status.state == "failed"
     assert "zero" in session.query("bad").status.error
+
+
+def test_a_batch_that_keeps_failing_says_so(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = local({"events": rows(1)}, {"all": ALL})
+
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(LocalRunner, "run", fail)
+    with pytest.raises(ThalwegError, match="in batch 0") as first:
+        session.run_available()
+    assert first.value.detail == "RuntimeError: no such luck"
+    assert "start again" in str(first.value.hint)
+    with pytest.raises(ThalwegError) as second:
+        session.run_available()
+    assert "has failed 2 times" in str(second.value.hint)
+    monkeypatch.undo()
+    assert session.results("all").num_rows == 1
 
 
 def test_mistakes_are_told_as_spark_tells_them(local: Local) -> None:
