@@ -47,7 +47,9 @@ class Loop:
         self._running: int | None = None
         """The thread of the batch that runs."""
         self._draining = False
-        self._failure: BaseException | None = None
+        self._failure: ThalwegError | None = None
+        self._failed = (-1, 0)
+        """A batch, and how often it has failed."""
         self._batch = threading.Lock()
         """Held while a batch runs."""
         self._wake = threading.Event()
@@ -94,7 +96,7 @@ class Loop:
     def check(self) -> None:
         """Raises what ended the pipeline, if it did not end by `stop`: from when on it can be started again."""
         if self._failure is not None and not self.is_running:
-            raise self._reason(self._failure)
+            raise self._failure
 
     def tick(self) -> None:
         """Asks for a batch even where no stream has anything new."""
@@ -112,7 +114,7 @@ class Loop:
             try:
                 ran = self._next(None)
             except BaseException as error:
-                self._failure = error
+                self._failure = self._reason(error)
                 return
             if every:
                 self._stopping.wait(max(0.0, began + every - time.monotonic()))
@@ -154,4 +156,6 @@ class Loop:
     def _reason(self, error: BaseException) -> ThalwegError:
         if isinstance(error, ThalwegError):
             return error
-        return pipeline_failed(self._cause_of(error), self.batches.manifest.batch + 1)
+        batch, (before, times) = self.batches.manifest.batch + 1, self._failed
+        self._failed = batch, times + 1 if batch == before else 1
+        return pipeline_failed(self._cause_of(error), *self._failed)
