@@ -21,7 +21,7 @@ from thalweg.testing import LocalSession
 from walk import Walk, walk
 
 RECORDED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "analyser"
-BELOW = ("batch.local_runner:LocalRunner.run", "batch.run:BatchRunner._add_up", "batch.run:BatchRunner._emit")
+BELOW = ("batch.local_runner:LocalRunner.run", "batch.totals:add_up", "batch.run:BatchRunner._emit")
 """Where rows come by on the driver: the stages, and what is made of what they give."""
 BATCHES = 4
 SECONDS = 10

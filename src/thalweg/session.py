@@ -22,7 +22,7 @@ from thalweg.adapt.probe_orders.measure import EPOCH
 from thalweg.adapt.slot_assignment import Repartitioning
 from thalweg.aggregates import InUse
 from thalweg.batch.delivery import Delivery
-from thalweg.batch.requests import Entry, query_id, registered
+from thalweg.batch.requests import Entry, registered
 from thalweg.batch.run import BatchRunner
 from thalweg.batch.tables import Table, load_tables, save_tables, store_table
 from thalweg.engine.contract import Engine, Feeder
@@ -39,13 +39,13 @@ from thalweg.frontend.statements import (
     parse,
 )
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
-from thalweg.model.query import Query, SinkSpec, query_from_json
+from thalweg.model.query import Query, SinkSpec, query_from_json, query_id
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import element_type, to_arrow
+from thalweg.model.windows import BEGINNING
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
 from thalweg.observe.stopwatch import mean, shares
-from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.sink.specs import parse_spec, to_callable
 from thalweg.source.registry import save_streams, source_dir, stream_from_json, stream_to_json

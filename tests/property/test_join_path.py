@@ -24,10 +24,10 @@ from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import route_keys
 from thalweg.model.query import Output, Query
+from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.windows import BEGINNING
 from thalweg.operate import laid
-from thalweg.operate.join import SAMPLED
-from thalweg.operate.windows import BEGINNING
 from thalweg.optimize import joining
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.testing.unsettled import random_ordering
@@ -152,7 +152,7 @@ class World:
     """query -> stream -> the rows that are not late for it."""
     intermediates_used: int = 0
     orders_seen: dict[tuple[str, str], set[Any]] = field(default_factory=dict)
-    probed: list[dict[str, list[int]]] = field(default_factory=list)
+    probed: list[dict[ProbeId, tuple[int, int]]] = field(default_factory=list)
     """What the probes of every batch have counted."""
 
     def run(self, rng: random.Random, rows: dict[str, pa.Table]) -> None:
@@ -204,11 +204,11 @@ class World:
         self.intermediates_used += sum(
             n.relation.startswith("+") for g in joins.groups.values() for t in g.trees for n in t.nodes()
         )
-        probes: dict[str, list[int]] = {}
+        probes: dict[ProbeId, tuple[int, int]] = {}
         for report in self.pipeline.reports():
-            for name, (looked, found) in report.get("probes", {}).items():
-                counts = probes.setdefault(name, [0, 0])
-                counts[0], counts[1] = counts[0] + looked, counts[1] + found
+            for probe, (looked, found) in report.probes.items() if isinstance(report, SlotReport) else ():
+                before = probes.get(probe, (0, 0))
+                probes[probe] = before[0] + looked, before[1] + found
         self.probed.append(probes)
 
     def results(self, name: str) -> Counter[tuple[Any, ...]]:
@@ -417,7 +417,7 @@ def test_of_an_edge_with_too_many_partners_fewer_rows_are_counted(
 
 def counted_rows(world: World) -> tuple[int, int]:
     """Rows that were only counted, and the partners that they found."""
-    counts = [of for probes in world.probed for name, of in probes.items() if name.endswith(f"|{SAMPLED}")]
+    counts = [of for probes in world.probed for probe, of in probes.items() if probe.width == SAMPLED]
     return sum(looked for looked, _ in counts), sum(found for _, found in counts)
 
 
@@ -426,16 +426,19 @@ def test_an_edge_that_closes_a_cycle_is_counted(open_world: OpenWorld) -> None:
     world = run_triangle(open_world)
     come, checked = world.counted["q"], 0
     for batch, probes in enumerate(world.probed[1:], 1):
-        for name, (_, found) in probes.items():
-            _, one, other, _, width = name.split("|")
-            if width == SAMPLED:
+        for probe, (_, found) in probes.items():
+            if probe.width == SAMPLED:
                 con = duckdb.connect()
-                con.register("mine", come[one][batch])
-                con.register("theirs", pa.concat_tables(come[other][:batch]))
-                key = next(key for a, b, key in TRIANGLE if (a, b) == (one, other))
+                con.register("mine", come[probe.known][batch])
+                con.register("theirs", pa.concat_tables(come[probe.found][:batch]))
+                key = next(key for a, b, key in TRIANGLE if (a, b) == (probe.known, probe.found))
                 asked = {"a": "TRUE", "b": "{}.k < 5", "c": "TRUE"}
-                text = f"SELECT count(*) FROM mine m JOIN theirs o USING ({key}) WHERE {asked[one].format('m')}"
-                text += f" AND {asked[other].format('o')} AND abs(epoch_us(o.ts) - epoch_us(m.ts)) <= {2 * SECOND}"
+                text = (
+                    f"SELECT count(*) FROM mine m JOIN theirs o USING ({key}) WHERE {asked[probe.known].format('m')}"
+                )
+                text += (
+                    f" AND {asked[probe.found].format('o')} AND abs(epoch_us(o.ts) - epoch_us(m.ts)) <= {2 * SECOND}"
+                )
                 assert con.execute(text).fetchall() == [(found,)]
                 checked += found
     assert checked

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.recovery.chaos import at_point, main, run_seed
 
+import thalweg.batch.ingest_stage
 import thalweg.batch.run
-import thalweg.batch.tasks  # noqa: F401 - registers its fault points
+import thalweg.batch.slot_stage  # noqa: F401 - they register fault points
 from thalweg import faults
 
 pytestmark = pytest.mark.slow

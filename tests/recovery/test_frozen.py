@@ -22,10 +22,11 @@ from tests.recovery.frozen_case import LIVES, Archive, Case, Program, archives, 
 import thalweg
 from thalweg import aggregates
 from thalweg.errors import StateError
+from thalweg.model.bucket import Section
 from thalweg.sink.memory import ResultLog
 from thalweg.source.listing import count_memory_units
 from thalweg.state.changes import ChangeLog
-from thalweg.state.container import Section, read_section
+from thalweg.state.container import read_section
 from thalweg.state.manifest import (
     FORMAT,
     READ,

@@ -6,7 +6,6 @@ change log, splits, intents, tasks, cells, buckets on disk, sinks and manifests 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -17,17 +16,19 @@ import pyarrow as pa
 from tests.support.clocks import CountingClock
 
 from thalweg.adapt.probe_orders.loop import JoinPlanning
+from thalweg.batch.cells import CellKind, cells_of
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
 from thalweg.batch.loop import Loop
-from thalweg.batch.requests import query_id
 from thalweg.batch.run import BatchRunner
-from thalweg.batch.tasks import Work
+from thalweg.batch.work import Work
 from thalweg.engine.local_engine import LocalEngine
+from thalweg.model.message import decode
 from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
-from thalweg.model.query import Query
+from thalweg.model.query import Query, query_id
+from thalweg.model.report import IngestReport, SlotReport
 from thalweg.model.stream import Stream
 from thalweg.model.types import to_arrow
 from thalweg.optimize.grouping import GROUPS, Registered, make_plan
@@ -61,9 +62,11 @@ class ReportingRunner(LocalRunner):
         self.cells = super().run(plan, work, splits)
         return self.cells
 
-    def reports(self) -> list[dict[str, Any]]:
-        told = zip(*(self.cells.column(name).to_pylist() for name in ("kind", "payload")), strict=True)
-        return [json.loads(payload) for kind, payload in told if kind in ("ingested", "slot")]
+    def reports(self) -> list[IngestReport | SlotReport]:
+        kinds: dict[CellKind, type[IngestReport | SlotReport]]
+        kinds = {CellKind.INGESTED: IngestReport, CellKind.SLOT: SlotReport}
+        told = ((kind, payload.as_py()) for _, kind, payload in cells_of(self.cells) if kind in kinds)
+        return [decode(payload, kinds[kind]) for kind, payload in told]
 
 
 class LocalPipeline:
@@ -227,7 +230,7 @@ class LocalPipeline:
         """name -> why the query was stopped."""
         return {e.query.name: e.error or "" for e in self.batches.entries.values() if e.state == "failed"}
 
-    def reports(self) -> list[dict[str, Any]]:
+    def reports(self) -> list[IngestReport | SlotReport]:
         """What the tasks of the last batch told the driver."""
         return self.runner.reports()
 

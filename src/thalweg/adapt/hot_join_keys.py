@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from thalweg.batch.routing_totals import ENOUGH, Movement
+from thalweg.adapt.routing_totals import ENOUGH, RoutingTotals
 from thalweg.model.plan import Plan
 
 HOT = 0.5
@@ -19,11 +19,11 @@ STILL_HOT = 0.35
 """Below, it is whole again."""
 
 
-def next_spread(known: Mapping[str, Sequence[int]], plan: Plan, movement: Movement) -> dict[str, list[int]]:
+def next_spread(known: Mapping[str, Sequence[int]], plan: Plan, routing: RoutingTotals) -> dict[str, list[int]]:
     """route key -> the key groups that are spread over all slots in the next batch."""
-    names = {name for _, name in movement.probing}
+    names = {name for _, name in routing.probing}
     after = {name: list(groups) for name, groups in known.items() if name not in names and name in plan.spread}
-    for (_, name), rows in movement.probing.items():
+    for (_, name), rows in routing.probing.items():
         if rows.sum() < ENOUGH:
             after[name] = list(known.get(name, ()))
         else:

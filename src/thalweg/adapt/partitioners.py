@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.batch.routing_totals import ENOUGH, KeyCounts
-from thalweg.batch.totals import Outcome
+from thalweg.adapt.routing_totals import ENOUGH, KeyCounts, RoutingTotals
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.optimize.dealing import choose
@@ -29,12 +28,12 @@ SMOOTHING = 0.5
 """The weight of the newest batch in what is measured."""
 
 
-def next_dealing(known: Mapping[str, Any], plan: Plan, outcome: Outcome) -> dict[str, Any]:
+def next_dealing(known: Mapping[str, Any], plan: Plan, routing: RoutingTotals) -> dict[str, Any]:
     """route key -> its skew and what it is dealt out by: what the manifest keeps."""
     shipped = {key: found for stream in plan.streams.values() for key, found in shipped_keys(plan, stream).items()}
     after = {key: value for key, value in known.items() if key in shipped}
-    for key in sorted(shipped.keys() & outcome.movement.skews.keys()):
-        counts = outcome.movement.skews[key]
+    for key in sorted(shipped.keys() & routing.skews.keys()):
+        counts = routing.skews[key]
         if counts.rows < ENOUGH:
             continue
         skew = _smoothed(after.get(key), _skew(counts))
@@ -72,32 +71,34 @@ def chosen(dealing: Mapping[str, Any]) -> dict[str, str]:
     return {key: value["partitioner"] for key, value in dealing.items()}
 
 
-def next_policies(policies: Mapping[str, Policy], plan: Plan, outcome: Outcome) -> dict[str, Policy]:
+def next_policies(policies: Mapping[str, Policy], plan: Plan, routing: RoutingTotals) -> dict[str, Policy]:
     """What the tasks have learned, merged: the driver is the reducer of the Q-tables (Dalton Alg. 2)."""
-    learned = outcome.movement.learned
+    learned = routing.learned
     kept = {key: policy for key, policy in policies.items() if key in plan.partitioners and key not in learned}
     return kept | {key: merge(exports) for key, exports in learned.items()}
 
 
-def aggregation_reports(plan: Plan, outcome: Outcome, dealing: Mapping[str, Any]) -> dict[str, AggregationReport]:
+def aggregation_reports(
+    plan: Plan, routing: RoutingTotals, dealing: Mapping[str, Any]
+) -> dict[str, AggregationReport]:
     """Of every grouping that had rows in a batch."""
     found = {}
     for id_, grouping in plan.groupings.items():
         key = grouping.route_key
         pinned = key in plan.pinned
         name, reason = plan.partitioners.get(key, HASH), dealing.get(key, {}).get("reason", "")
-        if name == LOCAL and id_ in outcome.stayed:
-            tasks = outcome.stayed[id_]
-            loads, keys = [made["rows"] for made in tasks], [made["keys"] for made in tasks]
-            partials = np.sum([made["owners"] for made in tasks], axis=0).tolist()
-        elif id_ in outcome.served:
-            slots = [outcome.served[id_].get(slot) for slot in range(plan.slots)]
-            loads = [0 if made is None else made["rows"] for made in slots]
-            keys = [0 if made is None else made["keys"] for made in slots]
-            partials = np.sum([made["owners"] for made in slots if made is not None], axis=0).tolist()
-        elif id_ in outcome.workers:
-            loads, keys = (list(counts) for counts in zip(*outcome.workers[id_], strict=True))
-            partials = [outcome.merged.get(id_, {}).get(slot, 0) for slot in range(plan.slots)]
+        if name == LOCAL and id_ in routing.stayed:
+            tasks = routing.stayed[id_]
+            loads, keys = [made.rows for made in tasks], [made.keys for made in tasks]
+            partials = np.sum([made.owners for made in tasks], axis=0).tolist()
+        elif id_ in routing.served:
+            slots = [routing.served[id_].get(slot) for slot in range(plan.slots)]
+            loads = [0 if made is None else made.rows for made in slots]
+            keys = [0 if made is None else made.keys for made in slots]
+            partials = np.sum([made.owners for made in slots if made is not None], axis=0).tolist()
+        elif id_ in routing.workers:
+            loads, keys = (list(counts) for counts in zip(*routing.workers[id_], strict=True))
+            partials = [routing.merged.get(id_, {}).get(slot, 0) for slot in range(plan.slots)]
             name, reason = COMBINE, ""
         else:
             continue

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.batch.routing_totals import Floats, Movement, Shipped
+from thalweg.adapt.routing_totals import Floats, RoutingTotals, Shipped
 from thalweg.model.partitioning import Partitioning, PartitioningReport, Replication
 from thalweg.model.plan import Plan, route_key, route_keys
 from thalweg.optimize.deadline import SECONDS, Clock
@@ -92,24 +92,24 @@ class Repartitioner:
 
     # -- what the batch loop calls
 
-    def take_in(self, plan: Plan, manifest: Manifest, movement: Movement, seconds: float) -> None:
+    def take_in(self, plan: Plan, manifest: Manifest, routing: RoutingTotals, seconds: float) -> None:
         """What a batch measured. The batch has happened: nothing that goes wrong here may end the pipeline."""
         try:
-            self.observe(plan, manifest, movement, seconds)
+            self.observe(plan, manifest, routing, seconds)
         except Exception as error:
             self.verdict = Verdict(None, f"measuring failed: {type(error).__name__}: {error}")
 
-    def observe(self, plan: Plan, manifest: Manifest, movement: Movement, seconds: float) -> None:
+    def observe(self, plan: Plan, manifest: Manifest, routing: RoutingTotals, seconds: float) -> None:
         """Takes in what a batch measured, and asks the optimiser where that is due."""
         self._forget(plan)
-        for stream, shipped in movement.shipped.items():
+        for stream, shipped in routing.shipped.items():
             self._learn(stream, shipped, plan.groups)
-        for key, rows in movement.probing.items():
+        for key, rows in routing.probing.items():
             if not _is_shipped(plan, key):
                 self._probed[key] = rows + (1 - SMOOTHING) * (self._probed.get(key, rows) - rows)
-        if movement.shipped:
+        if routing.shipped:
             self._batch_seconds += SMOOTHING * (seconds - self._batch_seconds)
-            self._lat_proc += SMOOTHING * (movement.lat_proc(min(self.tasks, plan.slots)) - self._lat_proc)
+            self._lat_proc += SMOOTHING * (routing.lat_proc(min(self.tasks, plan.slots)) - self._lat_proc)
         why = self._due(plan)
         if why:
             self._ask(plan, manifest, why)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thalweg.batch.tasks import Work
+from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
 from thalweg.model.query import Query
 from thalweg.sink.base import Sink

@@ -10,7 +10,10 @@ import pyarrow as pa
 from thalweg.batch.contract import SinkOpener
 from thalweg.batch.requests import Entry
 from thalweg.errors import ThalwegError, failed_sink, repeated_column
+from thalweg.model.plan import Member
 from thalweg.model.query import Query
+from thalweg.model.types import to_arrow
+from thalweg.operate.finish import order_rows
 from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
 from thalweg.sink.memory import ResultLog
 from thalweg.state.identity import identity
@@ -67,3 +70,13 @@ class Delivery:
         if query.sink.kind == "spark":
             return self._opener.open_sink(query, id_, self.owner)
         return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(id_), self.place))
+
+
+def present(entry: Entry, member: Member | None, parts: list[pa.Table]) -> pa.Table:
+    """A query's result as users see it: ordered, named and typed."""
+    table = pa.concat_tables(parts)
+    if member is not None and member.order:
+        table = order_rows(table, member)
+    outputs = entry.query.outputs
+    arrays = [table.column(i).cast(to_arrow(o.expr.type)) for i, o in enumerate(outputs)]
+    return pa.Table.from_arrays(arrays, names=[o.name for o in outputs])

@@ -9,7 +9,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from thalweg.batch.tasks import CELLS, Batches, Work, ingest, run_slots
+from thalweg.batch.cells import CELLS
+from thalweg.batch.cells import Cells as Batches
+from thalweg.batch.ingest_stage import ingest
+from thalweg.batch.slot_stage import run_slots
+from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
 
 Cells = list[pa.RecordBatch]

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thalweg.model.bucket import Layout, usable
 from thalweg.model.plan import Grouping, Plan, queries_of
 from thalweg.model.probe import JoinPlan
-from thalweg.model.query import Query, Window, query_from_json
+from thalweg.model.query import Query, Window, query_from_json, query_id
 from thalweg.model.stream import Schema, Stream
-from thalweg.operate.store import Layout, usable
-from thalweg.operate.windows import BEGINNING
+from thalweg.model.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
 
 
@@ -166,11 +166,6 @@ def apply_changes(
         else:
             after = {id_: e for id_, e in after.items() if e.query.name != change["name"]}
     return after
-
-
-def query_id(name: str, sequence: int) -> str:
-    """Names can be used again after a drop; ids cannot."""
-    return f"{name}@{sequence}"
 
 
 def registered(entries: Iterable[Entry]) -> list[Registered]:

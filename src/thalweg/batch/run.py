@@ -8,7 +8,6 @@ until it is there, the batch has not happened.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -21,13 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from thalweg import faults
+from thalweg.adapt.combining import loads_of, next_loads
 from thalweg.adapt.hot_join_keys import next_spread
 from thalweg.adapt.partitioners import aggregation_reports, chosen, next_dealing, next_policies
 from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_ordering
 from thalweg.adapt.probe_orders.measure import choices, join_load, next_choices, next_join_load, next_stores
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
 from thalweg.adapt.slot_count import Scaler
+from thalweg.batch.blame import blame, first_line
 from thalweg.batch.contract import Runner, Splits
+from thalweg.batch.delivery import present
 from thalweg.batch.requests import (
     Entry,
     Lane,
@@ -40,36 +42,33 @@ from thalweg.batch.requests import (
     without_old_fences,
 )
 from thalweg.batch.tables import Table, Tables, clean_tables, forget_versions
-from thalweg.batch.tasks import Work
-from thalweg.batch.totals import Outcome
+from thalweg.batch.totals import BatchTotals, add_up
+from thalweg.batch.work import Work
 from thalweg.errors import missing_batch, old_windows_of_joins, wrong_hash
+from thalweg.model.bucket import Bucket, StoreBucket
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
-from thalweg.model.plan import Member, Plan, queries_of, slot_stages
+from thalweg.model.plan import Plan, slot_stages
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
-from thalweg.model.types import to_arrow
+from thalweg.model.windows import BEGINNING, Stretch, needed_until
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
-from thalweg.operate.finish import order_rows
 from thalweg.operate.slot import Clock
-from thalweg.operate.windows import BEGINNING, Stretch, needed_until
 from thalweg.optimize.grouping import GROUPS, make_plan
 from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.partition.cooperative import Policy
-from thalweg.route.bucket import decode_offsets, unpack
+from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
 from thalweg.source.split_planner import NOTHING, Offset
 from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
-from thalweg.state.container import Section, forget_file, read_section
+from thalweg.state.container import forget_file
 from thalweg.state.durable import delete
 from thalweg.state.manifest import (
-    Bucket,
     Manifest,
-    StoreBucket,
     StreamProgress,
     latest_manifest,
     read_intent,
@@ -78,11 +77,6 @@ from thalweg.state.manifest import (
 )
 
 faults.register("batch.start", "batch.tasks", "batch.intent", "batch.sinks", "batch.manifest", "batch.end")
-
-NEAR = 0.2
-"""Groups per row that differ by less than this share from what is known are the same."""
-FEW = 0.005
-"""Or by this many: so few groups are cheap wherever they are made."""
 
 Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
 """Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
@@ -195,23 +189,23 @@ class BatchRunner:
         moment = joined_moment(moment, plan.joins)
         clock = self._clock(plan, moment)
         planned = time.perf_counter()
-        outcome = self._run_tasks(splits, plan, clock, tables, unheard(entries.values()))
+        totals = self._run_tasks(splits, plan, clock, tables, uncollected(entries.values()))
         faults.point("batch.tasks")
         if settled is None:
             write_intent(self.state_dir, batch, intent)
         faults.point("batch.intent")
         ran = time.perf_counter()
-        entries, emitted = self._emit(plan, entries, outcome, batch)
+        entries, emitted = self._emit(plan, entries, totals, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
         failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
         lanes = next_lanes(lanes, plan, moment, failed)
-        after = self._next_manifest(plan, entries, outcome, clock, intent, lanes, moment)
+        after = self._next_manifest(plan, entries, totals, clock, intent, lanes, moment)
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
         # At once: whatever goes wrong from here on, the batch has happened.
         self.manifest, self.entries, self.plan = after, entries, plan
-        self._clean_up(before, after, outcome)
+        self._clean_up(before, after, totals)
         self._used_tables.update({table.version.file: table for table in tables.values()})
         forget_versions(self.state_dir, self._used_tables, self.tables())
         faults.point("batch.end")
@@ -221,26 +215,26 @@ class BatchRunner:
             "tasks": ran - planned,
             "sink": delivered - ran,
             "manifest": ended - delivered,
-            **outcome.seconds,
+            **totals.seconds,
         }
-        rows, sink = sum(outcome.rows.values()), delivered - ran
-        rest = ended - began - outcome.job_seconds - sink
-        spent = break_down(outcome.stages(), self.tasks, outcome.job_seconds, sink, rest)
-        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, spent, outcome.sent_bytes)
-        self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
+        rows, sink = sum(totals.rows.values()), delivered - ran
+        rest = ended - began - totals.job_seconds - sink
+        spent = break_down(totals.stages(), self.tasks, totals.job_seconds, sink, rest)
+        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, spent, totals.sent_bytes)
+        self.repartitioner.take_in(plan, after, totals.routing, ended - began)
         self.join_planner.take_in(plan, after)
-        self._learn(plan, after, outcome)
+        self._learn(plan, after, totals)
         if self.scaler is not None and rows:
-            self.slots = self.scaler.after(plan.slots, outcome.busy_seconds)
+            self.slots = self.scaler.after(plan.slots, totals.busy_seconds)
         with self.finished:
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
 
-    def _learn(self, plan: Plan, after: Manifest, outcome: Outcome) -> None:
+    def _learn(self, plan: Plan, after: Manifest, totals: BatchTotals) -> None:
         """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
         try:
-            self.policies = next_policies(self.policies, plan, outcome)
-            reports = aggregation_reports(plan, outcome, after.extra["dealing"])
+            self.policies = next_policies(self.policies, plan, totals.routing)
+            reports = aggregation_reports(plan, totals.routing, after.extra["dealing"])
         except Exception:
             self.policies, reports = {}, {}
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
@@ -285,7 +279,7 @@ class BatchRunner:
 
     def loads(self) -> dict[str, GroupingLoad]:
         """What was measured of the groupings so far."""
-        return _loads(self.manifest.extra)
+        return loads_of(self.manifest.extra)
 
     def partitioning(self, proposed: Partitioning | None = None) -> dict[str, Any]:
         """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
@@ -323,7 +317,7 @@ class BatchRunner:
             "streams": self.streams(),
             "slots": intent["slots"],
             "groups": self.manifest.groups,
-            "loads": _loads(intent),
+            "loads": loads_of(intent),
             "tables": schemas,
             "joins": join_load(intent.get("joins", {}), Ordering.from_json(intent.get("ordering", {}))),
             "assignment": intent.get("assignment", {}),
@@ -375,8 +369,8 @@ class BatchRunner:
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(
-        self, splits: Splits, plan: Plan, clock: Clock, tables: Tables, unheard: frozenset[str]
-    ) -> Outcome:
+        self, splits: Splits, plan: Plan, clock: Clock, tables: Tables, uncollected: frozenset[str]
+    ) -> BatchTotals:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[StoreBucket]] = {}
         for bucket in self.manifest.stores:
@@ -390,13 +384,13 @@ class BatchRunner:
             stores,
             {name: table.version for name, table in tables.items()},
             {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
-            unheard,
+            uncollected,
             stages=slot_stages(plan),
         )
         began = time.perf_counter()
         collected = self.runner.run(plan, work, splits)
         ended = time.perf_counter()
-        return replace(self._add_up(collected), job_seconds=ended - began)
+        return replace(add_up(collected, self.state_dir), job_seconds=ended - began)
 
     def _buckets_by_slot(self, plan: Plan) -> dict[int, list[Bucket]]:
         by_slot: dict[int, list[Bucket]] = {}
@@ -419,43 +413,23 @@ class BatchRunner:
             nodes.setdefault(bucket.grouping, set()).update(s for s in bucket.spans if s[1] < 0)
         return {grouping: frozenset(found) for grouping, found in nodes.items()}
 
-    def _add_up(self, cells: pa.Table) -> Outcome:
-        outcome = Outcome()
-        for kind, payload in zip(cells.column("kind").to_pylist(), cells.column("payload"), strict=True):
-            if kind == "results":
-                for query, table in unpack(payload.as_buffer()):
-                    outcome.results.setdefault(query, []).append(table)
-            elif kind == "spill":
-                self._add_spill(json.loads(payload.as_py()), outcome)
-            elif kind == "ingested":
-                outcome.add_ingested(json.loads(payload.as_py()))
-            else:
-                outcome.add_slot(json.loads(payload.as_py()))
-        return outcome
-
-    def _add_spill(self, sections: list[dict[str, Any]], outcome: Outcome) -> None:
-        for value in sections:
-            section = Section.from_json(value)
-            outcome.spills.append(section)
-            outcome.results.setdefault(section.name, []).append(read_section(self.state_dir, section))
-
     # -- results and state ---------------------------------------------------------------------------------
 
     def _emit(
-        self, plan: Plan, entries: Mapping[str, Entry], outcome: Outcome, batch: int
+        self, plan: Plan, entries: Mapping[str, Entry], totals: BatchTotals, batch: int
     ) -> tuple[dict[str, Entry], int]:
         """Gives results to the sinks. A query that failed gives none; it is stopped, the others go on."""
-        failed = blame(plan, outcome.failures)
+        failed = blame(plan, totals.failures)
         members = {m.query: m for m in plan.members}
         tables = {}
-        for id_, parts in outcome.results.items():
+        for id_, parts in totals.results.items():
             if id_ in entries and id_ not in failed:
                 try:
                     tables[id_] = (entries[id_], present(entries[id_], members.get(id_), parts))
                 except (pa.ArrowException, duck.Error) as error:
-                    failed[id_] = _first_line(str(error))
+                    failed[id_] = first_line(str(error))
         made = Counter({id_: table.num_rows for id_, (_, table) in tables.items()})
-        made.update({id_: n for id_, n in outcome.counted.items() if id_ not in failed})
+        made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
         failed |= self.deliver(batch, tables)
         after = {}
         for id_, entry in entries.items():
@@ -468,32 +442,34 @@ class BatchRunner:
         self,
         plan: Plan,
         entries: Mapping[str, Entry],
-        outcome: Outcome,
+        totals: BatchTotals,
         clock: Clock,
         intent: Mapping[str, Any],
         lanes: Mapping[str, Lane],
         moment: Moment,
     ) -> Manifest:
-        old = [b for b in self.manifest.buckets if f"{b.section.file}#{b.section.offset}" not in outcome.replaced]
-        live = tuple(b for b in (*old, *outcome.kept) if _is_live(b, plan, clock))
-        streams = _next_progress(self.manifest.streams, outcome)
+        old = [b for b in self.manifest.buckets if b.name not in totals.replaced]
+        live = tuple(b for b in (*old, *totals.kept) if _is_live(b, plan, clock))
+        streams = _next_progress(self.manifest.streams, totals)
         seen = {name: p.max_time_us for name, p in streams.items() if p.max_time_us is not None}
         stores, held_from = next_stores(
-            self.manifest, plan, clock, outcome.stores, outcome.replaced, moment, seen, outcome.failures
+            self.manifest, plan, clock, totals.stores, totals.replaced, moment, seen, totals.failures
         )
         extra = {
             "through": intent["through"],
             "closed": {**self._closed_streams(), **clock.closing_us},
-            "loads": _next_loads(self.manifest.extra.get("loads", {}), plan, outcome),
+            "loads": next_loads(
+                self.manifest.extra.get("loads", {}), plan, totals.groups, totals.passed, totals.routing
+            ),
             "shipped": sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped),
-            "spread": next_spread(self.manifest.extra.get("spread", {}), plan, outcome.movement),
-            "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, outcome),
+            "spread": next_spread(self.manifest.extra.get("spread", {}), plan, totals.routing),
+            "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, totals.routing),
             "joins": next_join_load(
                 self.manifest.extra.get("joins", {}),
                 plan,
                 clock.batch,
-                outcome.probes,
-                outcome.samples,
+                totals.probes,
+                totals.samples,
                 stores,
                 self.join_planner.epoch,
             ),
@@ -524,8 +500,8 @@ class BatchRunner:
         streams = self.streams()
         return {name: us for name, us in self.manifest.extra.get("closed", {}).items() if name in streams}
 
-    def _clean_up(self, before: Manifest, after: Manifest, outcome: Outcome) -> None:
-        for file in {section.file for section in outcome.spills}:
+    def _clean_up(self, before: Manifest, after: Manifest, totals: BatchTotals) -> None:
+        for file in {section.file for section in totals.spills}:
             forget_file(self.state_dir / file)
             delete(self.state_dir / file)
         if before.files() - after.files() or after.batch % 64 == 0:
@@ -534,49 +510,9 @@ class BatchRunner:
             self.changes.truncate_through(after.extra["through"])
 
 
-def unheard(entries: Iterable[Entry]) -> frozenset[str]:
+def uncollected(entries: Iterable[Entry]) -> frozenset[str]:
     """Queries whose results nobody takes. What is left by a LIMIT only the driver can tell."""
     return frozenset(e.id for e in entries if e.query.sink.kind == "noop" and e.query.limit is None)
-
-
-def blame(plan: Plan, failures: Mapping[str, str]) -> dict[str, str]:
-    """query id -> error, for what failed: a computed column of a stream or a partial of a grouping takes every query
-    along that needs it there."""
-    blamed: dict[str, str] = {}
-    known = {m.query for m in plan.members} | {s.query for p in plan.streams.values() for s in p.selections}
-    for thing, message in failures.items():
-        place, _, name = thing.partition("/")
-        if place in plan.streams:
-            concerned = {*plan.streams[place].users.get(name, ())}
-        elif place in plan.groupings:
-            concerned = _fed_by(plan, place) & {*plan.streams[plan.groupings[place].stream].users.get(name, ())}
-        else:
-            concerned = known & {thing}
-        for query in sorted(concerned):
-            blamed.setdefault(query, message)
-    return {query: _first_line(message) for query, message in blamed.items()}
-
-
-def _fed_by(plan: Plan, grouping: str) -> set[str]:
-    """The queries of a grouping and of those that are made from its partials."""
-    fed = {grouping}
-    while more := {id_ for id_, g in plan.groupings.items() if g.finer in fed} - fed:
-        fed |= more
-    return queries_of(plan, fed)
-
-
-def _first_line(message: str) -> str:
-    return message.split("\n", 1)[0]
-
-
-def present(entry: Entry, member: Member | None, parts: list[pa.Table]) -> pa.Table:
-    """A query's result as users see it: ordered, named and typed."""
-    table = pa.concat_tables(parts)
-    if member is not None and member.order:
-        table = order_rows(table, member)
-    outputs = entry.query.outputs
-    arrays = [table.column(i).cast(to_arrow(o.expr.type)) for i, o in enumerate(outputs)]
-    return pa.Table.from_arrays(arrays, names=[o.name for o in outputs])
 
 
 def _is_live(bucket: Bucket, plan: Plan, clock: Clock) -> bool:
@@ -588,40 +524,15 @@ def _is_live(bucket: Bucket, plan: Plan, clock: Clock) -> bool:
     return any(needed_until(start, grouping.windows) > closing for start, _ in bucket.spans)
 
 
-def _next_progress(streams: Mapping[str, StreamProgress], outcome: Outcome) -> dict[str, StreamProgress]:
+def _next_progress(streams: Mapping[str, StreamProgress], totals: BatchTotals) -> dict[str, StreamProgress]:
     after = dict(streams)
-    for name in {*outcome.rows, *outcome.rejected}:
+    for name in {*totals.rows, *totals.rejected}:
         p = after.get(name, StreamProgress())
-        times = [t for t in (p.max_time_us, outcome.max_time_us.get(name)) if t is not None]
+        times = [t for t in (p.max_time_us, totals.max_time_us.get(name)) if t is not None]
         after[name] = StreamProgress(
             max(times, default=None),
-            p.rows + outcome.rows.get(name, 0),
-            p.late + outcome.late.get(name, 0),
-            p.rejected + outcome.rejected.get(name, 0),
+            p.rows + totals.rows.get(name, 0),
+            p.late + totals.late.get(name, 0),
+            p.rejected + totals.rejected.get(name, 0),
         )
-    return after
-
-
-def _loads(measured: Mapping[str, Any]) -> dict[str, GroupingLoad]:
-    in_slots = set(measured.get("shipped", ()))
-    return {id_: GroupingLoad(ratio, id_ in in_slots) for id_, ratio in measured.get("loads", {}).items()}
-
-
-def _next_loads(loads: Mapping[str, float], plan: Plan, outcome: Outcome) -> dict[str, float]:
-    """Groups per row of every grouping, smoothed. One that is near what is known stays as it was: noise would make a
-    new plan in every batch."""
-    after = {id_: ratio for id_, ratio in loads.items() if id_ in plan.groupings}
-    groups, passed = dict(outcome.groups), dict(outcome.passed)
-    for stream in plan.streams.values():
-        for id_ in stream.shipped:  # made in the slots; what a task would have made of its rows was sampled
-            moved, grouping = outcome.movement, plan.groupings[id_]
-            skew = moved.skews.get(grouping.route_key)
-            found = moved.made.get(id_) if grouping.values else skew and skew.keys
-            groups[id_], passed[id_] = found or (0, 0)
-    for id_, made in groups.items():
-        if passed.get(id_):
-            ratio = made / passed[id_]
-            known = after.get(id_)
-            if known is None or abs(ratio - known) > max(NEAR * known, FEW):
-                after[id_] = round(0.5 * (ratio if known is None else known) + 0.5 * ratio, 4)
     return after

@@ -10,15 +10,20 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from thalweg.batch.work import Work
+from thalweg.model.address import Address, NodeTuples
+from thalweg.model.bucket import Layout, StoreBucket
+from thalweg.model.failure import Failures
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
+from thalweg.model.report import ProbeId, StreamSample
+from thalweg.model.windows import BEGINNING
 from thalweg.observe.stopwatch import STATE_WRITE, Stopwatch
-from thalweg.operate.compute import Failures
 from thalweg.operate.index import SMALL, KeyIndex, word_groups
 from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.joined import Emit, Materializing, intermediate_rows
@@ -26,7 +31,6 @@ from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.source import Ingested, ingest_joined
 from thalweg.operate.store import (
-    Layout,
     Rows,
     View,
     Views,
@@ -39,15 +43,10 @@ from thalweg.operate.store import (
     make_indexes,
     numbers,
 )
-from thalweg.operate.windows import BEGINNING
 from thalweg.partition.cooperative import Learned
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.durable import make_directory
-from thalweg.state.manifest import StoreBucket
-
-if TYPE_CHECKING:
-    from thalweg.batch.tasks import Work
 
 LOOKED_AT = 8192
 """Rows of a stream whose join keys an INGEST task counts by key group."""
@@ -62,18 +61,14 @@ WIDEST = 4
 # -- INGEST
 
 
-def sampled(plan: Plan, done: Ingested, buckets: Sequence[StoreBucket]) -> dict[str, Any]:
+def sampled(plan: Plan, done: Ingested, buckets: Sequence[StoreBucket]) -> dict[str, StreamSample]:
     """What the task has seen of the streams that are joined: a sample of rows and the number of keys."""
     distinct = {b.stream: b.section.meta["distinct"] for b in buckets}
-    return {
-        name: {
-            "predicates": [p.id for p in plan.joins.stores[name].predicates],
-            "rows": sample.rows,
-            "rate": sample.seen,
-            "distinct": distinct.get(name, {}),
-        }
-        for name, sample in done.samples.items()
-    }
+    found = {}
+    for name, sample in done.samples.items():
+        predicates = tuple(p.id for p in plan.joins.stores[name].predicates)
+        found[name] = StreamSample(predicates, tuple(sample.rows), sample.seen, distinct.get(name, {}))
+    return found
 
 
 def probing_rows(plan: Plan, stored: Mapping[str, Sequence[pa.Table]]) -> dict[str, dict[str, list[int]]]:
@@ -134,29 +129,7 @@ def _write_bucket(
     indexes = {id_: writer.add(id_, index_to_table(index), {"bits": index.bits}) for id_, index in made.items()}
     distinct = {id_: round(distinct_keys(index)) for id_, index in made.items()}
     section = writer.add(store.stream, table, {"columns": table.column_names, "distinct": distinct})
-    return StoreBucket(store.stream, section, indexes, level, *batches, part, layout_to_json(layout))
-
-
-def layout_to_json(layout: Layout) -> dict[str, Any]:
-    return {
-        "predicates": list(layout.predicates),
-        "keeps_all": layout.keeps_all,
-        "low_us": layout.low_us,
-        "high_us": layout.high_us,
-        "closed_us": dict(layout.closed_us),
-        "queries": list(layout.queries),
-    }
-
-
-def layout_from_json(value: Mapping[str, Any]) -> Layout:
-    return Layout(
-        tuple(value["predicates"]),
-        value["keeps_all"],
-        value["low_us"],
-        value["high_us"],
-        value["closed_us"],
-        tuple(value["queries"]),
-    )
+    return StoreBucket(store.stream, section, indexes, level, *batches, part, layout)
 
 
 # -- static tables
@@ -180,12 +153,12 @@ def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
 
 @dataclass
 class JoinResult:
-    partials: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
-    """slot -> (grouping, bucket)."""
-    tuples: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
-    """slot -> (node, tuples)."""
+    partials: dict[int, list[tuple[Address, pa.Table]]] = field(default_factory=dict)
+    """slot -> partials, or rows, of joined streams."""
+    tuples: dict[int, list[tuple[Address, pa.Table]]] = field(default_factory=dict)
+    """slot -> tuples for nodes."""
     failures: Failures = field(default_factory=dict)
-    counts: dict[str, list[int]] = field(default_factory=dict)
+    counts: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
     kept: list[StoreBucket] = field(default_factory=list)
     """New buckets of intermediates."""
     shipments: dict[str, Shipment] = field(default_factory=dict)
@@ -222,14 +195,14 @@ class SlotJoins:
 
         return Rows(
             store,
-            layout_from_json(bucket.layout),
+            bucket.layout,
             is_new,
             lambda: read_section(directory, bucket.section),
             load_index,
             bucket.section.rows,
         )
 
-    def run(self, slot: int, tuples: Sequence[tuple[str, pa.Table]], emit: Emit) -> JoinResult:
+    def run(self, slot: int, tuples: Sequence[tuple[NodeTuples, pa.Table]], emit: Emit) -> JoinResult:
         """`emit` is given the results of queries as they are made."""
         result = JoinResult()
         if not self.plan.joins.groups or self.work.stage > self.plan.joins.stages:
@@ -276,25 +249,24 @@ class SlotJoins:
 
     # -- compaction
 
-    def keep(self, slot: int) -> dict[str, Any]:
+    def compact(self, slot: int) -> tuple[list[StoreBucket], list[str]]:
         """Merges small buckets of the stores that this slot looks after: what is new, and what it replaces."""
-        report: dict[str, Any] = {"stores": [], "stores_replaced": []}
-        if self.work.stage > 1:
-            return report
-        for name, store in self.plan.joins.stores.items():
+        merged: list[StoreBucket] = []
+        replaced: list[str] = []
+        for name, store in self.plan.joins.stores.items() if self.work.stage == 1 else ():
             if zlib.crc32(name.encode()) % self.plan.slots != slot:
                 continue
             for group in self._to_merge(store):
-                report["stores"].append(self._merge(store, group, slot).to_json())
-                report["stores_replaced"] += [bucket.name for bucket in group]
-        return report
+                merged.append(self._merge(store, group, slot))
+                replaced += [bucket.name for bucket in group]
+        return merged, replaced
 
     def _to_merge(self, store: Store) -> list[list[StoreBucket]]:
         """Runs of buckets alike in all but their rows, none of which was late for anyone."""
         reach = max(us for _, us in store.needs)
         alike: dict[Any, list[StoreBucket]] = {}
         for bucket in self.work.stores.get(store.stream, ()):
-            layout = layout_from_json(bucket.layout)
+            layout = bucket.layout
             late = max(layout.threshold(streams) for streams, _ in store.needs)
             current = {index.id for index in store.indexes} == set(bucket.indexes)
             if layout.low_us > late and current:
@@ -306,7 +278,7 @@ class SlotJoins:
             buckets = sorted(buckets, key=lambda b: (b.batch_from, b.part))
             for at in range(0, len(buckets) - FANOUT + 1, FANOUT):
                 group = buckets[at : at + FANOUT]
-                layouts = [layout_from_json(b.layout) for b in group]
+                layouts = [b.layout for b in group]
                 span = max(x.high_us for x in layouts) - min(x.low_us for x in layouts)
                 if span * WIDEST <= reach:
                     found.append(group)
@@ -314,11 +286,8 @@ class SlotJoins:
 
     def _merge(self, store: Store, group: Sequence[StoreBucket], slot: int) -> StoreBucket:
         rows = pa.concat_tables([read_section(self.work.state_dir, b.section) for b in group])
-        layout = layout_from_json(group[0].layout)
-        closed = {
-            name: min(layout_from_json(b.layout).closed_us.get(name, BEGINNING) for b in group)
-            for name in layout.closed_us
-        }
+        layout = group[0].layout
+        closed = {name: min(b.layout.closed_us.get(name, BEGINNING) for b in group) for name in layout.closed_us}
         path = _new_file(self.work, slot)
         with ContainerWriter(path, root=self.work.state_dir) as writer:
             batches = (group[0].batch_from, max(b.batch_to for b in group))

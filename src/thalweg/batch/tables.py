@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg.errors import bad_table
+from thalweg.model.bucket import Section
 from thalweg.model.stream import Field, Schema
 from thalweg.source.conform import conform
-from thalweg.state.container import ContainerWriter, Section, forget_file
+from thalweg.state.container import ContainerWriter, forget_file
 from thalweg.state.durable import delete, is_temporary, make_directory, write_atomic
 
 _VERSION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*-[0-9a-f]{12}\.arrow")

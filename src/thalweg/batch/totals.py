@@ -5,122 +5,98 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import pyarrow as pa
 
-from thalweg.batch.routing_totals import Movement
-from thalweg.errors import SourceError, StateError, ThalwegError
+from thalweg.adapt.routing_totals import RoutingTotals
+from thalweg.batch.cells import CellKind, cells_of
+from thalweg.batch.reports import raise_reported
+from thalweg.model.address import QueryRows
+from thalweg.model.bucket import Bucket, Section, StoreBucket
+from thalweg.model.failure import Failures
+from thalweg.model.message import decode
+from thalweg.model.report import Counts, IngestReport, ProbeId, SlotReport, StreamSample
 from thalweg.observe.stopwatch import Stage
-from thalweg.state.container import Section
-from thalweg.state.manifest import Bucket, StoreBucket
+from thalweg.route.bucket import unpack
+from thalweg.state.container import read_section
 
 
 @dataclass
-class Outcome:
+class BatchTotals:
     results: dict[str, list[pa.Table]] = field(default_factory=dict)
     counted: Counter[str] = field(default_factory=Counter)
     """query -> rows of results that nobody takes."""
     kept: list[Bucket] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
-    failures: dict[str, str] = field(default_factory=dict)
-    """computed column, partial or query -> what went wrong."""
-    rows: dict[str, int] = field(default_factory=dict)
-    late: dict[str, int] = field(default_factory=dict)
-    rejected: dict[str, int] = field(default_factory=dict)
-    max_time_us: dict[str, int] = field(default_factory=dict)
-    groups: dict[str, int] = field(default_factory=dict)
-    passed: dict[str, int] = field(default_factory=dict)
+    """Names of buckets."""
+    failures: Failures = field(default_factory=dict)
+    rows: Counts = field(default_factory=dict)
+    late: Counts = field(default_factory=dict)
+    rejected: Counts = field(default_factory=dict)
+    max_time_us: Counts = field(default_factory=dict)
+    groups: Counts = field(default_factory=dict)
+    passed: Counts = field(default_factory=dict)
     spills: list[Section] = field(default_factory=list)
     stores: list[StoreBucket] = field(default_factory=list)
-    probes: dict[str, list[int]] = field(default_factory=dict)
+    probes: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
     """What each probe saw: tuples, pairs."""
-    samples: dict[str, Any] = field(default_factory=dict)
+    samples: dict[str, StreamSample] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """Kind of task -> what the slowest took."""
     time: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
     """(stage, task) -> phase -> seconds; INGEST is stage 0."""
-    movement: Movement = field(default_factory=Movement)
-    workers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """grouping -> (rows, partials) of each task that made it at the source."""
-    served: dict[str, dict[int, Mapping[str, Any]]] = field(default_factory=dict)
-    """grouping -> slot -> what the slot made of shipped rows."""
-    stayed: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
-    """grouping -> what each task has put into the state itself."""
-    merged: dict[str, dict[int, int]] = field(default_factory=dict)
-    """grouping -> slot -> partials that came to it, or are in the state for it."""
+    routing: RoutingTotals = field(default_factory=RoutingTotals)
     busy_seconds: float = 0.0
     """Of all slots together."""
     job_seconds: float = 0.0
-    """From when Spark was given the tasks until it had collected what they report."""
+    """From when the runner was given the tasks until it had collected what they report."""
     sent_bytes: int = 0
     """What INGEST gave to the shuffle."""
 
-    def add_ingested(self, report: Mapping[str, Any]) -> None:
-        _raise(report)
-        for name in ("rows", "late", "rejected", "groups", "passed"):
-            counts = getattr(self, name)
-            for key, n in report[name].items():
-                counts[key] = counts.get(key, 0) + n
-        for stream, t in report["max_time_us"].items():
+    def add_ingested(self, report: IngestReport) -> None:
+        raise_reported(report.error)
+        _add(self.rows, report.rows)
+        _add(self.late, report.late)
+        _add(self.rejected, report.rejected)
+        _add(self.groups, report.groups)
+        _add(self.passed, report.passed)
+        for stream, t in report.max_time_us.items():
             self.max_time_us[stream] = max(self.max_time_us.get(stream, t), t)
-        self.kept.extend(Bucket.from_json(b) for b in report["kept"])
-        self._add_stayed(report["shipped"])
-        for grouping, by_slot in report["stayed"].items():
-            self._add_merged(grouping, dict(enumerate(by_slot)))
-        for grouping, rows in report["passed"].items():
-            self.workers.setdefault(grouping, []).append((rows, report["groups"][grouping]))
-        self.failures.update(report["failures"])
-        self.counted.update(report["counted"])
-        self.stores.extend(StoreBucket.from_json(b) for b in report["stored"])
-        for stream, sample in report["samples"].items():
-            known = self.samples.setdefault(stream, {**sample, "rows": [], "rate": 0})
-            known["rows"] += sample["rows"]
-            known["rate"] += sample["rate"]
-        self.movement.add_ingested(report)
-        self.sent_bytes += report["sent_bytes"]
-        self._slowest("ingest", report["seconds"])
-        self._add_time(0, report)
+        self.kept += report.kept
+        self.failures.update(report.failures)
+        self.counted.update(report.counted)
+        self.stores += report.stored
+        for stream, sample in report.samples.items():
+            known = self.samples.get(stream)
+            self.samples[stream] = sample if known is None else _together(known, sample)
+        self.routing.add_ingested(report)
+        self.sent_bytes += report.sent_bytes
+        self._slowest("ingest", report.seconds)
+        self._add_time(0, report.task, report.time)
 
-    def add_slot(self, report: Mapping[str, Any]) -> None:
-        _raise(report)
-        self.kept.extend(Bucket.from_json(b) for b in report["kept"])
-        self.replaced.update(report["replaced"])
-        self.failures.update(report["failures"])
-        self.counted.update(report["counted"])
-        self.stores.extend(StoreBucket.from_json(b) for b in report["stores"])
-        self.replaced.update(report["stores_replaced"])
-        for probe, (probing, found) in report["probes"].items():
-            counts = self.probes.setdefault(probe, [0, 0])
-            counts[0] += probing
-            counts[1] += found
-        self._add_stayed(report["shipped"])
-        for grouping, made in report.get("served", {}).items():
-            self.served.setdefault(grouping, {})[report["slot"]] = made
-        for grouping, partials in report.get("merged", {}).items():
-            self._add_merged(grouping, {report["slot"]: partials})
-        self.movement.add_slot(report)
-        self.busy_seconds += report["seconds"]
-        self._slowest("slot", report["seconds"])
-        self._add_time(report["stage"], report)
-
-    def _add_stayed(self, shipped: Mapping[str, Any]) -> None:
-        for of_stream in shipped.values():
-            for grouping, made in of_stream["stayed"].items():
-                self.stayed.setdefault(grouping, []).append(made)
-
-    def _add_merged(self, grouping: str, partials: Mapping[int, int]) -> None:
-        by_slot = self.merged.setdefault(grouping, {})
-        for slot, n in partials.items():
-            by_slot[slot] = by_slot.get(slot, 0) + n
+    def add_slot(self, report: SlotReport) -> None:
+        raise_reported(report.error)
+        self.kept += report.kept
+        self.replaced.update(report.replaced)
+        self.failures.update(report.failures)
+        self.counted.update(report.counted)
+        self.stores += report.stores
+        for probe, (probing, found) in report.probes.items():
+            before = self.probes.get(probe, (0, 0))
+            self.probes[probe] = before[0] + probing, before[1] + found
+        self.routing.add_slot(report)
+        self.busy_seconds += report.seconds
+        self._slowest("slot", report.seconds)
+        self._add_time(report.stage, report.task, report.time)
 
     def _slowest(self, kind: str, seconds: float) -> None:
         self.seconds[kind] = max(self.seconds.get(kind, 0.0), seconds)
 
-    def _add_time(self, stage: int, report: Mapping[str, Any]) -> None:
+    def _add_time(self, stage: int, task: int, time: Mapping[str, float]) -> None:
         """A task reports for each of its slots."""
-        spent = self.time.setdefault((stage, report["task"]), {})
-        for phase, seconds in report["time"].items():
+        spent = self.time.setdefault((stage, task), {})
+        for phase, seconds in time.items():
             spent[phase] = spent.get(phase, 0.0) + seconds
 
     def stages(self) -> list[Stage]:
@@ -131,8 +107,30 @@ class Outcome:
         return list(found.values())
 
 
-def _raise(report: Mapping[str, Any]) -> None:
-    error = report.get("error")
-    if error is not None:
-        kind: type[ThalwegError] = StateError if error["kind"] == "state" else SourceError
-        raise kind(error["message"], detail=error["detail"], hint=error["hint"])
+def _add(counts: Counts, more: Counts) -> None:
+    for key, n in more.items():
+        counts[key] = counts.get(key, 0) + n
+
+
+def _together(one: StreamSample, other: StreamSample) -> StreamSample:
+    """Of two tasks; how many different keys there are, the first says for both."""
+    return StreamSample(one.predicates, one.rows + other.rows, one.seen + other.seen, one.distinct)
+
+
+def add_up(cells: pa.Table, state_dir: Path) -> BatchTotals:
+    """Of all that the last stage has left."""
+    totals = BatchTotals()
+    for _, kind, payload in cells_of(cells):
+        if kind == CellKind.RESULTS:
+            for address, table in unpack(payload.as_buffer()):
+                if isinstance(address, QueryRows):
+                    totals.results.setdefault(address.query, []).append(table)
+        elif kind == CellKind.SPILL:
+            for section in decode(payload.as_py(), list[Section]):
+                totals.spills.append(section)
+                totals.results.setdefault(section.name, []).append(read_section(state_dir, section))
+        elif kind == CellKind.INGESTED:
+            totals.add_ingested(decode(payload.as_py(), IngestReport))
+        else:
+            totals.add_slot(decode(payload.as_py(), SlotReport))
+    return totals

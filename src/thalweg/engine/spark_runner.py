@@ -11,7 +11,10 @@ from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
-from thalweg.batch.tasks import Batches, Work, ingest, run_slots
+from thalweg.batch.cells import Cells as Batches
+from thalweg.batch.ingest_stage import ingest
+from thalweg.batch.slot_stage import run_slots
+from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
 
 CELL_SCHEMA = "slot int, kind string, payload binary"

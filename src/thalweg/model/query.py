@@ -152,3 +152,13 @@ def _own(value: Mapping[str, Any] | None) -> Own | None:
 
 def _pairs(value: Iterable[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:
     return tuple((name, option) for name, option in value)
+
+
+def query_id(name: str, sequence: int) -> str:
+    """Names can be used again after a drop; ids cannot."""
+    return f"{name}@{sequence}"
+
+
+def query_name(id_: str) -> str:
+    """The name in an id."""
+    return id_.rpartition("@")[0] or id_

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Group, Node
-from thalweg.model.query import Query
+from thalweg.model.query import Query, query_name
 from thalweg.observe.explain_joins import equal_columns, title_of
 from thalweg.observe.words import listed
 from thalweg.state.manifest import Manifest
@@ -104,7 +104,7 @@ def _query(drawing: Drawing, id_: str, query: Query) -> str:
 def _held(plan: Plan, store: str, rows: Mapping[str, int]) -> str:
     held = f"\n{rows[store]:,} rows" if rows.get(store) else ""
     m = plan.joins.intermediates.get(store)
-    users = f"\nkept for {listed([q.rpartition('@')[0] or q for q in m.queries])}" if m is not None else ""
+    users = f"\nkept for {listed([query_name(q) for q in m.queries])}" if m is not None else ""
     return f"{title_of(plan, store)}{held}{users}"
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.expr import quote
+from thalweg.model.failure import Failures, OfPartial
 from thalweg.model.plan import FILTER, Grouping, Partial
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import START, key, value
-from thalweg.operate.compute import Failures, failing
 
 
 def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
@@ -195,7 +195,7 @@ def _combine_apart(rows: pa.Table, grouping: Grouping, partials: Sequence[Partia
             duck.run(_combine_text(grouping, [p]), batch=rows)
             sound.append(p)
         except duck.Error as error:
-            failures[failing(grouping.id, p.name)] = duck.reason(error)
+            failures[OfPartial(grouping.id, p.name)] = duck.reason(error)
     table = duck.run(_combine_text(grouping, sound), batch=rows)
     for p in partials:
         if p not in sound:

@@ -8,24 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from thalweg.model.expr import quote
+from thalweg.model.failure import Failures, OfColumn
 from thalweg.model.plan import Computed
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.comparison import Comparisons
 from thalweg.route.hash import hash_rows
-
-Failures = dict[str, str]
-"""query, column of a stream or partial of a grouping -> what went wrong with it. See `failing`."""
-
-
-def failing(place: str, name: str) -> str:
-    """A column of a stream, or a partial of a grouping. Both are named by what they are: others have them, too."""
-    return f"{place}/{name}"
-
-
-def failed_at(failures: Mapping[str, str], place: str) -> set[str]:
-    """What has failed of a stream or a grouping, by name."""
-    return {name for at, _, name in (thing.partition("/") for thing in failures) if at == place and name}
 
 
 def add_computed(rows: pa.Table, stream: str, computed: Sequence[Computed], failures: Failures) -> pa.Table:
@@ -68,7 +56,7 @@ def _evaluate_alone(rows: pa.Table, stream: str, computed: Computed, failures: F
     try:
         return _select(rows, [computed]).column(0)
     except duck.Error as error:
-        failures[failing(stream, computed.name)] = str(error)
+        failures[OfColumn(stream, computed.name)] = str(error)
         return pa.chunked_array([pa.nulls(rows.num_rows, to_inner_arrow(computed.expr.type))])
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.expr import quote
+from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import QUANTILE, Grouping, Member, Partial, Piece
 from thalweg.model.query import Window
 from thalweg.model.types import as_type, to_inner_arrow
@@ -23,7 +24,6 @@ from thalweg.operate import duck
 from thalweg.operate.chosen import choose
 from thalweg.operate.columns import NEW, ROW, SPAN, START, WINDOW, key
 from thalweg.operate.combine import group_columns, merge_text
-from thalweg.operate.compute import Failures
 from thalweg.operate.lots import Lot, merge_dense, merge_quantiles, whole
 
 MOST_KNOWN = 1 << 13
@@ -53,7 +53,7 @@ def finish(
         return _finish_together(closing, groupings, lots)
     except duck.Error as error:
         if len(closing.members) == 1:
-            failures[closing.members[0].query] = duck.reason(error)
+            failures[OfQuery(closing.members[0].query)] = duck.reason(error)
             return {}
     results: dict[str, pa.Table] = {}
     for member in closing.members:

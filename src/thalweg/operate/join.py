@@ -15,9 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.address import Address, NodeTuples
+from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Check, Decision, Group, Index, Node, Role, Tree
-from thalweg.operate.compute import Failures
+from thalweg.model.report import SAMPLED, ProbeId
 from thalweg.operate.index import KeyIndex, hash_range, hash_words, word_groups
 from thalweg.operate.laid import LaidOut
 from thalweg.operate.probe import (
@@ -39,8 +41,6 @@ from thalweg.route.hash import hash_rows
 from thalweg.route.table import RoutingTable, deal, routing_table, with_slots
 
 _ALL = (1 << 64) - 1
-SAMPLED = "-1"
-"""Stands for the number of relations known where a sample of rows was counted."""
 MOST_SAMPLED = 64
 """Rows of a bucket that a slot counts partners of, along an edge of which nothing else tells."""
 MOST_FAILED = 16
@@ -117,15 +117,12 @@ class Probing:
     take: Take
     failures: Failures = field(default_factory=dict)
     """query -> why it cannot go on."""
-    sent: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
-    """slot -> (address of a node, tuples for it): the next stage's work."""
+    sent: dict[int, list[tuple[Address, pa.Table]]] = field(default_factory=dict)
+    """slot -> tuples for nodes: the next stage's work."""
     kept: dict[str, list[tuple[str, Tuples]]] = field(default_factory=dict)
     """intermediate -> (group, tuples) to be kept."""
-    counts: dict[str, list[int]] = field(default_factory=dict)
-    """group | known relation | found relation | edge | relations known -> tuples that probed, pairs found.
-
-    The last is 0 where more than the edge had to be equal, and for rows that the watermark decides: what these find
-    says nothing of the edge. It is -1 where some rows were only counted."""
+    counts: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
+    """Tuples that probed, pairs found."""
     _laid_out: LaidOut | None = None
 
     # -- stages
@@ -136,22 +133,21 @@ class Probing:
             for tree in group.trees:
                 for number, child in enumerate(tree.children):
                     for tuples in self._starting(group, tree, child):
-                        self._go(group, child, f"{group.id}/{tree.order}/{number}", tuples)
+                        self._go(group, child, NodeTuples(group.id, tree.order, (number,)), tuples)
                 for node in tree.counted:
                     for tuples in self._starting(group, tree, node):
                         self._sample(group, node, tuples)
 
-    def further(self, address: str, table: pa.Table) -> None:
+    def further(self, address: NodeTuples, table: pa.Table) -> None:
         """The probes of tuples that were sent here: `address` says which node they are for."""
-        group_id, order, *path = address.split("/")
-        group = self.plan.joins.groups[group_id]
-        tree = group.trees[int(order)]
-        node = tree.children[int(path[0])]
-        for number in path[1:]:
-            node = node.children[int(number)]
+        group = self.plan.joins.groups[address.group]
+        first, *path = address.path
+        node = group.trees[address.order].children[first]
+        for number in path:
+            node = node.children[number]
         self._step(group, node, address, Tuples.from_table(table))
 
-    def _go(self, group: Group, node: Node, address: str, tuples: Tuples) -> None:
+    def _go(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> None:
         if node.moves:
             self._send(node, address, tuples)
         else:
@@ -200,7 +196,7 @@ class Probing:
             self._laid_out = LaidOut(group)
         return self._laid_out
 
-    def _step(self, group: Group, node: Node, address: str, tuples: Tuples) -> None:
+    def _step(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> None:
         """One probe and all that follows in this slot."""
         found = self.partners(group, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
         if not len(found):
@@ -216,9 +212,9 @@ class Probing:
         for number, child in enumerate(node.children):
             going = found.serving(child.queries & self._healthy(group), node.queries)
             if len(going):
-                self._go(group, child, f"{address}/{number}", going)
+                self._go(group, child, address.child(number), going)
 
-    def _send(self, node: Node, address: str, tuples: Tuples) -> None:
+    def _send(self, node: Node, address: NodeTuples, tuples: Tuples) -> None:
         words, valid = self._words(node, tuples)
         table = tuples.to_table()
         if valid is not None:
@@ -269,7 +265,7 @@ class Probing:
         except TooMany as error:
             found = self._pairs_apart(group, node, tuples, words, new, error)
         if len(tuples):
-            self._count(group, node, str(width), len(tuples), len(found))
+            self._count(group, node, width, len(tuples), len(found))
         return self._within_limits(group, node, found)
 
     def _sample(self, group: Group, node: Node, tuples: Tuples) -> None:
@@ -354,11 +350,10 @@ class Probing:
         empty = np.empty(0, dtype=np.int64)
         return Tuples({**dict.fromkeys(tuples.refs, empty), node.relation: empty}, np.empty(0, dtype=np.uint64))
 
-    def _count(self, group: Group, node: Node, width: str, probing: int, found: int) -> None:
-        name = f"{group.id}|{node.key[0][0]}|{node.relation}|{node.edge}|{width}"
-        counts = self.counts.setdefault(name, [0, 0])
-        counts[0] += probing
-        counts[1] += found
+    def _count(self, group: Group, node: Node, width: int, probing: int, found: int) -> None:
+        probe = ProbeId(group.id, node.key[0][0], node.relation, node.edge, width)
+        before = self.counts.get(probe, (0, 0))
+        self.counts[probe] = before[0] + probing, before[1] + found
 
     def _words(self, node: Node, tuples: Tuples) -> tuple[Array, Array | None]:
         """The key of each tuple as the index compares it, and which have one: a null matches nothing."""
@@ -416,7 +411,7 @@ class Probing:
 
     def _healthy(self, group: Group) -> int:
         """The queries that have not been stopped."""
-        return sum(1 << bit for bit, id_ in enumerate(group.queries) if id_ not in self.failures)
+        return sum(1 << bit for bit, id_ in enumerate(group.queries) if OfQuery(id_) not in self.failures)
 
     def _within_limits(self, group: Group, node: Node, found: Tuples) -> Tuples:
         limits = {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(group.queries) if node.queries >> b & 1}
@@ -424,7 +419,7 @@ class Probing:
             return found
         words, _ = self._words(node, found)
         for bit, id_ in enumerate(group.queries):
-            if id_ not in limits or id_ in self.failures:
+            if id_ not in limits or OfQuery(id_) in self.failures:
                 continue
             mine = (found.sets >> np.uint64(bit) & np.uint64(1)).astype(bool)
             if np.count_nonzero(mine) <= limits[id_]:
@@ -432,7 +427,7 @@ class Probing:
             values, counts = np.unique(words[mine], return_counts=True)
             if counts.max() > limits[id_]:
                 at = int(np.argmax(words == values[counts.argmax()]))
-                self.failures[id_] = self._complaint(node, found.pick(np.array([at])), limits[id_])
+                self.failures[OfQuery(id_)] = self._complaint(node, found.pick(np.array([at])), limits[id_])
         return found.serving(self._healthy(group))
 
     def _stop(self, group: Group, node: Node, tuples: Tuples, words: Array, queries: int, error: TooMany) -> None:
@@ -441,7 +436,7 @@ class Probing:
         one = tuples.pick(np.array([int(np.argmax(wide == error.word))]))
         for bit, id_ in enumerate(group.queries):
             if queries >> bit & 1:
-                self.failures.setdefault(id_, self._complaint(node, one, error.count - 1))
+                self.failures.setdefault(OfQuery(id_), self._complaint(node, one, error.count - 1))
 
     def _complaint(self, node: Node, one: Tuples, limit: int) -> str:
         key = ", ".join(f"{r}.{c} = {self.views.take(r, c, one.refs)[0].as_py()!r}" for r, c in node.key)

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from thalweg.model.expr import Expr, quote
+from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.join import TableJoin, split_column
 from thalweg.model.plan import Plan, Selection
 from thalweg.model.probe import Group, Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
-from thalweg.operate.compute import Failures
 from thalweg.operate.gather import take_columns
 from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.probe import split_sets
@@ -79,7 +79,7 @@ class Materializing:
             closing = min(closing_us[s] for s in decision.streams)
             info = self.plan.joins.joined[decision.joined]
             group = self.plan.joins.groups[decision.group]
-            if decision.query in self.failures or decision.query not in leading:
+            if OfQuery(decision.query) in self.failures or decision.query not in leading:
                 continue
             for rows, pairs in probing.decide(decision, closed, closing):
                 pairs = self._holding(info, group, pairs)
@@ -103,15 +103,16 @@ class Materializing:
     def _fail(self, info: Joined, group: Group, error: Exception) -> None:
         for query in info.leaders.values():
             if query in group.queries:
-                self.failures.setdefault(query, str(error))
+                self.failures.setdefault(OfQuery(query), str(error))
 
     def stop_followers(self) -> None:
         """Whoever has no rows because the one that leads to them was stopped is stopped, too."""
         for info in self.plan.joins.joined.values():
             leaders = info.leaders
             for query, flag in info.flags:
-                if leaders[flag] in self.failures:
-                    self.failures.setdefault(query, self.failures[leaders[flag]])
+                leader = OfQuery(leaders[flag])
+                if leader in self.failures:
+                    self.failures.setdefault(OfQuery(query), self.failures[leader])
 
     def _materialize(self, joined: str, group: Group, tuples: Tuples) -> None:
         info = self.plan.joins.joined[joined]
@@ -126,7 +127,7 @@ class Materializing:
             for selection in plain:
                 bit = group.bit(selection.query)
                 chosen = positions[offsets[bit] : offsets[bit + 1]]
-                if len(chosen) and selection.query not in self.failures:
+                if len(chosen) and OfQuery(selection.query) not in self.failures:
                     self.emit(selection.query, self._select(info, selection, tuples, chosen))
         leading = {*info.leaders.values()}
         rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in leading)
@@ -234,7 +235,7 @@ def look_up_apart(
             healthy |= mine.to_numpy()
         except duck.Error as error:
             for query in (q for q, f in info.flags if f == flag):
-                failures.setdefault(query, str(error))
+                failures.setdefault(OfQuery(query), str(error))
     return look_up(chunk.filter(pa.array(healthy)), info.tables, tables, columns)
 
 

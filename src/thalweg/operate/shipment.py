@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from thalweg.model.plan import Grouping
+from thalweg.model.report import GroupedRows, ShipmentReport, SkewReport
 from thalweg.operate.combine import Slices, admitted
 from thalweg.route.hash import Hashes, hash_rows, key_groups
 from thalweg.route.router import sample_groups
@@ -58,39 +57,18 @@ class KeySkew:
         for key, count in zip(keys[most].tolist(), counts[most].tolist(), strict=True):
             self.hottest[key] = self.hottest.get(key, 0) + count
 
-    def to_json(self) -> dict[str, Any]:
-        hottest = [[str(key), count] for key, count in self.hottest.items()]  # JSON's numbers lose their last bits
-        return {
-            "rows": self.rows,
-            "looked_at": self.looked_at,
-            "hottest": hottest,
-            "keys": [self.keys, self.rows_of_keys],
-            "slots": self.slots.tolist(),
-        }
+    def report(self) -> SkewReport:
+        keys = (self.keys, self.rows_of_keys)
+        return SkewReport(self.rows, self.looked_at, self.hottest, keys, tuple(self.slots.tolist()))
 
 
-@dataclass(frozen=True)
-class Served:
-    """What was made of one grouping from rows."""
-
-    rows: int
-    keys: int
-    """Different ones, about."""
-    owners: tuple[int, ...]
-    """The same by the slot that finishes their windows."""
-
-    @classmethod
-    def of(cls, rows: int, hashes: Hashes, routing: RoutingTable) -> Served:
-        """Looks at some keys, by their hashes."""
-        mask = some_keys(len(hashes))
-        some = np.unique(hashes[(hashes & mask) == 0])
-        counts = np.bincount(routing.owners[key_groups(some, routing.groups)], minlength=routing.slots)
-        owners = counts * (int(mask) + 1)
-        return cls(rows, int(owners.sum()), tuple(owners.tolist()))
-
-    def __add__(self, other: Served) -> Served:
-        owners = tuple(a + b for a, b in zip(self.owners, other.owners, strict=True))
-        return Served(self.rows + other.rows, self.keys + other.keys, owners)
+def grouped_rows(rows: int, hashes: Hashes, routing: RoutingTable) -> GroupedRows:
+    """What was made from `rows`, by the hashes of its keys: some of them are looked at."""
+    mask = some_keys(len(hashes))
+    some = np.unique(hashes[(hashes & mask) == 0])
+    counts = np.bincount(routing.owners[key_groups(some, routing.groups)], minlength=routing.slots)
+    owners = counts * (int(mask) + 1)
+    return GroupedRows(rows, int(owners.sum()), tuple(owners.tolist()))
 
 
 @dataclass
@@ -115,7 +93,7 @@ class Shipment:
     """route key -> how its rows lie over keys and slots."""
     staying: dict[str, list[pa.Table]] = field(default_factory=dict)
     """grouping -> what does not travel: the task itself puts it into the state."""
-    stayed: dict[str, Served] = field(default_factory=dict)
+    stayed: dict[str, GroupedRows] = field(default_factory=dict)
     """grouping -> of how many rows that was made."""
     made: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Grouping by values -> the groups that a task would have made of some rows, and how many rows these were."""
@@ -132,20 +110,20 @@ class Shipment:
         if not self.looked_at:
             self._look(hashes, groups)
 
-    def to_json(self) -> dict[str, Any]:
+    def report(self) -> ShipmentReport:
         sampled = np.concatenate([np.zeros((0, len(self.keys)), np.uint16), *self.sampled])
-        return {
-            "keys": list(self.keys),
-            "rows": self.rows,
-            "shared": self.shared,
-            "copies": self.copies.tolist(),
-            "sampled": base64.b85encode(sampled.astype("<u2").tobytes()).decode(),
-            "looked_at": self.looked_at,
-            "together": [[k, a, rows] for (k, a), rows in self.together.items()],
-            "made": self.made,
-            "stayed": {id_: asdict(made) for id_, made in self.stayed.items()},
-            "skews": {key: skew.to_json() for key, skew in self.skews.items()},
-        }
+        return ShipmentReport(
+            self.keys,
+            self.rows,
+            self.shared,
+            tuple(self.copies.tolist()),
+            sampled.astype("<u2").tobytes(),
+            self.looked_at,
+            self.together,
+            self.made,
+            self.stayed,
+            {key: skew.report() for key, skew in self.skews.items()},
+        )
 
     def _look(self, hashes: Sequence[Hashes], groups: Sequence[Groups]) -> None:
         """Once a task, and at a few route keys where there are many: others have their turn in other tasks."""

@@ -13,20 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from thalweg.model.address import Address, Partials, WholeRows
+from thalweg.model.failure import Failures
 from thalweg.model.partitioning import LOCAL
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
+from thalweg.model.report import GroupedRows
 from thalweg.operate import dense
 from thalweg.operate.columns import GROUP, SERVES, key
 from thalweg.operate.combine import Slices, admitted, make
-from thalweg.operate.compute import Failures
 from thalweg.operate.partitioners import Partitioners
-from thalweg.operate.shipment import KeySkew, Served, Shipment, groups_made
+from thalweg.operate.shipment import KeySkew, Shipment, grouped_rows, groups_made
 from thalweg.route.hash import Hashes, hash_rows, key_groups
 from thalweg.route.router import router_for
 from thalweg.route.table import routing_table
 
-SHIPPED = "rows of "
-"""What the name of a table of shipped rows starts with; the stream follows. Groupings have other names."""
 Groups = npt.NDArray[np.uint16]
 Times = npt.NDArray[np.int64]
 
@@ -100,7 +100,7 @@ def _stay(
         found = hashes if of_rows else _hashes(table, [key(i) for i in range(len(grouping.keys))])
         groups = pa.array(key_groups(found, plan.groups))
         shipment.staying.setdefault(grouping.id, []).append(table.append_column(GROUP, groups))
-        made = Served.of(rows.num_rows, found, routing_table(plan, grouping.route_key))
+        made = grouped_rows(rows.num_rows, found, routing_table(plan, grouping.route_key))
         known = shipment.stayed.get(grouping.id)
         shipment.stayed[grouping.id] = made if known is None else known + made
 
@@ -152,14 +152,14 @@ class _Ways:
 
 
 def unship(
-    plan: Plan, arrived: Mapping[str, Sequence[pa.Table]], failures: Failures
-) -> tuple[dict[str, list[pa.Table]], dict[str, Served]]:
+    plan: Plan, arrived: Mapping[Address, Sequence[pa.Table]], failures: Failures
+) -> tuple[dict[str, list[pa.Table]], dict[str, GroupedRows]]:
     """What has arrived in a slot, by grouping: rows that were shipped whole made into all that needs them."""
-    ready = {name: list(tables) for name, tables in arrived.items() if not name.startswith(SHIPPED)}
-    served: dict[str, Served] = {}
-    for name, tables in arrived.items():
-        if name.startswith(SHIPPED):
-            stream = plan.streams[name.removeprefix(SHIPPED)]
+    ready = {address.grouping: list(tables) for address, tables in arrived.items() if isinstance(address, Partials)}
+    served: dict[str, GroupedRows] = {}
+    for address, tables in arrived.items():
+        if isinstance(address, WholeRows):
+            stream = plan.streams[address.stream]
             rows = pa.concat_tables(tables)
             for bit, groupings in enumerate(shipped_keys(plan, stream).values()):
                 mine = _serving(rows, bit)
@@ -171,7 +171,7 @@ def unship(
                     hashes = _hashes(table, [key(i) for i in range(len(grouping.keys))])
                     groups = key_groups(hashes, plan.groups)
                     ready.setdefault(grouping.id, []).append(table.append_column(GROUP, pa.array(groups)))
-                    served[grouping.id] = Served.of(mine.num_rows, hashes, routing_table(plan, grouping.route_key))
+                    served[grouping.id] = grouped_rows(mine.num_rows, hashes, routing_table(plan, grouping.route_key))
     return ready, served
 
 

@@ -13,15 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.expr import quote
+from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping, Member, Plan
 from thalweg.model.query import Window
-from thalweg.operate import duck
-from thalweg.operate.columns import GROUP, SPAN, START
-from thalweg.operate.combine import group_columns, merge_text
-from thalweg.operate.compute import Failures
-from thalweg.operate.finish import Closing, finish, order_rows
-from thalweg.operate.lots import Lot, whole
-from thalweg.operate.windows import (
+from thalweg.model.windows import (
     BEGINNING,
     Stretch,
     covers,
@@ -29,6 +24,11 @@ from thalweg.operate.windows import (
     node_spans,
     windows_of,
 )
+from thalweg.operate import duck
+from thalweg.operate.columns import GROUP, SPAN, START
+from thalweg.operate.combine import group_columns, merge_text
+from thalweg.operate.finish import Closing, finish, order_rows
+from thalweg.operate.lots import Lot, whole
 
 FANOUT = 8
 """Buckets of one level that are merged into one of the next."""

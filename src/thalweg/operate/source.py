@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.address import Address, Partials, WholeRows
+from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys, updated_groupings
 from thalweg.model.probe import Joined, Store
 from thalweg.model.types import to_inner_arrow
@@ -16,11 +18,11 @@ from thalweg.observe.stopwatch import PRE_AGGREGATE, PREDICATES, ROUTE, Stopwatc
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import GROUP, START, key
 from thalweg.operate.combine import Slices, admitted, make, roll_up
-from thalweg.operate.compute import Failures, add_computed
+from thalweg.operate.compute import add_computed
 from thalweg.operate.joined import alone
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment
-from thalweg.operate.shipping import SHIPPED, ship
+from thalweg.operate.shipping import ship
 from thalweg.operate.slot import Clock
 from thalweg.operate.store import Sampled, choose_rows
 from thalweg.route.hash import hash_rows, key_groups
@@ -36,8 +38,8 @@ Smaller ones travel, so that a slot keeps one bucket of them and not one for eac
 class Ingested:
     """What an INGEST task has made so far: tables for slots, results of plain queries, counts."""
 
-    cells: dict[int, list[tuple[str, pa.Table]]] = field(default_factory=dict)
-    """slot -> (grouping, bucket) in the order of arrival."""
+    cells: dict[int, list[tuple[Address, pa.Table]]] = field(default_factory=dict)
+    """slot -> what goes there, in the order of arrival."""
     staying: dict[str, list[pa.Table]] = field(default_factory=dict)
     """grouping -> partials for the state."""
     stayed: dict[str, np.ndarray] = field(default_factory=dict)
@@ -149,7 +151,7 @@ def _join_tables(
         found = alone(plan, joined.stream, rows, tables, done.failures)
         ingest_joined(plan, joined.stream, found, clock, done)
     except duck.Error as error:
-        done.failures.update((query, str(error)) for query, _ in joined.alone)
+        done.failures.update((OfQuery(query), str(error)) for query, _ in joined.alone)
 
 
 def select(rows: pa.Table, selection: Selection) -> pa.Table:
@@ -236,7 +238,7 @@ def _ship(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clo
     pieces = ship(plan, stream, rows, times, clock.closing_us[name], shipment, done.partitioners, done.failures)
     for slot, piece in enumerate(pieces):
         if piece.num_rows:
-            done.cells.setdefault(slot, []).append((SHIPPED + name, piece))
+            done.cells.setdefault(slot, []).append((WholeRows(name), piece))
     done.ship_seconds += done.watch.read() - began
 
 
@@ -285,7 +287,7 @@ def route(plan: Plan, grouping: Grouping, table: pa.Table, done: Ingested) -> No
         return
     groups = table.column(GROUP).to_numpy()
     for slot, piece in deal(table, groups, routing_table(plan, grouping.route_key)):
-        done.cells.setdefault(slot, []).append((grouping.id, piece))
+        done.cells.setdefault(slot, []).append((Partials(grouping.id), piece))
 
 
 def _count(counts: dict[str, int], name: str, n: int) -> None:

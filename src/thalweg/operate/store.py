@@ -17,13 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.bucket import Layout, usable
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
 from thalweg.operate.gather import Column
 from thalweg.operate.index import SMALL, KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
 from thalweg.operate.probe import Laid, Side, lay, make_lut, query_sets
-from thalweg.operate.windows import BEGINNING
 from thalweg.route.hash import hash_rows
 
 BITS = ".p"
@@ -34,30 +34,6 @@ SETS = ".sets"
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How the rows of a bucket were chosen and marked."""
-
-    predicates: tuple[str, ...]
-    """In the order of their bits."""
-    keeps_all: bool
-    low_us: int
-    high_us: int
-    """The least and the greatest event time."""
-    closed_us: Mapping[str, int]
-    """How far each stream had closed when the rows came: what is at or before that is late for its joins."""
-    queries: tuple[str, ...] = ()
-    """Intermediates: whose bits the query sets of the rows have, in order."""
-
-    @classmethod
-    def of(cls, store: Store, closed_us: Mapping[str, int]) -> Layout:
-        """Of rows that the store chooses now; their times are not known yet."""
-        return cls(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, closed_us)
-
-    def threshold(self, streams: Sequence[str]) -> int:
-        return min(self.closed_us.get(s, BEGINNING) for s in streams)
-
-
 # -- at the source
 
 
@@ -66,8 +42,8 @@ class Sampled:
     """Some of the rows that a task has read of a stream, as the predicates that each satisfies."""
 
     most: int = 256
-    rows: list[int] = field(default_factory=list)
-    """Sets of bits."""
+    rows: list[bytes] = field(default_factory=list)
+    """Sets of bits, from the lowest on."""
     seen: int = 0
     """All rows, sampled or not."""
 
@@ -75,7 +51,7 @@ class Sampled:
         room = self.most - len(self.rows)
         if room > 0 and len(bits):
             every = bits[:: max(1, len(bits) // room)][:room]
-            self.rows += [int.from_bytes(row.tobytes(), "little") for row in every]
+            self.rows += [row.tobytes() for row in every]
 
 
 @lru_cache(maxsize=64)
@@ -304,19 +280,6 @@ class Rows:
         """The rows as they are probed for some of the group's queries."""
         bits, lut, always, allowed = self.marks(group, role)
         return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, laid)
-
-
-def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:
-    """Whether a bucket of such rows with such columns holds all that these queries want of them."""
-    if not columns.issuperset(want.columns):
-        return False
-    predicate = want.predicate
-    if predicate is None:
-        return layout.keeps_all
-    if predicate.id in layout.predicates:
-        return True
-    reads = {*(atom.column for atom in predicate.atoms), *predicate.computed}
-    return layout.keeps_all and columns.issuperset(reads)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thalweg.errors import partitioner_option
+from thalweg.model.message import decode, encode
 from thalweg.partition.forwarding import Fragmentation
 from thalweg.partition.q_table import INITIAL
 
@@ -54,6 +55,13 @@ class Learned:
     """Rows between two exports, as it works now."""
     overdue: bool
     """Whether it still awaited a policy when this export was due: the interval is too short."""
+
+    def to_bytes(self) -> bytes:
+        return encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Learned:
+        return decode(data, cls)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from thalweg.kernel import frozen_view, kernel
+from thalweg.model.address import Address
+from thalweg.model.message import decoder, encode
 
 Offsets = npt.NDArray[np.int32]
 
@@ -106,7 +108,7 @@ def decode_offsets(text: str) -> Offsets:
 # A cell: header, directory, bodies; a body is an IPC message aligned to 64 bytes.
 #   header     magic u32, number of schemas u32, number of tables u32, length of the directory u32
 #   directory  per schema: its place; per table: schema number (or STREAM) u32, number of batches u32,
-#              length of the name u32, the name, the place of each batch. A place is start and length, u64
+#              length of the address u32, the address, the place of each batch. A place is start and length, u64
 #              each, counted from the first body.
 # A schema is stored once however many tables have it: opening a stream per table would cost more than the
 # rows of a small one.
@@ -120,6 +122,7 @@ COMPRESSED_FROM = 1 << 16
 every byte several times."""
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
+_ADDRESSES = decoder(Address)
 
 
 class _Bodies:
@@ -137,13 +140,13 @@ class _Bodies:
         return _PLACE.pack(start, buffer.size)
 
 
-def pack(pairs: Iterable[tuple[str, pa.Table]], *, compressed: bool = True) -> bytes:
-    """Several named tables as one binary value. `compressed`: whether large ones are worth it."""
+def pack(pairs: Iterable[tuple[Address, pa.Table]], *, compressed: bool = True) -> bytes:
+    """Several tables, each with what it is, as one binary value. `compressed`: whether large ones are worth it."""
     bodies = _Bodies()
     known: dict[pa.Schema, int] = {}
     schemas: list[bytes] = []
     tables: list[bytes] = []
-    for name, table in pairs:
+    for address, table in pairs:
         schema = table.schema
         if (compressed and table.nbytes >= COMPRESSED_FROM) or _has_dictionary(schema):
             number, places = _STREAM, [bodies.add(_as_stream(table))]
@@ -152,7 +155,7 @@ def pack(pairs: Iterable[tuple[str, pa.Table]], *, compressed: bool = True) -> b
             if number == len(schemas):
                 schemas.append(bodies.add(schema.serialize()))
             places = [bodies.add(batch.serialize()) for batch in _batches(table)]
-        encoded = name.encode()
+        encoded = encode(address)
         tables.append(b"".join((_TABLE.pack(number, len(places), len(encoded)), encoded, *places)))
     directory = b"".join(schemas) + b"".join(tables)
     header = _HEADER.pack(_MAGIC, len(schemas), len(tables), len(directory))
@@ -160,7 +163,7 @@ def pack(pairs: Iterable[tuple[str, pa.Table]], *, compressed: bool = True) -> b
     return b"".join((header, directory, _PADDING[:gap], *bodies.parts))
 
 
-def unpack(buffer: pa.Buffer | bytes | memoryview) -> list[tuple[str, pa.Table]]:
+def unpack(buffer: pa.Buffer | bytes | memoryview) -> list[tuple[Address, pa.Table]]:
     """The tables of `pack`, as views of `buffer`; a cell that starts at an odd address is copied once."""
     cell = buffer if isinstance(buffer, pa.Buffer) else pa.py_buffer(buffer)
     if cell.size < _HEADER.size or _HEADER.unpack_from(cell)[0] != _MAGIC:
@@ -179,11 +182,11 @@ def unpack(buffer: pa.Buffer | bytes | memoryview) -> list[tuple[str, pa.Table]]
         return cell.slice(first_body + start, size)
 
     schemas = [pa.ipc.read_schema(body()) for _ in range(n_schemas)]
-    pairs: list[tuple[str, pa.Table]] = []
+    pairs: list[tuple[Address, pa.Table]] = []
     for _ in range(n_tables):
         number, n_batches, name_length = _TABLE.unpack_from(view, at)
         at += _TABLE.size
-        name = bytes(view[at : at + name_length]).decode()
+        address: Address = _ADDRESSES.decode(view[at : at + name_length])
         at += name_length
         messages = [body() for _ in range(n_batches)]
         if number == _STREAM:
@@ -192,7 +195,7 @@ def unpack(buffer: pa.Buffer | bytes | memoryview) -> list[tuple[str, pa.Table]]
             schema = schemas[number]
             batches = [pa.ipc.read_record_batch(message, schema) for message in messages]
             table = pa.Table.from_batches(batches, schema)
-        pairs.append((name, table))
+        pairs.append((address, table))
     return pairs
 
 

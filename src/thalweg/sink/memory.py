@@ -17,7 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from thalweg.errors import corrupt_file
-from thalweg.state.container import ContainerWriter, Section, forget_file, read_footer, read_section
+from thalweg.model.bucket import Section
+from thalweg.state.container import ContainerWriter, forget_file, read_footer, read_section
 from thalweg.state.durable import delete, make_directory
 
 _NAME = re.compile(r"(\d{12,})(?:-(\d{12,}))?\.arrow")

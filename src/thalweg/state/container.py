@@ -19,7 +19,6 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg.errors import corrupt_file, missing_file
+from thalweg.model.bucket import Section
 from thalweg.state.durable import Writer
 
 MAGIC = b"THALWEG\x01"
@@ -35,42 +35,6 @@ _TAIL = struct.Struct("<QII8s")
 _MAPS_KEPT = 512
 UNCHECKED = -1
 """The checksum of a section that has none."""
-
-
-@dataclass(frozen=True)
-class Section:
-    file: str
-    """Relative to the directory that `read_section` is given."""
-    name: str
-    offset: int
-    length: int
-    rows: int
-    crc: int
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values only."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "name": self.name,
-            "offset": self.offset,
-            "length": self.length,
-            "rows": self.rows,
-            "crc": self.crc,
-            "meta": dict(self.meta),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Section:
-        return cls(
-            file=value["file"],
-            name=value["name"],
-            offset=value["offset"],
-            length=value["length"],
-            rows=value["rows"],
-            crc=value["crc"],
-            meta=value["meta"],
-        )
 
 
 class ContainerWriter:

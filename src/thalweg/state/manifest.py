@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from thalweg.errors import corrupt_file, wrong_state_format
-from thalweg.state.container import Section
+from thalweg.model.bucket import Bucket, StoreBucket
 from thalweg.state.durable import delete, make_directory, read_bytes, sync_directory, write_atomic
 
 FORMAT = 4
@@ -28,95 +28,6 @@ other names."""
 READ = (2, 3, 4)
 """A directory of each is frozen in the tests; `tests/recovery/freeze.py` makes those of a new one."""
 _KEPT = 2
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A live bucket: where it lies and what it holds, enough to decide who must read it."""
-
-    section: Section
-    grouping: str
-    slot: int
-    level: int
-    """How often its rows were merged by compaction."""
-    batch_from: int
-    batch_to: int
-    """The batches, inclusive, whose rows it holds."""
-    spans: tuple[tuple[int, int], ...]
-    """(slice start, span) pairs present, in microseconds: it can go when the last has expired."""
-    rows: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "section": self.section.to_json(),
-            "grouping": self.grouping,
-            "slot": self.slot,
-            "level": self.level,
-            "batches": [self.batch_from, self.batch_to],
-            "spans": [list(span) for span in self.spans],
-            "rows": self.rows,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Bucket:
-        return cls(
-            section=Section.from_json(value["section"]),
-            grouping=value["grouping"],
-            slot=value["slot"],
-            level=value["level"],
-            batch_from=value["batches"][0],
-            batch_to=value["batches"][1],
-            spans=tuple((start, span) for start, span in value["spans"]),
-            rows=value["rows"],
-        )
-
-
-@dataclass(frozen=True)
-class StoreBucket:
-    """A live bucket of a store: rows of one stream that joins may need, and where its indexes lie."""
-
-    stream: str
-    section: Section
-    indexes: Mapping[str, Section]
-    level: int
-    batch_from: int
-    batch_to: int
-    part: int
-    """The task that wrote it: with the batch and the stream, its name."""
-    layout: Mapping[str, Any]
-    """How its rows were chosen and marked: JSON values that state keeps and does not read."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.section.file}#{self.section.offset}"
-
-    @property
-    def nbytes(self) -> int:
-        return self.section.length + sum(s.length for s in self.indexes.values())
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "stream": self.stream,
-            "section": self.section.to_json(),
-            "indexes": {id_: section.to_json() for id_, section in self.indexes.items()},
-            "level": self.level,
-            "batches": [self.batch_from, self.batch_to],
-            "part": self.part,
-            "layout": dict(self.layout),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StoreBucket:
-        return cls(
-            value["stream"],
-            Section.from_json(value["section"]),
-            {id_: Section.from_json(section) for id_, section in value["indexes"].items()},
-            value["level"],
-            value["batches"][0],
-            value["batches"][1],
-            value["part"],
-            value["layout"],
-        )
 
 
 @dataclass(frozen=True)

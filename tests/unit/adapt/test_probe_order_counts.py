@@ -11,6 +11,7 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.plan import Plan
 from thalweg.model.query import Output, Query
+from thalweg.model.report import ProbeId
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.groups import Sample
@@ -58,14 +59,14 @@ def samples_of(plan: Plan, **shares: int) -> dict[str, Sample]:
     return found
 
 
-def counted(plan: Plan, finds: dict[str, float], start: str = "a") -> dict[str, list[int]]:
+def counted(plan: Plan, finds: dict[str, float], start: str = "a") -> dict[ProbeId, tuple[int, int]]:
     """What the first steps of a relation have counted: partners by group's first query."""
     counts = {}
     for group in plan.joins.groups.values():
         tree = next(tree for tree in group.trees if tree.relation == start)
         for node in tree.children:
-            name = f"{group.id}|{start}|{node.relation}|{node.edge}|1"
-            counts[name] = [1000, round(1000 * finds[group.queries[0]])]
+            probe = ProbeId(group.id, start, node.relation, node.edge, 1)
+            counts[probe] = (1000, round(1000 * finds[group.queries[0]]))
     return counts
 
 

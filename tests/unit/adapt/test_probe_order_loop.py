@@ -21,6 +21,7 @@ from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Node
 from thalweg.model.query import Output, Query
+from thalweg.model.report import SAMPLED, ProbeId, StreamSample
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.state.manifest import Manifest
@@ -69,7 +70,7 @@ class Life:
         registered = [Registered(id_, q) for id_, q in self.queries.items()]
         plan = make_plan(registered, STREAMS, slots=2, joins=load)
         number = self.manifest.batch + 1
-        samples = {s: {"predicates": [], "rows": [], "rate": rows, "distinct": {}} for s in "abcd"}
+        samples = {s: StreamSample((), (), rows, {}) for s in "abcd"}
         after = next_join_load(
             joins, plan, number, counted(plan, finds, rows, self.together), samples, (), self.planner.epoch
         )
@@ -92,7 +93,7 @@ class Life:
         return Ordering.from_json(self.manifest.extra["ordering"])
 
 
-def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> dict[str, list[int]]:
+def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> dict[ProbeId, tuple[int, int]]:
     """What the probes of a plan would have seen, by CLASH's model: of k rows that are joined, each is the latest of
     every k-th tuple. Intermediates count as complete from the batch after they were begun."""
 
@@ -102,22 +103,22 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
             tuples *= 2 * finds[pair] / rows if pair in finds else 1.0
         return tuples / len(relations)
 
-    counts: dict[str, list[int]] = {}
+    counts: dict[ProbeId, tuple[int, int]] = {}
     for group in plan.joins.groups.values():
         for tree in group.trees:
             waiting: list[tuple[Node, tuple[str, ...]]] = [(child, (tree.relation,)) for child in tree.children]
             for node, known in waiting:
                 m = plan.joins.intermediates.get(node.relation)
                 found = (*known, *(m.relations if m is not None else (node.relation,)))
-                name = f"{group.id}|{node.key[0][0]}|{node.relation}|{node.edge}|{len(known)}"
-                of = counts.setdefault(name, [0, 0])
+                probe = ProbeId(group.id, node.key[0][0], node.relation, node.edge, len(known))
+                looked, seen = counts.get(probe, (0, 0))
                 times = together if len(known) > 1 else 1
-                of[0], of[1] = of[0] + times * round(made(known)), of[1] + times * round(made(found))
+                counts[probe] = looked + times * round(made(known)), seen + times * round(made(found))
                 waiting += [(child, found) for child in node.children]
             for node in tree.counted:
                 pair = (tree.relation, node.relation)
-                name = f"{group.id}|{tree.relation}|{node.relation}|{node.edge}|-1"
-                counts[name] = [rows, round(made(pair))]
+                probe = ProbeId(group.id, tree.relation, node.relation, node.edge, SAMPLED)
+                counts[probe] = (rows, round(made(pair)))
     return counts
 
 

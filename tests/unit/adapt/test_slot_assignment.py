@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from tests.support.clocks import CountingClock
 
+from thalweg.adapt.routing_totals import RoutingTotals, Shipped
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
-from thalweg.batch.routing_totals import Movement, Shipped
 from thalweg.model.expr import Expr
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
 from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.report import GroupedRows
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.state.manifest import Manifest
@@ -45,14 +46,15 @@ def manifest(batch: int, plan: Plan) -> Manifest:
     return Manifest(batch, 64, "test", extra=extra)
 
 
-def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.0) -> Movement:
+def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.0) -> RoutingTotals:
     """Twenty entities, each in one key group of either route key; with `shift`, in others of the second."""
     rng = np.random.default_rng(seed)
     entity = rng.integers(0, 20, rows)
     groups = np.stack([entity * 3 % 64, (entity * 7 + 31 + shift * 5) % 64 * 1], axis=1).astype(np.uint16)
     shipped = Shipped(rows, rows, np.full(4, rows // 2), [Sample(KEYS, groups, float(rows))])
     shipped.together = {("s(b)", "s(a)"): (int(together * 1000), 1000), ("s(a)", "s(b)"): (0, 1000)}
-    return Movement({"s": shipped}, ship_seconds=0.1, work_seconds=0.3, served=2 * rows)
+    served = {"g": {0: GroupedRows(2 * rows, 20, (20, 0, 0, 0))}}
+    return RoutingTotals({"s": shipped}, ship_seconds=0.1, work_seconds=0.3, served=served)
 
 
 def test_new_route_keys_are_looked_at_and_proposed_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import sys
-import thalweg.batch.tasks
+import thalweg.batch.ingest_stage, thalweg.batch.slot_stage
 print(*sorted(sys.modules), sep=',')
 import thalweg.session
 print(*sorted(sys.modules), sep=',')

@@ -10,6 +10,7 @@ import pytest
 
 from thalweg.frontend.bind import bind
 from thalweg.model.expr import Expr
+from thalweg.model.failure import Failures, OfColumn
 from thalweg.model.plan import Computed
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate import compute, duck
@@ -165,7 +166,7 @@ def test_columns_stand_in_the_order_that_was_asked_for() -> None:
 
 def test_one_that_fails_leaves_the_others_alone() -> None:
     bad = Computed("bad", Expr('CAST("d" AS TINYINT) > 1', "boolean", ("d",), True))
-    failures: dict[str, str] = {}
+    failures: Failures = {}
     found = add_computed(ROWS.slice(1, 1), "s", [_where("i > 4"), bad, _where("i IS NULL")], failures)
-    assert [*failures] == ["s/bad"]
+    assert [*failures] == [OfColumn("s", "bad")]
     assert [found.column(i).to_pylist() for i in (3, 4, 5)] == [[True], [None], [False]]

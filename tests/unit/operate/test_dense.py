@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from thalweg.model.expr import Expr, quote
+from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping
 from thalweg.model.query import Aggregate, Window
 from thalweg.operate import dense
@@ -149,7 +150,7 @@ def check_against_duckdb(rng: random.Random, table: pa.Table, group: Grouping) -
     slices = Slices.of(pa.array(times, pa.int64()).to_numpy(), group)
     direct = combine_dense(dense.Columns(table), slices, group, group.keys, merging=False)
     assert direct is not None
-    failures: dict[str, str] = {}
+    failures: Failures = {}
     hashed = combine(table.append_column(START, pa.array(slices.starts)), group, failures)
     assert not failures
     assert direct.schema.names == hashed.schema.names

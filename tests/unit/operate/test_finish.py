@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg.model.expr import Expr
+from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Grouping, Member, Partial, Piece
 from thalweg.model.query import Window
 from thalweg.operate import duck
@@ -46,7 +47,7 @@ def _finish(*members: Member) -> tuple[dict[str, pa.Table], dict[str, str]]:
             "p_n": pa.array([k % 5 for k in keys], pa.int64()),
         }
     )
-    failures: dict[str, str] = {}
+    failures: Failures = {}
     closing = Closing(WINDOW, members, {"g": ((0, SECOND, 0),)})
     return finish(closing, {"g": GROUPING}, {"g": [Lot(table, SECOND, (0,), new=False)]}, failures), failures
 
@@ -79,7 +80,7 @@ def test_the_order_in_which_duckdb_gives_rows_does_not_matter(monkeypatch: pytes
 
 def test_a_member_whose_expression_fails_takes_no_other_along() -> None:
     found, failures = _finish(_member("bad", KEY, FAILING), _member("q", KEY, MEAN, N, TWICE), _member("r", N))
-    assert [*failures] == ["bad"]
+    assert [*failures] == [OfQuery("bad")]
     assert [*found] == ["q", "r"]
     assert _rows(found["q"]) == WANTED
 

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from thalweg.model.bucket import Layout
 from thalweg.model.probe import Group, Index, Role, Store, Want
 from thalweg.operate import laid
 from thalweg.operate.laid import FEW, WORTH, LaidOut
-from thalweg.operate.store import Layout, Rows, make_index
+from thalweg.operate.store import Rows, make_index
 
 KEY = Index("i", ("k",), "k", exact=True)
 STORE = Store("r", "ts", ("k", "ts"), (), keeps_all=True, indexes=(KEY,), needs=())

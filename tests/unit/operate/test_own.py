@@ -24,8 +24,8 @@ from thalweg.model.own import OWN, Functions, Own
 from thalweg.model.plan import Plan
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.windows import BEGINNING
 from thalweg.operate.own import freeze
-from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from thalweg.model.address import WholeRows
 from thalweg.model.expr import Expr
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
@@ -18,7 +19,7 @@ from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate.columns import GROUP, SERVES
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment, groups_made, keys_together
-from thalweg.operate.shipping import SHIPPED, ship, unship
+from thalweg.operate.shipping import ship, unship
 from thalweg.operate.slot import Clock
 from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.optimize.grouping import Registered, make_plan
@@ -86,7 +87,7 @@ def test_every_route_key_finds_its_rows_in_the_slot_of_their_key(seed: int) -> N
     pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, Partitioners(), {})
     found: dict[str, Counter] = defaultdict(Counter)
     for slot, piece in enumerate(pieces):
-        ready, served = unship(plan, {SHIPPED + "s": [piece]} if piece.num_rows else {}, failures := {})
+        ready, served = unship(plan, {WholeRows("s"): [piece]} if piece.num_rows else {}, failures := {})
         assert not failures
         for id_, (made,) in ready.items():
             owners = routing_table(plan, plan.groupings[id_].route_key).owners
@@ -216,7 +217,7 @@ def test_rows_that_stay_are_put_where_all_slots_find_them(seed: int) -> None:
         assert shipment.stayed[id_].keys == len(set(stayed.column(".k0").to_pylist()))
         travelled = Counter()
         for slot, piece in enumerate(pieces):
-            ready, _ = unship(plan, {SHIPPED + "s": [piece]} if piece.num_rows else {}, {})
+            ready, _ = unship(plan, {WholeRows("s"): [piece]} if piece.num_rows else {}, {})
             for made in ready.get(id_, ()):
                 assert set(routing_table(plan, grouping.route_key).owners[made.column(GROUP).to_numpy()]) == {slot}
                 travelled.update(made.column(".v0").to_pylist())

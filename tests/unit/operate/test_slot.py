@@ -7,8 +7,8 @@ import pyarrow as pa
 from thalweg.model.expr import Expr
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.windows import node_spans
 from thalweg.operate.slot import Clock, Held, run_slot
-from thalweg.operate.windows import node_spans
 from thalweg.optimize.grouping import Registered, make_plan
 
 SECOND = 1_000_000

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
+from thalweg.model.address import Address, NodeTuples, Partials, QueryRows, WholeRows
 from thalweg.route.bucket import (
     decode_offsets,
     encode_offsets,
@@ -99,13 +100,22 @@ def tables(draw: Any) -> pa.Table:
     return chunked(table.slice(start), draw(st.integers(0, n)))
 
 
+NAMES = st.text(max_size=8)
+ADDRESSES = st.one_of(
+    st.builds(Partials, NAMES),
+    st.builds(WholeRows, NAMES),
+    st.builds(QueryRows, NAMES),
+    st.builds(NodeTuples, NAMES, st.integers(0, 9), st.lists(st.integers(0, 9), max_size=4).map(tuple)),
+)
+
+
 @settings(max_examples=examples(100))
-@given(st.lists(st.tuples(st.text(max_size=8), tables()), max_size=8), st.integers(0, 16))
-def test_packed_tables_come_back(pairs: list[tuple[str, pa.Table]], shift: int) -> None:
+@given(st.lists(st.tuples(ADDRESSES, tables()), max_size=8), st.integers(0, 16))
+def test_packed_tables_come_back(pairs: list[tuple[Address, pa.Table]], shift: int) -> None:
     cell = pack(pairs)
     moved = pa.py_buffer(b"\0" * shift + cell).slice(shift)
     found = unpack(moved)
-    assert [name for name, _ in found] == [name for name, _ in pairs]
+    assert [address for address, _ in found] == [address for address, _ in pairs]
     for (_, expected), (_, table) in zip(pairs, found, strict=True):
         table.validate(full=True)
         buffers = [b for column in table.columns for chunk in column.chunks for b in chunk.buffers() if b]
@@ -115,7 +125,7 @@ def test_packed_tables_come_back(pairs: list[tuple[str, pa.Table]], shift: int) 
 
 
 def test_unpacked_tables_are_views_of_an_aligned_cell() -> None:
-    cell = pack([("a", make_table([(0, "x")] * 100)), ("b", make_table([(0, "y")] * 5))])
+    cell = pack([(Partials("a"), make_table([(0, "x")] * 100)), (WholeRows("b"), make_table([(0, "y")] * 5))])
     buffer = pa.allocate_buffer(len(cell))
     memoryview(buffer).cast("B")[:] = cell
     for _, table in unpack(buffer):
@@ -126,7 +136,7 @@ def test_unpacked_tables_are_views_of_an_aligned_cell() -> None:
 
 def test_a_schema_is_packed_once() -> None:
     small = make_table([(0, "x")])
-    one, many = len(pack([("a", small)])), len(pack([("a", small)] * 100))
+    one, many = len(pack([(Partials("a"), small)])), len(pack([(Partials("a"), small)] * 100))
     assert many < 60 * one
 
 

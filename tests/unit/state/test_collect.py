@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from thalweg.model.bucket import Bucket, Section
 from thalweg.state.collect import bucket_name, collect_garbage, leftover_temporaries, unreferenced
-from thalweg.state.container import ContainerWriter, Section
+from thalweg.state.container import ContainerWriter
 from thalweg.state.durable import make_directory, temporary_name
-from thalweg.state.manifest import Bucket, Manifest, write_manifest
+from thalweg.state.manifest import Manifest, write_manifest
 
 
 def write_bucket(state_dir: Path, batch: int) -> Section:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.support.profiles import examples
 
 from thalweg.errors import StateError
+from thalweg.model.bucket import Section
 from thalweg.state import container
-from thalweg.state.container import ContainerWriter, Section, read_footer, read_section
+from thalweg.state.container import ContainerWriter, read_footer, read_section
 
 VALUES = st.lists(
     st.tuples(st.none() | st.integers(-(1 << 63), (1 << 63) - 1), st.none() | st.text(max_size=9)),

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from thalweg.errors import StateError
-from thalweg.state.container import Section
+from thalweg.model.bucket import Bucket, Section
 from thalweg.state.manifest import (
-    Bucket,
     Manifest,
     StreamProgress,
     latest_manifest,

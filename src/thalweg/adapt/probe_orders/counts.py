@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from thalweg.model.bucket import StoreBucket
 from thalweg.model.ordering import Edge
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Group
-from thalweg.operate.join import SAMPLED
+from thalweg.model.report import SAMPLED, ProbeId
 from thalweg.optimize.groups import Sample
 from thalweg.optimize.ordering import asked_of, pairs_key, partners_of, rows_key, share_of
-from thalweg.state.manifest import StoreBucket
 from thalweg.stats.joining import Estimate, JoinStatistics
 
+Probes = Mapping[ProbeId, tuple[int, int]]
 Counts = dict[str, tuple[float, float]]
 """Key of an estimate -> looked at, found."""
 
 
-def by_edge(probes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
-    """known | found | edge -> tuples that probed, pairs found, over all groups and steps."""
-    added: dict[str, tuple[int, int]] = {}
-    for name, (probing, found) in probes.items():
-        _, known, other, edge, _ = name.split("|")
-        before = added.get(f"{known}|{other}|{edge}", (0, 0))
-        added[f"{known}|{other}|{edge}"] = before[0] + probing, before[1] + found
+def by_edge(probes: Probes) -> dict[Edge, tuple[int, int]]:
+    """(known, found, edge) -> tuples that probed, pairs found, over all groups and steps."""
+    added: dict[Edge, tuple[int, int]] = {}
+    for probe, (probing, found) in probes.items():
+        edge = (probe.known, probe.found, probe.edge)
+        before = added.get(edge, (0, 0))
+        added[edge] = before[0] + probing, before[1] + found
     return added
 
 
 def next_statistics(
     known: JoinStatistics,
     plan: Plan,
-    probes: Mapping[str, Sequence[int]],
+    probes: Probes,
     rates: Mapping[str, float],
     samples: Mapping[str, Sample],
     epoch: int,
@@ -66,7 +67,7 @@ def _edges(plan: Plan, group: Group) -> set[Edge]:
     return {edge for id_ in group.queries if id_ in plan.joins.ordered for edge in plan.joins.ordered[id_].edges}
 
 
-def _partners_found(plan: Plan, probes: Mapping[str, Sequence[int]], samples: Mapping[str, Sample]) -> Counts:
+def _partners_found(plan: Plan, probes: Probes, samples: Mapping[str, Sample]) -> Counts:
     """Rows that looked for partners by an edge, and partners found; from first steps where there are some.
 
     Counted twice: with what the group asks, and over all groups by the share of the rows that each wants. A tuple of
@@ -76,10 +77,10 @@ def _partners_found(plan: Plan, probes: Mapping[str, Sequence[int]], samples: Ma
     first: Counts = {}
     later: Counts = {}
     edges = {id_: _edges(plan, group) for id_, group in plan.joins.groups.items()}
-    for name, (probing, found) in probes.items():
-        id_, known, other, key, width = name.split("|")
-        k, roles = abs(int(width)), plan.joins.groups[id_].roles
-        if not k or not {(known, other, key), (other, known, key)} & edges[id_]:
+    for probe, (probing, found) in probes.items():
+        known, other, key = probe.known, probe.found, probe.edge
+        k, roles = abs(probe.width), plan.joins.groups[probe.group].roles
+        if not k or not {(known, other, key), (other, known, key)} & edges[probe.group]:
             continue
         counts, asked = first if k == 1 else later, asked_of(roles[known], roles[other])
         alone = found * (k + 1) / (2 * k)
@@ -94,14 +95,11 @@ def _add(counts: Counts, key: str, looked: float, found: float) -> None:
     counts[key] = before[0] + looked, before[1] + found
 
 
-def _sent(
-    plan: Plan, batch: int, probes: Mapping[str, Sequence[int]], stores: Sequence[StoreBucket]
-) -> dict[str, float]:
+def _sent(plan: Plan, batch: int, probes: Probes, stores: Sequence[StoreBucket]) -> dict[str, float]:
     """group -> tuples sent to probes and into intermediates in the batch."""
     sent = dict.fromkeys(plan.joins.groups, 0.0)
-    for name, (probing, _) in probes.items():
-        group, *_, width = name.split("|")
-        sent[group] += probing if width != SAMPLED else 0
+    for probe, (probing, _) in probes.items():
+        sent[probe.group] += probing if probe.width != SAMPLED else 0
     home = {m: id_ for id_, group in plan.joins.groups.items() for m in group.roles if m in plan.joins.intermediates}
     for bucket in stores:
         if bucket.stream in home and bucket.batch_from == bucket.batch_to == batch:
@@ -113,7 +111,7 @@ def next_sent(
     known: Mapping[str, float],
     plan: Plan,
     batch: int,
-    probes: Mapping[str, Sequence[int]],
+    probes: Probes,
     stores: Sequence[StoreBucket],
 ) -> dict[str, float]:
     """group -> tuples sent per batch, smoothed."""

@@ -17,6 +17,7 @@ from thalweg.adapt.probe_orders.measure import EPOCH, join_load
 from thalweg.adapt.slot_assignment import yield_to_batches
 from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, OrderingReport, Orders
 from thalweg.model.plan import Plan
+from thalweg.model.query import query_name
 from thalweg.optimize import joins
 from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.joining import JoinLoad
@@ -250,9 +251,8 @@ def _ratio(running: Question, sent: Mapping[str, float]) -> float:
 
 def _changes(query: str, before: Orders, after: Orders) -> list[str]:
     """In words."""
-    name = query.rpartition("@")[0] or query
     return [
-        f"{name}: rows of {start} look into {_words(after[start])}; before: {_words(before[start])}"
+        f"{query_name(query)}: rows of {start} look into {_words(after[start])}; before: {_words(before[start])}"
         for start in sorted(after)
         if after[start] != before[start]
     ]

@@ -6,18 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thalweg.adapt.probe_orders.counts import by_edge, next_sent, next_statistics
+from thalweg.adapt.probe_orders.counts import Probes, by_edge, next_sent, next_statistics
 from thalweg.batch.requests import Choice, Moment
-from thalweg.batch.stores import layout_from_json
+from thalweg.model.bucket import Layout, StoreBucket
+from thalweg.model.failure import Failures, failed_columns
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
-from thalweg.operate.compute import failed_at
+from thalweg.model.report import StreamSample
+from thalweg.model.windows import BEGINNING
 from thalweg.operate.slot import Clock
-from thalweg.operate.store import Layout
-from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.groups import Sample
 from thalweg.optimize.joining import JoinLoad
-from thalweg.state.manifest import Manifest, StoreBucket
+from thalweg.state.manifest import Manifest
 from thalweg.stats.joining import JoinStatistics
 
 EPOCH = 8
@@ -26,6 +26,8 @@ STAYS = 1.8
 """A power of two is kept while the ratio is less than so many times away."""
 MOST_CHOICES = 8
 """Of a store that are remembered each by itself; of what was before them, what they have in common."""
+_EDGE = "|"
+"""Between the parts of an edge in a manifest."""
 REFRESHED = 16
 """Batches after which a sample of the same predicates is replaced."""
 
@@ -38,7 +40,7 @@ def next_stores(
     replaced: set[str],
     moment: Moment,
     seen: Mapping[str, int],
-    failures: Mapping[str, str],
+    failures: Failures,
 ) -> tuple[tuple[StoreBucket, ...], dict[str, int]]:
     """The live buckets after a batch, and from which event time on each store holds every row.
 
@@ -50,14 +52,14 @@ def next_stores(
     for name, store in plan.joins.stores.items():
         held_from[name] = known.get(name, moment.unseen(name) - 1)
         reads = {*store.columns, *(column for p in store.predicates for column in p.computed)}
-        if reads & failed_at(failures, name):
+        if reads & failed_columns(failures, name):
             # What fails is NULL for all rows beside it, so that they were not chosen, or are in no index.
             held_from[name] = max(held_from[name], seen.get(name, BEGINNING))
     live = []
     for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
         if bucket.stream not in plan.joins.stores:
             continue
-        high, needs = layout_from_json(bucket.layout).high_us, plan.joins.stores[bucket.stream].needs
+        high, needs = bucket.layout.high_us, plan.joins.stores[bucket.stream].needs
         if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in needs):
             live.append(bucket)
         else:
@@ -105,7 +107,7 @@ def join_load(value: Mapping[str, Any], ordering: Ordering | None = None) -> Joi
     """The measurements and what was decided by them, as the planner takes them."""
     matches = {}
     for probe, ratio in value.get("matches", {}).items():
-        known, found, edge = probe.split("|")
+        known, found, edge = probe.split(_EDGE)
         matches[known, found, edge] = ratio
     estimates = JoinStatistics.from_json(value.get("statistics", {})).estimates
     return JoinLoad(
@@ -129,8 +131,8 @@ def next_join_load(
     value: Mapping[str, Any],
     plan: Plan,
     batch: int,
-    probes: Mapping[str, Sequence[int]],
-    samples: Mapping[str, Any],
+    probes: Probes,
+    samples: Mapping[str, StreamSample],
     stores: Sequence[StoreBucket],
     epoch: int = EPOCH,
 ) -> dict[str, Any]:
@@ -143,16 +145,15 @@ def next_join_load(
         # Epochs go on being counted from there: decisions are remembered by their numbers.
         return {"statistics": JoinStatistics(known.epoch).to_json()} if known.epoch else {}
     average = {
-        probe: ratio
-        for probe, ratio in value.get("average", {}).items()
-        if _is_current(probe, plan.joins.intermediates)
+        edge: ratio for edge, ratio in value.get("average", {}).items() if _is_current(edge, plan.joins.intermediates)
     }
     since = _next_since(value.get("since", {}), plan, batch)
-    for probe, (probing, found) in by_edge(probes).items():
+    for edge, (probing, found) in by_edge(probes).items():
         if probing:
-            average[probe] = round(0.5 * average.get(probe, found / probing) + 0.5 * found / probing, 6)
+            text = _EDGE.join(edge)
+            average[text] = round(0.5 * average.get(text, found / probing) + 0.5 * found / probing, 6)
     sampled = _next_samples(value.get("samples", {}), plan, batch, samples)
-    rates = {name: float(sample["rate"]) for name, sample in samples.items()}
+    rates = {name: float(sample.seen) for name, sample in samples.items()}
     return {
         "average": average,
         "matches": {p: _power_of_two(ratio, value.get("matches", {}).get(p)) for p, ratio in average.items()},
@@ -189,17 +190,24 @@ def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[
     return found
 
 
-def _next_samples(known: Mapping[str, Any], plan: Plan, batch: int, fresh: Mapping[str, Any]) -> dict[str, Any]:
+def _next_samples(
+    known: Mapping[str, Any], plan: Plan, batch: int, fresh: Mapping[str, StreamSample]
+) -> dict[str, Any]:
     after = {name: sample for name, sample in known.items() if name in plan.joins.stores}
     for name, sample in fresh.items():
-        same = name in after and after[name]["predicates"] == sample["predicates"]
-        if sample["rate"] and (not same or batch % REFRESHED == 0):
-            after[name] = sample
+        same = name in after and after[name]["predicates"] == [*sample.predicates]
+        if sample.seen and (not same or batch % REFRESHED == 0):
+            after[name] = {
+                "predicates": [*sample.predicates],
+                "rows": [int.from_bytes(row, "little") for row in sample.rows],
+                "rate": sample.seen,
+                "distinct": sample.distinct,
+            }
     return after
 
 
 def _next_held(
-    stores: Sequence[StoreBucket], fresh: Mapping[str, Any], known: Mapping[str, float]
+    stores: Sequence[StoreBucket], fresh: Mapping[str, StreamSample], known: Mapping[str, float]
 ) -> dict[str, float]:
     """How many batches' rows each store holds, to a power of two."""
     after = dict(known)
@@ -207,7 +215,7 @@ def _next_held(
         came = sum(
             b.section.rows for b in stores if b.stream == name and b.batch_from == b.batch_to == _newest(stores)
         )
-        if came and sample["rate"]:
+        if came and sample.seen:
             held = sum(b.section.rows for b in stores if b.stream == name) / came
             after[name] = _power_of_two(held, known.get(name))
     return after
@@ -217,9 +225,9 @@ def _newest(stores: Sequence[StoreBucket]) -> int:
     return max(b.batch_to for b in stores)
 
 
-def _is_current(probe: str, intermediates: Mapping[str, Any]) -> bool:
+def _is_current(edge: str, intermediates: Mapping[str, Any]) -> bool:
     """Intermediates come and go; what was measured of those that have gone says nothing any more."""
-    return all(not name.startswith("+") or name in intermediates for name in probe.split("|"))
+    return all(not name.startswith("+") or name in intermediates for name in edge.split(_EDGE))
 
 
 def _power_of_two(ratio: float, known: float | None) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from thalweg.batch.run import FEW, NEAR, _next_loads
-from thalweg.batch.totals import Outcome
+from thalweg.adapt.combining import FEW, NEAR, next_loads
+from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.model.plan import Plan
 from thalweg.model.query import Aggregate, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
@@ -26,7 +26,7 @@ PLAN = _plan()
 
 
 def _after(loads: dict[str, float], ratio: float) -> dict[str, float]:
-    return _next_loads(loads, PLAN, Outcome(groups={ID: round(ratio * ROWS)}, passed={ID: ROWS}))
+    return next_loads(loads, PLAN, {ID: round(ratio * ROWS)}, {ID: ROWS}, RoutingTotals())
 
 
 def test_the_first_measurement_counts_as_it_is() -> None:
@@ -63,4 +63,4 @@ def test_a_measurement_that_moves_is_followed_and_found() -> None:
 
 
 def test_nothing_is_learned_of_a_batch_without_rows() -> None:
-    assert _next_loads({ID: 0.5}, PLAN, Outcome(groups={ID: 0}, passed={ID: 0})) == {ID: 0.5}
+    assert next_loads({ID: 0.5}, PLAN, {ID: 0}, {ID: 0}, RoutingTotals()) == {ID: 0.5}

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from thalweg.model import windows
 from thalweg.model.query import Window
-from thalweg.operate import windows
-from thalweg.operate.windows import Stretch, cover, covers, widest_first
+from thalweg.model.windows import Stretch, cover, covers, widest_first
 
 
 @pytest.mark.parametrize("seed", range(20))

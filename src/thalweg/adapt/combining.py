@@ -1,0 +1,46 @@
+"""Combine at the source, or send rows whole: groups per row of every grouping, from batch to batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from thalweg.adapt.routing_totals import RoutingTotals
+from thalweg.model.plan import Plan
+from thalweg.optimize.shipping import GroupingLoad
+
+NEAR = 0.2
+"""Groups per row that differ by less than this share from what is known are the same."""
+FEW = 0.005
+"""Or by this many: so few groups are cheap wherever they are made."""
+
+
+def loads_of(measured: Mapping[str, Any]) -> dict[str, GroupingLoad]:
+    in_slots = set(measured.get("shipped", ()))
+    return {id_: GroupingLoad(ratio, id_ in in_slots) for id_, ratio in measured.get("loads", {}).items()}
+
+
+def next_loads(
+    loads: Mapping[str, float],
+    plan: Plan,
+    made: Mapping[str, int],
+    admitted: Mapping[str, int],
+    routing: RoutingTotals,
+) -> dict[str, float]:
+    """Groups per row of every grouping, smoothed. One that is near what is known stays as it was: noise would make a
+    new plan in every batch."""
+    after = {id_: ratio for id_, ratio in loads.items() if id_ in plan.groupings}
+    groups, passed = dict(made), dict(admitted)
+    for stream in plan.streams.values():
+        for id_ in stream.shipped:  # made in the slots; what a task would have made of its rows was sampled
+            grouping = plan.groupings[id_]
+            skew = routing.skews.get(grouping.route_key)
+            found = routing.made.get(id_) if grouping.values else skew and skew.keys
+            groups[id_], passed[id_] = found or (0, 0)
+    for id_, number in groups.items():
+        if passed.get(id_):
+            ratio = number / passed[id_]
+            known = after.get(id_)
+            if known is None or abs(ratio - known) > max(NEAR * known, FEW):
+                after[id_] = round(0.5 * (ratio if known is None else known) + 0.5 * ratio, 4)
+    return after

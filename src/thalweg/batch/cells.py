@@ -1,0 +1,63 @@
+"""What travels between stages, and to the driver: a few binary rows `(slot, kind, payload)`.
+
+| kind | payload | for |
+|---|---|---|
+| GROUPED | partials, and whole rows, of streams | SLOT, first stage |
+| STORED | where rows lie that joins may need | SLOT, every stage |
+| TUPLES | tuples of row numbers that look for further partners | SLOT, next stage |
+| JOINED | partials, and whole rows, of joined streams | SLOT, last stage |
+| RESULTS, SPILL | results, or where they lie | the driver |
+| INGESTED, SLOT | reports | the driver |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+import pyarrow as pa
+
+from thalweg.model.address import Address
+
+CELLS = pa.schema([("slot", pa.int32()), ("kind", pa.string()), ("payload", pa.binary())])
+CELL_BYTES = 128 << 20
+"""What goes into one cell at most: the JVM copies cells whole."""
+
+Cells = Iterator[pa.RecordBatch]
+"""Cells as tasks take and give them: batches of CELLS."""
+
+
+class CellKind(StrEnum):
+    GROUPED = "grouped"
+    STORED = "stored"
+    TUPLES = "tuples"
+    JOINED = "joined"
+    RESULTS = "results"
+    SPILL = "spill"
+    INGESTED = "ingested"
+    SLOT = "slot"
+
+
+def make_cell(slot: int, kind: CellKind, payload: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([slot], pa.int32()), pa.array([kind]), pa.array([payload], pa.binary())], schema=CELLS
+    )
+
+
+def cells_of(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, CellKind, pa.Scalar]]:
+    """(slot, kind, payload) of each; a payload is not copied."""
+    for slot, kind, payload in zip(*(batch.column(i) for i in range(3)), strict=True):
+        yield slot.as_py(), CellKind(kind.as_py()), payload
+
+
+def cut(tables: Sequence[tuple[Address, pa.Table]]) -> Iterator[list[tuple[Address, pa.Table]]]:
+    """The tables in portions that a cell can hold; one portion at least, so that every slot hears of the batch."""
+    portion: list[tuple[Address, pa.Table]] = []
+    size = 0
+    for address, table in tables:
+        if portion and size + table.nbytes > CELL_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append((address, table))
+        size += table.nbytes
+    yield portion

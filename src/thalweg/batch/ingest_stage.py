@@ -1,0 +1,128 @@
+"""INGEST: splits are read to Arrow, worked on once for all queries, and dealt out to slots.
+
+A function of a plan, the batch's work, what came in and the number of the task; who runs it is up to a runner
+(`batch/contract`). A task never fails for what a user did: it reports, and the driver decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from thalweg import faults
+from thalweg.batch.cells import CellKind, Cells, cut, make_cell
+from thalweg.batch.reports import error_report, learned, results, shipped
+from thalweg.batch.slices import keep_local, staying, write_buckets
+from thalweg.batch.stores import open_tables, probing_rows, sampled, store_rows
+from thalweg.batch.work import Work
+from thalweg.errors import ThalwegError
+from thalweg.model.canonical import named
+from thalweg.model.message import encode
+from thalweg.model.plan import Plan
+from thalweg.model.report import IngestReport
+from thalweg.observe.stopwatch import READ, ROUTE, STATE_WRITE, Stopwatch
+from thalweg.operate.own import define
+from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.source import Ingested, ingest_chunk
+from thalweg.route.bucket import pack
+from thalweg.sink.outlet import Outlet
+from thalweg.source.read import read
+from thalweg.source.split import parse_splits
+from thalweg.state.container import ContainerWriter
+from thalweg.state.durable import make_directory
+
+ROWS_AT_ONCE = 1_000_000
+"""Rows that INGEST groups in one go: more per pass means fewer partials, this many bounds its memory."""
+
+faults.register("task.ingest", "task.stored")
+
+
+def ingest(plan: Plan, work: Work, texts: Iterable[str], task: int) -> Cells:
+    """Texts of splits -> one cell per slot that has rows, the results of plain queries, and a report."""
+    done = Ingested(partitioners=Partitioners(work.policies, task), watch=Stopwatch(work.now))
+    started = done.watch.read()
+    report = IngestReport(task)
+    define(plan)
+    try:
+        for text in texts:
+            with done.watch.during(READ):
+                _ingest(plan, work, text, done, report)
+    except ThalwegError as error:
+        report.error = error_report(error)
+    faults.point("task.ingest")
+    yield from _cells(plan, work, done, report)
+    report.seconds, report.time = done.watch.read() - started, done.watch.take()
+    yield make_cell(0, CellKind.INGESTED, encode(report))
+
+
+def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: IngestReport) -> None:
+    waiting: dict[str, list[pa.Table]] = {}
+    for split in parse_splits(text):
+        stream = plan.streams.get(split.stream)
+        if stream is None:
+            continue
+        for number, chunk in enumerate(read(split, stream.stream, stream.columns)):
+            if chunk.rejected is not None and chunk.rejected.num_rows:
+                place = named("part", split.path, split.start, split.end, number)
+                _set_aside(work, split.stream, place, chunk.rejected, report)
+            tables = waiting.setdefault(split.stream, [])
+            tables.append(chunk.table)
+            if sum(t.num_rows for t in tables) >= ROWS_AT_ONCE:
+                _flush(plan, work, split.stream, waiting.pop(split.stream), done)
+    for name, tables in waiting.items():
+        _flush(plan, work, name, tables, done)
+
+
+def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], done: Ingested) -> None:
+    ingest_chunk(plan, name, pa.concat_tables(tables), work.clock, done, open_tables(plan, work))
+
+
+def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: IngestReport) -> None:
+    """Rows that cannot be read are kept with their reasons, under a name that a repeat writes again."""
+    file = f"{work.clock.batch:012d}-{name}.arrow"
+    directory = make_directory(Path(work.state_dir) / "rejected" / stream)
+    with ContainerWriter(directory / file) as writer:
+        writer.add(stream, rejected, {"batch": work.clock.batch})
+        writer.close()
+    report.rejected[stream] = report.rejected.get(stream, 0) + rejected.num_rows
+
+
+def _cells(plan: Plan, work: Work, done: Ingested, report: IngestReport) -> Cells:
+    """What the task has made, on its way to slots, state and driver; the report is filled on the way."""
+    yield from _to_slots(plan, done, report)
+    outlet = Outlet(work.state_dir, work.clock.batch, 0, done.watch, work.uncollected, work.unique)
+    for query, table in done.results:
+        outlet.add(query, table)
+    yield from results(0, outlet)
+    report.counted = dict(outlet.counted)
+    with done.watch.during(STATE_WRITE):
+        report.stored = store_rows(plan, work, report.task, done.stored)
+        stay = keep_local(plan, work, [done.staying, *staying(done.shipments)])
+        report.kept = write_buckets(plan, work, report.task % plan.slots, stay)
+    faults.point("task.stored")
+    if plan.joins.stores:
+        news = encode(report.stored)
+        for other in range(work.tasks):
+            yield make_cell(other, CellKind.STORED, news)
+    with done.watch.during(ROUTE):
+        report.samples = sampled(plan, done, report.stored)
+        report.probing = probing_rows(plan, done.stored)
+        report.stayed = {id_: by_slot.tolist() for id_, by_slot in done.stayed.items()}
+        report.shipped = shipped(done.shipments)
+        report.learned = learned(done.partitioners.learned())
+    report.rows, report.late, report.max_time_us = done.rows, done.late, done.max_time_us
+    report.groups, report.passed, report.failures = done.groups, done.passed, done.failures
+
+
+def _to_slots(plan: Plan, done: Ingested, report: IngestReport) -> Cells:
+    began = done.watch.read()
+    for slot in range(plan.slots):
+        for tables in cut(done.cells.pop(slot, [])):
+            with done.watch.during(ROUTE):
+                payload = pack(tables)
+                cell = make_cell(slot, CellKind.GROUPED, payload)
+            report.sent_bytes += len(payload)
+            yield cell
+    report.ship_seconds = done.ship_seconds + done.watch.read() - began

@@ -1,0 +1,42 @@
+"""What operators noted, as reports and cells for the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from thalweg.batch.cells import CellKind, Cells, make_cell
+from thalweg.errors import SourceError, StateError, ThalwegError
+from thalweg.model.address import QueryRows
+from thalweg.model.message import encode
+from thalweg.model.report import ErrorReport, ShipmentReport
+from thalweg.operate.shipment import Shipment
+from thalweg.partition.cooperative import Learned
+from thalweg.route.bucket import pack
+from thalweg.sink.outlet import Outlet
+
+
+def shipped(shipments: Mapping[str, Shipment]) -> dict[str, ShipmentReport]:
+    return {name: shipment.report() for name, shipment in shipments.items() if shipment.rows or shipment.stayed}
+
+
+def learned(found: Mapping[str, Learned]) -> dict[str, bytes]:
+    return {key: value.to_bytes() for key, value in found.items()}
+
+
+def results(slot: int, outlet: Outlet) -> Cells:
+    """The cell of a task's results; none where there are none."""
+    sections = outlet.close()
+    if sections:
+        yield make_cell(slot, CellKind.SPILL, encode(sections))
+    elif outlet.held:
+        yield make_cell(slot, CellKind.RESULTS, pack([(QueryRows(query), table) for query, table in outlet.held]))
+
+
+def error_report(error: ThalwegError) -> ErrorReport:
+    return ErrorReport(isinstance(error, StateError), error.message, error.detail, error.hint)
+
+
+def raise_reported(error: ErrorReport | None) -> None:
+    if error is not None:
+        kind: type[ThalwegError] = StateError if error.is_state else SourceError
+        raise kind(error.message, detail=error.detail, hint=error.hint)

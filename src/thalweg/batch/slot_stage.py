@@ -1,0 +1,136 @@
+"""SLOT: what came for a slot is merged with its state; windows close, joins are probed, buckets are written.
+
+Once a batch, and once more for every step of a join over another key. Functions as those of `batch/ingest_stage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from thalweg import faults
+from thalweg.batch.cells import CellKind, Cells, cells_of, cut, make_cell
+from thalweg.batch.reports import error_report, learned, results, shipped
+from thalweg.batch.slices import held_buckets, keep_local, staying, write_buckets
+from thalweg.batch.stores import JoinResult, SlotJoins, stage_plan
+from thalweg.batch.work import Work
+from thalweg.errors import ThalwegError
+from thalweg.model.address import Address, NodeTuples, Partials
+from thalweg.model.bucket import StoreBucket
+from thalweg.model.failure import Failures
+from thalweg.model.message import decode, encode
+from thalweg.model.plan import Plan
+from thalweg.model.report import SlotReport
+from thalweg.observe.stopwatch import DECODE, OPERATE, ROUTE, STATE_WRITE, Stopwatch
+from thalweg.operate.own import define
+from thalweg.operate.shipping import unship
+from thalweg.operate.slot import SlotResult, run_slot
+from thalweg.route.bucket import pack, unpack
+from thalweg.sink.outlet import Outlet
+
+faults.register("task.slot", "task.bucket")
+
+
+def run_slots(plan: Plan, work: Work, batches: Iterable[pa.RecordBatch], task: int) -> Cells:
+    """Cells of this task's slots -> results, cells for the next stage, and reports. Other cells pass through."""
+    inbox, watch = _Inbox(), Stopwatch(work.now)
+    define(plan)
+    for batch in batches:
+        for slot, kind, payload in cells_of(batch):
+            with watch.during(DECODE):
+                taken = inbox.put(slot, kind, payload, work.is_last)
+            if not taken:
+                yield make_cell(slot, kind, payload.as_py())
+    if inbox.stored and not work.is_last:
+        yield make_cell(task, CellKind.STORED, encode(inbox.stored))
+    with watch.during(OPERATE):
+        joining = SlotJoins(plan, work, inbox.stored, watch)
+    for slot in range(task, plan.slots, work.tasks):
+        yield from _run_slot(plan, work, slot, inbox, joining, watch)
+
+
+@dataclass
+class _Inbox:
+    """What has come for the slots of one task."""
+
+    grouped: dict[int, dict[Address, list[pa.Table]]] = field(default_factory=dict)
+    tuples: dict[int, list[tuple[NodeTuples, pa.Table]]] = field(default_factory=dict)
+    stored: list[StoreBucket] = field(default_factory=list)
+
+    def put(self, slot: int, kind: CellKind, payload: pa.Scalar, is_last: bool) -> bool:
+        """False for what is not for this stage."""
+        if kind == CellKind.GROUPED or (kind == CellKind.JOINED and is_last):
+            tables = self.grouped.setdefault(slot, {})
+            for address, table in unpack(payload.as_buffer()):
+                tables.setdefault(address, []).append(table)
+        elif kind == CellKind.TUPLES:
+            came = self.tuples.setdefault(slot, [])
+            came += [(a, table) for a, table in unpack(payload.as_buffer()) if isinstance(a, NodeTuples)]
+        elif kind == CellKind.STORED:
+            self.stored += decode(payload.as_py(), list[StoreBucket])
+        else:
+            return False
+        return True
+
+
+def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, watch: Stopwatch) -> Cells:
+    began = watch.read()
+    report = SlotReport(slot, work.stage, slot % work.tasks)
+    outlet = Outlet(work.state_dir, work.clock.batch, slot, watch, work.uncollected, work.unique)
+    try:
+        with watch.during(OPERATE):
+            joined = joining.run(slot, inbox.tuples.pop(slot, []), outlet.add)
+            probed = watch.read()
+            result = _aggregate(plan, work, slot, inbox, report)
+        faults.point("task.slot")
+        with watch.during(STATE_WRITE):
+            stay = keep_local(plan, work, staying(joined.shipments))
+            report.kept = write_buckets(plan, work, slot, [*result.kept, *stay])
+            report.stores, replaced = joining.compact(slot)
+        report.stores += joined.kept
+        faults.point("task.bucket")
+        report.replaced = [*result.replaced, *replaced]
+        report.failures = {**result.failures, **joined.failures}
+        report.probes = joined.counts
+        report.shipped, report.learned = shipped(joined.shipments), learned(joined.learned)
+        report.work_seconds = watch.read() - probed
+        for query, table in result.results:
+            outlet.add(query, table)
+        yield from results(slot, outlet)
+        report.counted = dict(outlet.counted)
+        yield from _to_next_stage(work, joined, watch)
+    except ThalwegError as error:
+        report.error = error_report(error)
+    finally:
+        outlet.abandon()
+    report.seconds, report.time = watch.read() - began, watch.take()
+    yield make_cell(slot, CellKind.SLOT, encode(report))
+
+
+def _to_next_stage(work: Work, joined: JoinResult, watch: Stopwatch) -> Cells:
+    if joined.kept and not work.is_last:
+        news = encode(joined.kept)
+        for task in range(work.tasks):
+            yield make_cell(task, CellKind.STORED, news)
+    for kind, cells in ((CellKind.TUPLES, joined.tuples), (CellKind.JOINED, joined.partials)):
+        for to, tables in cells.items():
+            for portion in cut(tables):
+                if portion:
+                    with watch.during(ROUTE):
+                        cell = make_cell(to, kind, pack(portion, compressed=kind == CellKind.JOINED))
+                    yield cell
+
+
+def _aggregate(plan: Plan, work: Work, slot: int, inbox: _Inbox, report: SlotReport) -> SlotResult:
+    part = stage_plan(plan, work.stage, work.stages)
+    if not part.groupings:
+        return SlotResult()
+    failures: Failures = {}
+    came = inbox.grouped.pop(slot, {})
+    arrived, report.served = unship(part, came, failures)
+    report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
+    result = run_slot(part, work.clock, arrived, held_buckets(part, work, slot), work.nodes)
+    result.failures.update(failures)
+    return result

@@ -1,0 +1,43 @@
+"""What differs from batch to batch under one plan: what the tasks are given beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from thalweg.model.bucket import Bucket, Section, StoreBucket
+from thalweg.model.windows import Stretch
+from thalweg.operate.slot import Clock
+from thalweg.partition.cooperative import Policy
+from thalweg.state.collect import unique
+
+
+@dataclass(frozen=True)
+class Work:
+    state_dir: str
+    clock: Clock
+    buckets: Mapping[int, Sequence[Bucket]] = field(default_factory=dict)
+    """slot -> live buckets with rows of that slot."""
+    nodes: Mapping[str, frozenset[Stretch]] = field(default_factory=dict)
+    """grouping -> the nodes that exist."""
+    tasks: int = 1
+    stores: Mapping[str, Sequence[StoreBucket]] = field(default_factory=dict)
+    """stream -> live buckets of its store from the batches before."""
+    tables: Mapping[str, Section] = field(default_factory=dict)
+    """The static tables."""
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    """route key -> what the partitioners of all tasks have learned."""
+    uncollected: frozenset[str] = frozenset()
+    """Queries whose results nobody takes: tasks count them."""
+    stage: int = 1
+    """Of SLOT, from 1."""
+    stages: int = 1
+    unique: Callable[[], str] = unique
+    """What tells the files of two tasks, or of two attempts of one, apart."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """What the time of tasks is measured by, in nanoseconds."""
+
+    @property
+    def is_last(self) -> bool:
+        return self.stage == self.stages
