@@ -12,7 +12,8 @@ imports           modules that import from pathlib or json, or these themselves,
 mentions          modules in whose text the name occurs
 fan-out           how many other modules of the package a module imports, inside functions and for types too; listed
                   are modules with more than 15
-walk              how often a row changes packages on its way through a batch, as `tools/walks.py` runs it
+walk              how often a row changes packages on its way through a batch, as `tools/walks.py` runs it; and how
+                  often an operator, a reader or a sink calls who called it
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ COMMITTED = Path(__file__).resolve().parent / "meters.json"
 WIDE = 15
 """Modules that import no more others than this are not listed."""
 FAN_OUT = "fan-out of "
+UP = "calls in these walks back up into batch"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,11 @@ def walked() -> dict[str, int]:
     from walks import RECORDED, walks
 
     found = walks(lambda: LocalSession(recorded=RECORDED))
-    return {name: walk.hops for name, walk in found.items()}
+    below = ("source", "route", "operate", "state", "sink")
+    up = sum(
+        walk.calls_between(one, other) for walk in found.values() for one in below for other in ("batch", "engine")
+    )
+    return {name: walk.hops for name, walk in found.items()} | {UP: up}
 
 
 def _modules(source: Path) -> Iterator[Module]:

@@ -21,8 +21,8 @@ from thalweg.testing import LocalSession
 from walk import Walk, walk
 
 RECORDED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "analyser"
-BELOW = ("batch.local_runner:LocalRunner.run", "batch.totals:add_up", "batch.run:BatchRunner._emit")
-"""Where rows come by on the driver: the stages, and what is made of what they give."""
+BELOW = ("batch.local_runner:LocalRunner.run", "batch.run:BatchRunner._emit")
+"""Where rows come by: the stages, and what brings their results to sinks. Not what is done with reports."""
 BATCHES = 4
 SECONDS = 10
 CASES = {

@@ -29,7 +29,8 @@ from thalweg.model.plan import Plan, route_keys, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.windows import BEGINNING
-from thalweg.operate import finish, source
+from thalweg.operate import consume as source
+from thalweg.operate import finish
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.partition import names
 

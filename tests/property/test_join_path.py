@@ -27,7 +27,7 @@ from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.windows import BEGINNING
-from thalweg.operate import laid
+from thalweg.operate import probe_layout as laid
 from thalweg.optimize import joining
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.testing.unsettled import random_ordering
@@ -409,7 +409,7 @@ def test_of_an_edge_with_too_many_partners_fewer_rows_are_counted(
     open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = counted_rows(run_triangle(open_world))
-    monkeypatch.setattr("thalweg.operate.join.MOST_COUNTED", 2)
+    monkeypatch.setattr("thalweg.operate.probe_tree.MOST_COUNTED", 2)
     few = counted_rows(run_triangle(open_world))
     assert 0 < few[0] < whole[0]
     assert 0 < few[1] < whole[1]
@@ -459,7 +459,7 @@ def _pairs_of(number: int, atoms: tuple[Atom, ...]) -> Query:
 def test_a_key_that_is_too_frequent_stops_only_whom_it_is_too_frequent_for(
     open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch, wide: set[int]
 ) -> None:
-    monkeypatch.setattr("thalweg.operate.join.PAIR_LIMIT", 100)  # of others there are 80
+    monkeypatch.setattr("thalweg.operate.probe_tree.PAIR_LIMIT", 100)  # of others there are 80
     atoms = (Atom("k", "=", 0),)
     queries = {f"q{i}": _pairs_of(i, () if i in wide else atoms) for i in range(8)}
     plan = make_plan([Registered(name, q) for name, q in queries.items()], STREAMS, slots=SLOTS)

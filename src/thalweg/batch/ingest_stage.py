@@ -23,9 +23,10 @@ from thalweg.model.message import encode
 from thalweg.model.plan import Plan
 from thalweg.model.report import IngestReport
 from thalweg.observe.stopwatch import READ, ROUTE, STATE_WRITE, Stopwatch
+from thalweg.operate.consume import consume
+from thalweg.operate.outbox import Outbox
 from thalweg.operate.own import define
 from thalweg.operate.partitioners import Partitioners
-from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.route.bucket import pack
 from thalweg.sink.outlet import Outlet
 from thalweg.source.read import read
@@ -41,23 +42,23 @@ faults.register("task.ingest", "task.stored")
 
 def ingest(plan: Plan, work: Work, texts: Iterable[str], task: int) -> Cells:
     """Texts of splits -> one cell per slot that has rows, the results of plain queries, and a report."""
-    done = Ingested(partitioners=Partitioners(work.policies, task), watch=Stopwatch(work.now))
-    started = done.watch.read()
+    outbox = Outbox(partitioners=Partitioners(work.policies, task), watch=Stopwatch(work.now))
+    started = outbox.watch.read()
     report = IngestReport(task)
     define(plan)
     try:
         for text in texts:
-            with done.watch.during(READ):
-                _ingest(plan, work, text, done, report)
+            with outbox.watch.during(READ):
+                _ingest(plan, work, text, outbox, report)
     except ThalwegError as error:
         report.error = error_report(error)
     faults.point("task.ingest")
-    yield from _cells(plan, work, done, report)
-    report.seconds, report.time = done.watch.read() - started, done.watch.take()
+    yield from _cells(plan, work, outbox, report)
+    report.seconds, report.time = outbox.watch.read() - started, outbox.watch.take()
     yield make_cell(0, CellKind.INGESTED, encode(report))
 
 
-def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: IngestReport) -> None:
+def _ingest(plan: Plan, work: Work, text: str, outbox: Outbox, report: IngestReport) -> None:
     waiting: dict[str, list[pa.Table]] = {}
     for split in parse_splits(text):
         stream = plan.streams.get(split.stream)
@@ -70,13 +71,13 @@ def _ingest(plan: Plan, work: Work, text: str, done: Ingested, report: IngestRep
             tables = waiting.setdefault(split.stream, [])
             tables.append(chunk.table)
             if sum(t.num_rows for t in tables) >= ROWS_AT_ONCE:
-                _flush(plan, work, split.stream, waiting.pop(split.stream), done)
+                _flush(plan, work, split.stream, waiting.pop(split.stream), outbox)
     for name, tables in waiting.items():
-        _flush(plan, work, name, tables, done)
+        _flush(plan, work, name, tables, outbox)
 
 
-def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], done: Ingested) -> None:
-    ingest_chunk(plan, name, pa.concat_tables(tables), work.clock, done, open_tables(plan, work))
+def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], outbox: Outbox) -> None:
+    consume(plan, name, pa.concat_tables(tables), work.clock, outbox, open_tables(plan, work))
 
 
 def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: IngestReport) -> None:
@@ -89,40 +90,40 @@ def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: I
     report.rejected[stream] = report.rejected.get(stream, 0) + rejected.num_rows
 
 
-def _cells(plan: Plan, work: Work, done: Ingested, report: IngestReport) -> Cells:
+def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cells:
     """What the task has made, on its way to slots, state and driver; the report is filled on the way."""
-    yield from _to_slots(plan, done, report)
-    outlet = Outlet(work.state_dir, work.clock.batch, 0, done.watch, work.uncollected, work.unique)
-    for query, table in done.results:
+    yield from _to_slots(plan, outbox, report)
+    outlet = Outlet(work.state_dir, work.clock.batch, 0, outbox.watch, work.uncollected, work.unique)
+    for query, table in outbox.take_emitted():
         outlet.add(query, table)
     yield from results(0, outlet)
     report.counted = dict(outlet.counted)
-    with done.watch.during(STATE_WRITE):
-        report.stored = store_rows(plan, work, report.task, done.stored)
-        stay = keep_local(plan, work, [done.staying, *staying(done.shipments)])
+    with outbox.watch.during(STATE_WRITE):
+        report.stored = store_rows(plan, work, report.task, outbox.rows_for_joins)
+        stay = keep_local(plan, work, [outbox.partials, *staying(outbox.shipments)])
         report.kept = write_buckets(plan, work, report.task % plan.slots, stay)
     faults.point("task.stored")
     if plan.joins.stores:
         news = encode(report.stored)
         for other in range(work.tasks):
             yield make_cell(other, CellKind.STORED, news)
-    with done.watch.during(ROUTE):
-        report.samples = sampled(plan, done, report.stored)
-        report.probing = probing_rows(plan, done.stored)
-        report.stayed = {id_: by_slot.tolist() for id_, by_slot in done.stayed.items()}
-        report.shipped = shipped(done.shipments)
-        report.learned = learned(done.partitioners.learned())
-    report.rows, report.late, report.max_time_us = done.rows, done.late, done.max_time_us
-    report.groups, report.passed, report.failures = done.groups, done.passed, done.failures
+    with outbox.watch.during(ROUTE):
+        report.samples = sampled(plan, outbox, report.stored)
+        report.probing = probing_rows(plan, outbox.rows_for_joins)
+        report.stayed = {id_: by_slot.tolist() for id_, by_slot in outbox.partials_by_slot.items()}
+        report.shipped = shipped(outbox.shipments)
+        report.learned = learned(outbox.partitioners.learned())
+    report.rows, report.late, report.max_time_us = outbox.rows, outbox.late, outbox.max_time_us
+    report.groups, report.passed, report.failures = outbox.groups, outbox.passed, outbox.failures
 
 
-def _to_slots(plan: Plan, done: Ingested, report: IngestReport) -> Cells:
-    began = done.watch.read()
+def _to_slots(plan: Plan, outbox: Outbox, report: IngestReport) -> Cells:
+    began = outbox.watch.read()
     for slot in range(plan.slots):
-        for tables in cut(done.cells.pop(slot, [])):
-            with done.watch.during(ROUTE):
+        for tables in cut(outbox.sent.pop(slot, [])):
+            with outbox.watch.during(ROUTE):
                 payload = pack(tables)
                 cell = make_cell(slot, CellKind.GROUPED, payload)
             report.sent_bytes += len(payload)
             yield cell
-    report.ship_seconds = done.ship_seconds + done.watch.read() - began
+    report.ship_seconds = outbox.ship_seconds + outbox.watch.read() - began

@@ -14,46 +14,31 @@ from thalweg.model.bucket import Bucket
 from thalweg.model.plan import Grouping, Plan
 from thalweg.operate.columns import GROUP, START
 from thalweg.operate.shipment import Shipment
-from thalweg.operate.slot import Held, Kept
-from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group, slice_groups
+from thalweg.operate.slot import NewBucket, StoredBucket
+from thalweg.route.bucket import decode_offsets, encode_offsets, order_by_group
 from thalweg.route.table import routing_table
 from thalweg.state.collect import bucket_name
-from thalweg.state.container import ContainerWriter, read_section
+from thalweg.state.container import ContainerWriter
 from thalweg.state.durable import make_directory
+from thalweg.state.reader import StateReader
 
 
-def held_buckets(plan: Plan, work: Work, slot: int) -> dict[str, list[Held]]:
+def stored_buckets(plan: Plan, work: Work, slot: int) -> dict[str, list[StoredBucket]]:
     """grouping -> what earlier batches have kept of it, as the slot sees it."""
-    held: dict[str, list[Held]] = {}
+    stored: dict[str, list[StoredBucket]] = {}
     for bucket in work.buckets.get(slot, ()):
         grouping = plan.groupings.get(bucket.grouping)
         if grouping is not None:
-            held.setdefault(grouping.id, []).append(_hold(plan, work, slot, grouping, bucket))
-    return held
+            stored.setdefault(grouping.id, []).append(_seen(plan, work, slot, grouping, bucket))
+    return stored
 
 
-def _hold(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket) -> Held:
+def _seen(plan: Plan, work: Work, slot: int, grouping: Grouping, bucket: Bucket) -> StoredBucket:
     routing = routing_table(plan, grouping.route_key)
-    offsets = decode_offsets(bucket.section.meta["offsets"])
-    owners = np.unique(routing.owners[np.diff(offsets) > 0])
-
-    def load_whole() -> pa.Table:
-        return read_section(work.state_dir, bucket.section)
-
-    def load() -> pa.Table:
-        return slice_groups(load_whole(), offsets, routing.slot_ranges(slot))
-
-    return Held(
-        name=bucket.name,
-        level=bucket.level,
-        span=bucket.spans[0][1],
-        starts=tuple(start for start, _ in bucket.spans),
-        batch_from=bucket.batch_from,
-        # Rows of several slots: the one that wrote them may merge them, whoever finishes their windows.
-        whole=slot == (owners[0] if len(owners) == 1 else bucket.slot % plan.slots),
-        load=load,
-        load_whole=load_whole,
-    )
+    owners = np.unique(routing.owners[np.diff(decode_offsets(bucket.section.meta["offsets"])) > 0])
+    # Rows of several slots: the one that wrote them may merge them, whoever finishes their windows.
+    whole = slot == (owners[0] if len(owners) == 1 else bucket.slot % plan.slots)
+    return StoredBucket(bucket, StateReader(work.state_dir), routing.slot_ranges(slot), whole)
 
 
 def staying(shipments: Mapping[str, Shipment]) -> list[Mapping[str, Sequence[pa.Table]]]:
@@ -61,18 +46,18 @@ def staying(shipments: Mapping[str, Shipment]) -> list[Mapping[str, Sequence[pa.
     return [shipment.staying for shipment in shipments.values()]
 
 
-def keep_local(plan: Plan, work: Work, stay: Sequence[Mapping[str, Sequence[pa.Table]]]) -> list[Kept]:
+def keep_local(plan: Plan, work: Work, stay: Sequence[Mapping[str, Sequence[pa.Table]]]) -> list[NewBucket]:
     """What stays with the task (grouping -> tables), as buckets."""
     found = []
     for of_groupings in stay:
         for id_, tables in of_groupings.items():
             grouping, table = plan.groupings[id_], pa.concat_tables(tables, promote_options="default")
             starts = tuple(pc.unique(table.column(START)).to_pylist())
-            found.append(Kept(id_, 0, grouping.slice_us, starts, work.clock.batch, table))
+            found.append(NewBucket(id_, 0, grouping.slice_us, starts, work.clock.batch, table))
     return found
 
 
-def write_buckets(plan: Plan, work: Work, slot: int, kept: Sequence[Kept]) -> list[Bucket]:
+def write_buckets(plan: Plan, work: Work, slot: int, kept: Sequence[NewBucket]) -> list[Bucket]:
     """All that a slot keeps of a batch goes into one file, each bucket ordered by key group."""
     if not kept:
         return []

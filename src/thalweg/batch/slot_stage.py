@@ -5,7 +5,7 @@ Once a batch, and once more for every step of a join over another key. Functions
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,20 +13,26 @@ import pyarrow as pa
 from thalweg import faults
 from thalweg.batch.cells import CellKind, Cells, cells_of, cut, make_cell
 from thalweg.batch.reports import error_report, learned, results, shipped
-from thalweg.batch.slices import held_buckets, keep_local, staying, write_buckets
-from thalweg.batch.stores import JoinResult, SlotJoins, stage_plan
+from thalweg.batch.slices import keep_local, staying, stored_buckets, write_buckets
+from thalweg.batch.stores import compact_stores, keep_intermediates, open_tables, open_views, stage_plan
 from thalweg.batch.work import Work
 from thalweg.errors import ThalwegError
-from thalweg.model.address import Address, NodeTuples, Partials
+from thalweg.model.address import Address, NodeTuples, Partials, QueryRows, WholeRows
 from thalweg.model.bucket import StoreBucket
 from thalweg.model.failure import Failures
 from thalweg.model.message import decode, encode
 from thalweg.model.plan import Plan
 from thalweg.model.report import SlotReport
 from thalweg.observe.stopwatch import DECODE, OPERATE, ROUTE, STATE_WRITE, Stopwatch
+from thalweg.operate.consume import consume
+from thalweg.operate.materialise import Made, Materialising
+from thalweg.operate.outbox import Outbox
 from thalweg.operate.own import define
+from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.probe_tree import Probing
 from thalweg.operate.shipping import unship
 from thalweg.operate.slot import SlotResult, run_slot
+from thalweg.operate.store import Views
 from thalweg.route.bucket import pack, unpack
 from thalweg.sink.outlet import Outlet
 
@@ -46,9 +52,9 @@ def run_slots(plan: Plan, work: Work, batches: Iterable[pa.RecordBatch], task: i
     if inbox.stored and not work.is_last:
         yield make_cell(task, CellKind.STORED, encode(inbox.stored))
     with watch.during(OPERATE):
-        joining = SlotJoins(plan, work, inbox.stored, watch)
+        views = open_views(plan, work, inbox.stored)
     for slot in range(task, plan.slots, work.tasks):
-        yield from _run_slot(plan, work, slot, inbox, joining, watch)
+        yield from _run_slot(plan, work, slot, inbox, views, watch)
 
 
 @dataclass
@@ -75,32 +81,32 @@ class _Inbox:
         return True
 
 
-def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoins, watch: Stopwatch) -> Cells:
+def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, watch: Stopwatch) -> Cells:
     began = watch.read()
     report = SlotReport(slot, work.stage, slot % work.tasks)
+    outbox = Outbox(partitioners=Partitioners(work.policies, slot), watch=watch)
     outlet = Outlet(work.state_dir, work.clock.batch, slot, watch, work.uncollected, work.unique)
     try:
         with watch.during(OPERATE):
-            joined = joining.run(slot, inbox.tuples.pop(slot, []), outlet.add)
+            intermediates = _join(plan, work, slot, inbox, views, outbox, outlet)
             probed = watch.read()
             result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
         with watch.during(STATE_WRITE):
-            stay = keep_local(plan, work, staying(joined.shipments))
+            stay = keep_local(plan, work, staying(outbox.shipments))
             report.kept = write_buckets(plan, work, slot, [*result.kept, *stay])
-            report.stores, replaced = joining.compact(slot)
-        report.stores += joined.kept
+            merged, replaced = compact_stores(plan, work, slot)
         faults.point("task.bucket")
-        report.replaced = [*result.replaced, *replaced]
-        report.failures = {**result.failures, **joined.failures}
-        report.probes = joined.counts
-        report.shipped, report.learned = shipped(joined.shipments), learned(joined.learned)
+        report.stores, report.replaced = [*merged, *intermediates], [*result.replaced, *replaced]
+        report.failures = {**result.failures, **outbox.failures}
+        report.probes = outbox.probes
+        report.shipped, report.learned = shipped(outbox.shipments), learned(outbox.partitioners.learned())
         report.work_seconds = watch.read() - probed
         for query, table in result.results:
             outlet.add(query, table)
         yield from results(slot, outlet)
         report.counted = dict(outlet.counted)
-        yield from _to_next_stage(work, joined, watch)
+        yield from _to_next_stage(work, outbox, intermediates)
     except ThalwegError as error:
         report.error = error_report(error)
     finally:
@@ -109,16 +115,51 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, joining: SlotJoi
     yield make_cell(slot, CellKind.SLOT, encode(report))
 
 
-def _to_next_stage(work: Work, joined: JoinResult, watch: Stopwatch) -> Cells:
-    if joined.kept and not work.is_last:
-        news = encode(joined.kept)
+def _join(
+    plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, outbox: Outbox, outlet: Outlet
+) -> list[StoreBucket]:
+    """The slot's part of the joins in this stage; new buckets of intermediates. Results leave as they are made: there
+    can be more of them than fit in memory."""
+    if not plan.joins.groups or work.stage > plan.joins.stages:
+        return []
+    tables = open_tables(plan, work)
+    probing = Probing(plan, slot, views, outbox)
+    joined = Materialising(plan, views, tables, outbox.failures)
+    for address, table in _joined_rows(work, probing, joined, inbox.tuples.pop(slot, [])):
+        match address:
+            case QueryRows(query):
+                outlet.add(query, table)
+            case WholeRows(stream):
+                consume(plan, stream, table, work.clock, outbox, tables)
+        for query, emitted in outbox.take_emitted():
+            outlet.add(query, emitted)
+    with outbox.watch.during(STATE_WRITE):
+        return keep_intermediates(plan, work, slot, probing)
+
+
+def _joined_rows(
+    work: Work, probing: Probing, joined: Materialising, tuples: Sequence[tuple[NodeTuples, pa.Table]]
+) -> Made:
+    """Rows that came with the batch set out in the first stage; in all others come tuples that are on their way."""
+    if work.stage == 1:
+        yield from joined.take(probing.first())
+        yield from joined.decide(probing, work.clock.closed_us, work.clock.closing_us)
+    for address, table in tuples:
+        yield from joined.take(probing.further(address, table))
+    yield from joined.finish()
+
+
+def _to_next_stage(work: Work, outbox: Outbox, intermediates: list[StoreBucket]) -> Cells:
+    if intermediates and not work.is_last:
+        news = encode(intermediates)
         for task in range(work.tasks):
             yield make_cell(task, CellKind.STORED, news)
-    for kind, cells in ((CellKind.TUPLES, joined.tuples), (CellKind.JOINED, joined.partials)):
-        for to, tables in cells.items():
-            for portion in cut(tables):
+    for kind in (CellKind.TUPLES, CellKind.JOINED):
+        for to, sent in outbox.sent.items():
+            mine = [one for one in sent if isinstance(one[0], NodeTuples) == (kind == CellKind.TUPLES)]
+            for portion in cut(mine):
                 if portion:
-                    with watch.during(ROUTE):
+                    with outbox.watch.during(ROUTE):
                         cell = make_cell(to, kind, pack(portion, compressed=kind == CellKind.JOINED))
                     yield cell
 
@@ -131,6 +172,6 @@ def _aggregate(plan: Plan, work: Work, slot: int, inbox: _Inbox, report: SlotRep
     came = inbox.grouped.pop(slot, {})
     arrived, report.served = unship(part, came, failures)
     report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
-    result = run_slot(part, work.clock, arrived, held_buckets(part, work, slot), work.nodes)
+    result = run_slot(part, work.clock, arrived, stored_buckets(part, work, slot), work.nodes)
     result.failures.update(failures)
     return result

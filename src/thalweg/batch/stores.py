@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from thalweg.batch.work import Work
-from thalweg.model.address import Address, NodeTuples
 from thalweg.model.bucket import Layout, StoreBucket
-from thalweg.model.failure import Failures
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
-from thalweg.model.report import ProbeId, StreamSample
+from thalweg.model.report import StreamSample
 from thalweg.model.windows import BEGINNING
-from thalweg.observe.stopwatch import STATE_WRITE, Stopwatch
-from thalweg.operate.index import SMALL, KeyIndex, word_groups
-from thalweg.operate.join import Probing, Tuples
-from thalweg.operate.joined import Emit, Materializing, intermediate_rows
-from thalweg.operate.partitioners import Partitioners
-from thalweg.operate.shipment import Shipment
-from thalweg.operate.source import Ingested, ingest_joined
+from thalweg.operate.index import SMALL, word_groups
+from thalweg.operate.materialise import intermediate_rows
+from thalweg.operate.outbox import Outbox
+from thalweg.operate.probe_tree import Probing, Tuples
 from thalweg.operate.store import (
     Rows,
     View,
@@ -37,16 +32,15 @@ from thalweg.operate.store import (
     add_words,
     distinct_keys,
     in_key_order,
-    index_from_table,
     index_to_table,
     key_words,
     make_indexes,
     numbers,
 )
-from thalweg.partition.cooperative import Learned
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.durable import make_directory
+from thalweg.state.reader import StateReader
 
 LOOKED_AT = 8192
 """Rows of a stream whose join keys an INGEST task counts by key group."""
@@ -61,11 +55,11 @@ WIDEST = 4
 # -- INGEST
 
 
-def sampled(plan: Plan, done: Ingested, buckets: Sequence[StoreBucket]) -> dict[str, StreamSample]:
+def sampled(plan: Plan, outbox: Outbox, buckets: Sequence[StoreBucket]) -> dict[str, StreamSample]:
     """What the task has seen of the streams that are joined: a sample of rows and the number of keys."""
     distinct = {b.stream: b.section.meta["distinct"] for b in buckets}
     found = {}
-    for name, sample in done.samples.items():
+    for name, sample in outbox.samples.items():
         predicates = tuple(p.id for p in plan.joins.stores[name].predicates)
         found[name] = StreamSample(predicates, tuple(sample.rows), sample.seen, distinct.get(name, {}))
     return found
@@ -151,148 +145,84 @@ def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
     return replace(plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen))
 
 
-@dataclass
-class JoinResult:
-    partials: dict[int, list[tuple[Address, pa.Table]]] = field(default_factory=dict)
-    """slot -> partials, or rows, of joined streams."""
-    tuples: dict[int, list[tuple[Address, pa.Table]]] = field(default_factory=dict)
-    """slot -> tuples for nodes."""
-    failures: Failures = field(default_factory=dict)
-    counts: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
-    kept: list[StoreBucket] = field(default_factory=list)
-    """New buckets of intermediates."""
-    shipments: dict[str, Shipment] = field(default_factory=dict)
-    """joined stream -> what was shipped of it."""
-    learned: dict[str, Learned] = field(default_factory=dict)
-    """route key -> what its partitioner has learned."""
+def open_views(plan: Plan, work: Work, new: Sequence[StoreBucket]) -> Views:
+    """The stores as a task sees them. `new`: what came with the batch."""
+    reader = StateReader(work.state_dir)
 
-
-class SlotJoins:
-    """The joins of one task's slots in one stage."""
-
-    def __init__(self, plan: Plan, work: Work, new: Sequence[StoreBucket], watch: Stopwatch) -> None:
-        self.plan = plan
-        self.work = work
-        self.watch = watch
-        streams = {r: role.stream for g in plan.joins.groups.values() for r, role in g.roles.items()}
-        views = {name: self._view(store, new) for name, store in plan.joins.stores.items()}
-        self.views = Views(views, plan.joins.intermediates, streams)
-
-    def _view(self, store: Store, new: Sequence[StoreBucket]) -> View:
+    def view(store: Store) -> View:
         """Old buckets as the manifest lists them, then those of the batch by the task that wrote them."""
         mine = sorted((b for b in new if b.stream == store.stream), key=lambda b: b.part)
-        old = [self._rows(store, b, False) for b in self.work.stores.get(store.stream, ())]
-        return View(store, [*old, *(self._rows(store, b, True) for b in mine)])
+        old = [Rows(store, b, reader, False) for b in work.stores.get(store.stream, ())]
+        return View(store, [*old, *(Rows(store, b, reader, True) for b in mine)])
 
-    def _rows(self, store: Store, bucket: StoreBucket, is_new: bool) -> Rows:
-        directory = self.work.state_dir
+    streams = {r: role.stream for g in plan.joins.groups.values() for r, role in g.roles.items()}
+    return Views({name: view(store) for name, store in plan.joins.stores.items()}, plan.joins.intermediates, streams)
 
-        def load_index(id_: str) -> KeyIndex | None:
-            section = bucket.indexes.get(id_)
-            if section is None:
-                return None
-            return index_from_table(read_section(directory, section), section.meta["bits"])
 
-        return Rows(
-            store,
-            bucket.layout,
-            is_new,
-            lambda: read_section(directory, bucket.section),
-            load_index,
-            bucket.section.rows,
-        )
+def keep_intermediates(plan: Plan, work: Work, slot: int, probing: Probing) -> list[StoreBucket]:
+    """Writes the new rows of the intermediates that the plan keeps."""
+    if not probing.kept:
+        return []
+    batch, buckets = work.clock.batch, []
+    with ContainerWriter(_new_file(work, slot), root=work.state_dir) as writer:
+        for name, parts in sorted(probing.kept.items()):
+            store, of = plan.joins.stores[name], plan.joins.intermediates[name]
+            tuples = Tuples.concat([tuples for _, tuples in parts])
+            rows = intermediate_rows(store, probing.views, of.relations, tuples)
+            layout = Layout((), True, 0, 0, {}, plan.joins.groups[parts[0][0]].queries)
+            buckets.append(_write_bucket(writer, store, rows, layout, 0, (batch, batch), slot))
+        writer.close()
+    return buckets
 
-    def run(self, slot: int, tuples: Sequence[tuple[NodeTuples, pa.Table]], emit: Emit) -> JoinResult:
-        """`emit` is given the results of queries as they are made."""
-        result = JoinResult()
-        if not self.plan.joins.groups or self.work.stage > self.plan.joins.stages:
-            return result
-        done = Ingested(partitioners=Partitioners(self.work.policies, slot), watch=self.watch)
 
-        def consume(joined: str, rows: pa.Table) -> None:
-            ingest_joined(self.plan, joined, rows, self.work.clock, done)
+# -- compaction
 
-        rows = Materializing(self.plan, self.views, open_tables(self.plan, self.work), consume, emit, result.failures)
-        probing = Probing(self.plan, slot, self.views, rows.take, result.failures, result.tuples)
-        result.counts = probing.counts
-        if self.work.stage == 1:
-            probing.first()
-            rows.decide(probing, self.work.clock.closed_us, self.work.clock.closing_us)
-        for address, table in tuples:
-            probing.further(address, table)
-        rows.finish()
-        rows.stop_followers()
-        with self.watch.during(STATE_WRITE):
-            result.kept = self._keep_intermediates(slot, probing)
-        for query, table in done.results:
-            emit(query, table)
-        result.partials = done.cells
-        result.shipments = done.shipments
-        result.learned = done.partitioners.learned()
-        result.failures.update(done.failures)
-        return result
 
-    def _keep_intermediates(self, slot: int, probing: Probing) -> list[StoreBucket]:
-        """Writes the new rows of the intermediates that the plan keeps."""
-        if not probing.kept:
-            return []
-        batch, buckets = self.work.clock.batch, []
-        with ContainerWriter(_new_file(self.work, slot), root=self.work.state_dir) as writer:
-            for name, parts in sorted(probing.kept.items()):
-                store, of = self.plan.joins.stores[name], self.plan.joins.intermediates[name]
-                tuples = Tuples.concat([tuples for _, tuples in parts])
-                rows = intermediate_rows(store, self.views, of.relations, tuples)
-                layout = Layout((), True, 0, 0, {}, self.plan.joins.groups[parts[0][0]].queries)
-                buckets.append(_write_bucket(writer, store, rows, layout, 0, (batch, batch), slot))
-            writer.close()
-        return buckets
+def compact_stores(plan: Plan, work: Work, slot: int) -> tuple[list[StoreBucket], list[str]]:
+    """Merges small buckets of the stores that this slot looks after: what is new, and what it replaces."""
+    merged: list[StoreBucket] = []
+    replaced: list[str] = []
+    for name, store in plan.joins.stores.items() if work.stage == 1 else ():
+        if zlib.crc32(name.encode()) % plan.slots != slot:
+            continue
+        for group in _to_merge(store, work.stores.get(store.stream, ())):
+            merged.append(_merge(work, store, group, slot))
+            replaced += [bucket.name for bucket in group]
+    return merged, replaced
 
-    # -- compaction
 
-    def compact(self, slot: int) -> tuple[list[StoreBucket], list[str]]:
-        """Merges small buckets of the stores that this slot looks after: what is new, and what it replaces."""
-        merged: list[StoreBucket] = []
-        replaced: list[str] = []
-        for name, store in self.plan.joins.stores.items() if self.work.stage == 1 else ():
-            if zlib.crc32(name.encode()) % self.plan.slots != slot:
-                continue
-            for group in self._to_merge(store):
-                merged.append(self._merge(store, group, slot))
-                replaced += [bucket.name for bucket in group]
-        return merged, replaced
+def _to_merge(store: Store, held: Sequence[StoreBucket]) -> list[list[StoreBucket]]:
+    """Runs of buckets alike in all but their rows, none of which was late for anyone."""
+    reach = max(us for _, us in store.needs)
+    alike: dict[Any, list[StoreBucket]] = {}
+    for bucket in held:
+        layout = bucket.layout
+        late = max(layout.threshold(streams) for streams, _ in store.needs)
+        current = {index.id for index in store.indexes} == set(bucket.indexes)
+        if layout.low_us > late and current:
+            columns = tuple(bucket.section.meta["columns"])
+            key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, columns)
+            alike.setdefault(key, []).append(bucket)
+    found = []
+    for buckets in alike.values():
+        buckets = sorted(buckets, key=lambda b: (b.batch_from, b.part))
+        for at in range(0, len(buckets) - FANOUT + 1, FANOUT):
+            group = buckets[at : at + FANOUT]
+            layouts = [b.layout for b in group]
+            span = max(x.high_us for x in layouts) - min(x.low_us for x in layouts)
+            if span * WIDEST <= reach:
+                found.append(group)
+    return found
 
-    def _to_merge(self, store: Store) -> list[list[StoreBucket]]:
-        """Runs of buckets alike in all but their rows, none of which was late for anyone."""
-        reach = max(us for _, us in store.needs)
-        alike: dict[Any, list[StoreBucket]] = {}
-        for bucket in self.work.stores.get(store.stream, ()):
-            layout = bucket.layout
-            late = max(layout.threshold(streams) for streams, _ in store.needs)
-            current = {index.id for index in store.indexes} == set(bucket.indexes)
-            if layout.low_us > late and current:
-                columns = tuple(bucket.section.meta["columns"])
-                key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, columns)
-                alike.setdefault(key, []).append(bucket)
-        found = []
-        for buckets in alike.values():
-            buckets = sorted(buckets, key=lambda b: (b.batch_from, b.part))
-            for at in range(0, len(buckets) - FANOUT + 1, FANOUT):
-                group = buckets[at : at + FANOUT]
-                layouts = [b.layout for b in group]
-                span = max(x.high_us for x in layouts) - min(x.low_us for x in layouts)
-                if span * WIDEST <= reach:
-                    found.append(group)
-        return found
 
-    def _merge(self, store: Store, group: Sequence[StoreBucket], slot: int) -> StoreBucket:
-        rows = pa.concat_tables([read_section(self.work.state_dir, b.section) for b in group])
-        layout = group[0].layout
-        closed = {name: min(b.layout.closed_us.get(name, BEGINNING) for b in group) for name in layout.closed_us}
-        path = _new_file(self.work, slot)
-        with ContainerWriter(path, root=self.work.state_dir) as writer:
-            batches = (group[0].batch_from, max(b.batch_to for b in group))
-            level = group[0].level + 1
-            layout = replace(layout, closed_us=closed)
-            merged = _write_bucket(writer, store, rows, layout, level, batches, group[0].part)
-            writer.close()
-        return merged
+def _merge(work: Work, store: Store, group: Sequence[StoreBucket], slot: int) -> StoreBucket:
+    rows = pa.concat_tables([read_section(work.state_dir, b.section) for b in group])
+    layout = group[0].layout
+    closed = {name: min(b.layout.closed_us.get(name, BEGINNING) for b in group) for name in layout.closed_us}
+    with ContainerWriter(_new_file(work, slot), root=work.state_dir) as writer:
+        batches = (group[0].batch_from, max(b.batch_to for b in group))
+        level = group[0].level + 1
+        layout = replace(layout, closed_us=closed)
+        merged = _write_bucket(writer, store, rows, layout, level, batches, group[0].part)
+        writer.close()
+    return merged

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from thalweg.model.probe import Store, Want
 from thalweg.model.windows import BEGINNING
@@ -51,6 +53,14 @@ class Section:
     def place(self) -> str:
         """A name that no other section of a state has."""
         return f"{self.file}#{self.offset}"
+
+
+class SectionReader(Protocol):
+    """Reads tables of the state."""
+
+    def read(self, section: Section) -> pa.Table:
+        """The table, checked; a part of it is not loaded before it is looked at."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from thalweg.operate import duck
 from thalweg.operate.chosen import choose
 from thalweg.operate.columns import NEW, ROW, SPAN, START, WINDOW, key
 from thalweg.operate.combine import group_columns, merge_text
-from thalweg.operate.lots import Lot, merge_dense, merge_quantiles, whole
+from thalweg.operate.merge_slices import SliceTable, merge_dense, merge_quantiles, whole
 
 MOST_KNOWN = 1 << 13
 """Members whose texts are remembered: batch after batch asks for the same."""
@@ -45,12 +45,12 @@ class Closing:
 def finish(
     closing: Closing,
     groupings: Mapping[str, Grouping],
-    lots: Mapping[str, Sequence[Lot]],
+    slices: Mapping[str, Sequence[SliceTable]],
     failures: Failures,
 ) -> dict[str, pa.Table]:
     """The rows of each member's result. Columns beginning with a dot are for ordering and are taken off later."""
     try:
-        return _finish_together(closing, groupings, lots)
+        return _finish_together(closing, groupings, slices)
     except duck.Error as error:
         if len(closing.members) == 1:
             failures[OfQuery(closing.members[0].query)] = duck.reason(error)
@@ -58,23 +58,23 @@ def finish(
     results: dict[str, pa.Table] = {}
     for member in closing.members:
         alone = Closing(closing.window, (member,), closing.cover, closing.updates)
-        results.update(finish(alone, groupings, lots, failures))
+        results.update(finish(alone, groupings, slices, failures))
     return results
 
 
 def _finish_together(
-    closing: Closing, groupings: Mapping[str, Grouping], lots: Mapping[str, Sequence[Lot]]
+    closing: Closing, groupings: Mapping[str, Grouping], slices: Mapping[str, Sequence[SliceTable]]
 ) -> dict[str, pa.Table]:
-    ready = {} if closing.updates else _quantiles(closing, groupings, lots)
+    ready = {} if closing.updates else _quantiles(closing, groupings, slices)
     statement = _Statement(closing, groupings, ready)
     main, tables = statement.main, {f"ready {id_}": table for id_, table in ready.items()}
     merged = None
     if not closing.updates:
-        merged = merge_dense(main, lots[main.id], closing.cover[main.id], statement.partials)
+        merged = merge_dense(main, slices[main.id], closing.cover[main.id], statement.partials)
     if merged is not None:
         tables["m"] = merged
     for id_ in (id_ for id_ in statement.groupings if id_ not in ready and (merged is None or id_ != main.id)):
-        tables[id_] = whole(groupings[id_], lots[id_])
+        tables[id_] = whole(groupings[id_], slices[id_])
         tables[f"cover {id_}"] = _cover_table(closing.cover[id_])
     wide = None if merged is None else statement.choose(merged)
     if wide is None:
@@ -86,14 +86,14 @@ def _finish_together(
 
 
 def _quantiles(
-    closing: Closing, groupings: Mapping[str, Grouping], lots: Mapping[str, Sequence[Lot]]
+    closing: Closing, groupings: Mapping[str, Grouping], slices: Mapping[str, Sequence[SliceTable]]
 ) -> dict[str, pa.Table]:
     """Groupings of which only quantiles are wanted, finished by direct address where that is possible."""
     ready = {}
     for id_, pieces in _by_grouping(closing.members).items():
         if all(piece.quantiles for piece in pieces):
             wanted = {q.sql: q for piece in pieces for q in piece.quantiles}
-            table = merge_quantiles(groupings[id_], lots[id_], closing.cover[id_], wanted)
+            table = merge_quantiles(groupings[id_], slices[id_], closing.cover[id_], wanted)
             if table is not None:
                 ready[id_] = table
     return ready

@@ -6,7 +6,7 @@ satisfies, and every group of queries turns those into its own sets by a table p
 There are two ways to probe a bucket. Where few rows do, words, times and sets are read where they lie, a few hundred
 candidates at a time: each look writes all candidates and moves on by 0 or 1, so there is no branch to mispredict, and
 the next reads of memory do not wait for the last. Where many rows do, words, times and sets are first laid out in the
-order of the index (`lay`): the candidates of a row then lie side by side, and one look at each is enough.
+order of the index (`sort_side`): the candidates of a row then lie side by side, and one look at each is enough.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _probe(
 
 
 @kernel
-def _probe_laid(
+def _probe_sorted(
     words: Any, hashes: Any, shift: Any, low: Any, high: Any, sets: Any, known: Any, edges: Any, masks: Any,
     starts: Any, order: Any, side_words: Any, times: Any, side_sets: Any, skipped: Any, allowed: Any,
     i: Any, place: Any, n: Any, left: Any, right: Any, out: Any,
@@ -141,7 +141,7 @@ def _probe_laid(
 
 
 @kernel
-def _lay(
+def _sort_side(
     order: Any, words: Any, times: Any, bits: Any, lut: Any, always: Any, out_words: Any, out_times: Any, sets: Any
 ) -> None:
     # One after the other: as one loop this is three times slower, since stores to one wait for reads of another.
@@ -230,7 +230,7 @@ def _check_masks(edges: Sequence[int] | Array, masks: Sequence[int] | Array) -> 
 
 
 @dataclass(frozen=True)
-class Laid:
+class SortedSide:
     """The rows of a bucket in the order of an index, from one place of it to another."""
 
     first: int
@@ -269,7 +269,7 @@ class Side:
     """[bytes, 256], of `make_lut`."""
     always: int
     allowed: int = EVERY_QUERY
-    laid: Laid | None = None
+    ordered: SortedSide | None = None
     """All rows that can be found, in the order of the index."""
 
 
@@ -300,15 +300,17 @@ def query_sets(side_bits: Array, lut: Sets, always: int, rows: Array | None = No
     return out
 
 
-def lay(
+def sort_side(
     index: KeyIndex, words: Array, times: Array, bits: Array, lut: Sets, always: int, first: int, last: int
-) -> Laid:
+) -> SortedSide:
     """The rows of a bucket as `Side` has them, at these places of an index of it."""
     n = last - first
-    laid = Laid(first, last, np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.uint64))
+    ordered = SortedSide(
+        first, last, np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.uint64)
+    )
     inputs = (frozen_view(index.order[first:last]), as_words(words), frozen_view(times), frozen_view(bits))
-    _lay(*inputs, frozen_view(lut), np.uint64(always), laid.words, laid.times, laid.sets)
-    return laid
+    _sort_side(*inputs, frozen_view(lut), np.uint64(always), ordered.words, ordered.times, ordered.sets)
+    return ordered
 
 
 @dataclass(frozen=True)
@@ -322,17 +324,17 @@ class Begun:
     sets: Sets
 
 
-def begin(index: KeyIndex, laid: Laid, places: Sequence[tuple[int, int]], serving: int, base: int) -> Begun:
+def begin(index: KeyIndex, ordered: SortedSide, places: Sequence[tuple[int, int]], serving: int, base: int) -> Begun:
     """The rows at these places that serve one of these queries; `base`: the number of the bucket's first row."""
     room = sum(last - first for first, last in places)
-    inputs = (index.order[laid.first : laid.last], laid.words, laid.times, laid.sets)
+    inputs = (index.order[ordered.first : ordered.last], ordered.words, ordered.times, ordered.sets)
     order, their_words, their_times, their_sets = map(frozen_view, inputs)
     rows, words, times = (np.empty(room, dtype=np.int64) for _ in range(3))
     sets: Sets = np.empty(room, dtype=np.uint64)
     n = 0
     for first, last in places:
         n = _begin(
-            order, their_words, their_times, their_sets, first - laid.first, last - laid.first,
+            order, their_words, their_times, their_sets, first - ordered.first, last - ordered.first,
             np.uint64(serving), base, n, rows, words, times, sets,
         )  # fmt: skip
     return Begun(rows[:n], words[:n], times[:n], sets[:n])
@@ -358,11 +360,11 @@ def probe(
     near = near or Near(low, _NO_EDGES, _ANY)
     probing = (hashes, np.uint64(64 - side.index.bits), low, high, sets, near.times, near.edges, near.masks)
     run: Callable[..., tuple[int, int, int]] = _probe
-    order, laid = side.index.order, side.laid
+    order, ordered = side.index.order, side.ordered
     probed: tuple[Any, ...] = (as_words(side.words), side.times, side.bits, side.lut, np.uint64(side.always))
-    if laid is not None:
-        run, order = _probe_laid, order[laid.first : laid.last]
-        probed = (laid.words, laid.times, laid.sets, laid.first)
+    if ordered is not None:
+        run, order = _probe_sorted, order[ordered.first : ordered.last]
+        probed = (ordered.words, ordered.times, ordered.sets, ordered.first)
     given = (words, *probing, side.index.starts, order, *probed, np.uint64(side.allowed))
     inputs = [frozen_view(x) if isinstance(x, np.ndarray) else x for x in given]
     most = limit + 1 + _BLOCK
@@ -434,9 +436,9 @@ def warm_probes() -> None:
         small = build_index(words, np.array([True, False]))
         for index in (small, KeyIndex(small.starts.astype(np.uint32), small.order.astype(np.uint32))):
             side = Side(index, words, times, bits, make_lut(1, []), 1)
-            laid = lay(index, words, times, bits, side.lut, 1, 0, len(index.order))
-            begin(index, laid, [(0, len(index.order))], 1, 0)
-            for one in (side, replace(side, laid=laid)):
+            ordered = sort_side(index, words, times, bits, side.lut, 1, 0, len(index.order))
+            begin(index, ordered, [(0, len(index.order))], 1, 0)
+            for one in (side, replace(side, ordered=ordered)):
                 probe(words, times, times, sets, one)
         hash_words(words)
     split_sets(narrow(sets, times, (0,), (1, 1)), 1)

@@ -6,12 +6,13 @@ does not depend on their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.bucket import Bucket, SectionReader
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping, Member, Plan
@@ -28,7 +29,8 @@ from thalweg.operate import duck
 from thalweg.operate.columns import GROUP, SPAN, START
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.finish import Closing, finish, order_rows
-from thalweg.operate.lots import Lot, whole
+from thalweg.operate.merge_slices import SliceTable, whole
+from thalweg.route.bucket import decode_offsets, slice_groups
 
 FANOUT = 8
 """Buckets of one level that are merged into one of the next."""
@@ -36,24 +38,35 @@ END = -BEGINNING
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredBucket:
     """A bucket that an earlier batch kept, as this slot sees it."""
 
-    name: str
-    level: int
-    span: int
-    """Negative for nodes."""
-    starts: tuple[int, ...]
-    batch_from: int
+    bucket: Bucket
+    reader: SectionReader
+    ranges: Sequence[tuple[int, int]]
+    """The key groups that are the slot's."""
     whole: bool
     """Whether this slot alone may replace it: all its rows are the slot's, or were shipped to it."""
-    load: Callable[[], pa.Table]
-    """The rows that are the slot's."""
-    load_whole: Callable[[], pa.Table]
+
+    @property
+    def span(self) -> int:
+        """Negative for nodes."""
+        return self.bucket.spans[0][1]
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        return tuple(start for start, _ in self.bucket.spans)
+
+    def load(self) -> pa.Table:
+        """The rows that are the slot's."""
+        return slice_groups(self.load_whole(), decode_offsets(self.bucket.section.meta["offsets"]), self.ranges)
+
+    def load_whole(self) -> pa.Table:
+        return self.reader.read(self.bucket.section)
 
 
 @dataclass(frozen=True)
-class Kept:
+class NewBucket:
     """A bucket to be written."""
 
     grouping: str
@@ -67,9 +80,9 @@ class Kept:
 @dataclass
 class SlotResult:
     results: list[tuple[str, pa.Table]] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[NewBucket] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
-    """Held buckets that a kept one now stands for."""
+    """StoredBucket buckets that a kept one now stands for."""
     failures: Failures = field(default_factory=dict)
 
 
@@ -85,17 +98,17 @@ class Clock:
 
 
 @dataclass
-class _Pile:
+class GroupingState:
     """All that a slot holds of one grouping."""
 
     grouping: Grouping
     arrived: pa.Table | None
     arrived_starts: tuple[int, ...]
-    held: list[Held]
+    held: list[StoredBucket]
     nodes: frozenset[Stretch]
     """Nodes that exist in any slot. One without rows here is whole all the same, and must stay so: key groups
     move between slots, and then this slot's rows must not be missing in it."""
-    late: list[Kept] = field(default_factory=list)
+    late: list[NewBucket] = field(default_factory=list)
     """Arrived rows whose slices are in a node already, as additions to that node."""
 
     def stretches(self, batch_from: int) -> set[Stretch]:
@@ -104,24 +117,24 @@ class _Pile:
         found = {
             (s, h.span)
             for h in self.held
-            if h.batch_from >= batch_from and not (slices_only and h.span < 0)
+            if h.bucket.batch_from >= batch_from and not (slices_only and h.span < 0)
             for s in h.starts
         }
         found.update((s, self.grouping.slice_us) for s in self.arrived_starts)
         return found if slices_only else found | self.nodes
 
-    def lots(self, wanted: Iterable[Stretch], batch_from: int = BEGINNING) -> list[Lot]:
+    def tables(self, wanted: Iterable[Stretch], batch_from: int = BEGINNING) -> list[SliceTable]:
         """The rows of (at least) the wanted stretches."""
         wanted = set(wanted)
         found = [
-            Lot(h.load(), h.span, h.starts, False)
+            SliceTable(h.load(), h.span, h.starts, False)
             for h in self.held
-            if h.batch_from >= batch_from and any((s, h.span) in wanted for s in h.starts)
+            if h.bucket.batch_from >= batch_from and any((s, h.span) in wanted for s in h.starts)
         ]
         width = self.grouping.slice_us
         if self.arrived is not None and any((s, width) in wanted for s in self.arrived_starts):
-            found.append(Lot(self.arrived, width, self.arrived_starts, True))
-        found += [Lot(k.table, k.span, k.starts, True) for k in self.late if (k.starts[0], k.span) in wanted]
+            found.append(SliceTable(self.arrived, width, self.arrived_starts, True))
+        found += [SliceTable(k.table, k.span, k.starts, True) for k in self.late if (k.starts[0], k.span) in wanted]
         return found
 
 
@@ -129,29 +142,29 @@ def run_slot(
     plan: Plan,
     clock: Clock,
     arrived: Mapping[str, Sequence[pa.Table]],
-    held: Mapping[str, Sequence[Held]],
+    held: Mapping[str, Sequence[StoredBucket]],
     nodes: Mapping[str, frozenset[Stretch]],
 ) -> SlotResult:
     """One slot's batch, for the groupings and members of the plan. `arrived`, `held`, `nodes` are by grouping."""
     result = SlotResult()
-    piles = {
-        id_: _pile(g, clock.batch, arrived.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
+    states = {
+        id_: _state(g, clock.batch, arrived.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
         for id_, g in plan.groupings.items()
     }
-    for closing, batch_from in closings(plan, clock, piles):
-        lots = {
-            id_: piles[id_].lots(((start, span) for start, span, _ in parts), batch_from)
+    for closing, batch_from in closings(plan, clock, states):
+        slices = {
+            id_: states[id_].tables(((start, span) for start, span, _ in parts), batch_from)
             for id_, parts in closing.cover.items()
         }
-        if not lots[closing.members[0].main.grouping]:
+        if not slices[closing.members[0].main.grouping]:
             continue
-        finished = finish(closing, plan.groupings, lots, result.failures)
+        finished = finish(closing, plan.groupings, slices, result.failures)
         for member in closing.members:
             table = finished.get(member.query)
             if table is not None and table.num_rows:
                 result.results.append((member.query, order_rows(table, member) if member.limit else table))
-    for pile in piles.values():
-        _keep(pile, clock, result)
+    for state in states.values():
+        _keep(state, clock, result)
     return result
 
 
@@ -159,15 +172,15 @@ def _groupings_of(members: Sequence[Member]) -> set[str]:
     return {members[0].main.grouping, *(p.grouping for m in members for p in m.further)}
 
 
-def _pile(
+def _state(
     grouping: Grouping,
     batch: int,
     arrived: Sequence[pa.Table],
-    held: Sequence[Held],
+    held: Sequence[StoredBucket],
     nodes: frozenset[Stretch],
-) -> _Pile:
+) -> GroupingState:
     if not arrived:
-        return _Pile(grouping, None, (), list(held), nodes)
+        return GroupingState(grouping, None, (), list(held), nodes)
     table = pa.concat_tables(arrived, promote_options="default")
     starts = tuple(pc.unique(table.column(START)).to_pylist())
     late = []
@@ -177,23 +190,23 @@ def _pile(
             rows = _of_starts(table, inside)
             moved = pa.repeat(pa.scalar(node, pa.int64()), rows.num_rows)
             rows = rows.set_column(rows.column_names.index(START), START, moved)
-            late.append(Kept(grouping.id, 0, span, (node,), batch, rows))
-    return _Pile(grouping, table, starts, list(held), nodes, late)
+            late.append(NewBucket(grouping.id, 0, span, (node,), batch, rows))
+    return GroupingState(grouping, table, starts, list(held), nodes, late)
 
 
 # -- closing windows
 
 
-def closings(plan: Plan, clock: Clock, piles: Mapping[str, _Pile]) -> list[tuple[Closing, int]]:
+def closings(plan: Plan, clock: Clock, states: Mapping[str, GroupingState]) -> list[tuple[Closing, int]]:
     """What is to be finished: (closing, first batch that counts), queries that see the same rows together."""
     found = []
     for (_, window, updates, sight), members in _shares(plan).items():
         stream = plan.groupings[members[0].main.grouping].stream
         limits = (clock.closed_us[stream], clock.closing_us[stream])
         batch_from, first, before = sight
-        held = {id_: piles[id_].stretches(batch_from) for id_ in _groupings_of(members)}
+        held = {id_: states[id_].stretches(batch_from) for id_ in _groupings_of(members)}
         if updates:
-            main = piles[members[0].main.grouping]
+            main = states[members[0].main.grouping]
             touched = {(s, main.grouping.slice_us) for s in main.arrived_starts}
             chosen = {w for s in touched for w in windows_of(s, window, limits[0], END)}
         else:
@@ -229,18 +242,18 @@ def _shares(plan: Plan) -> dict[tuple[str, Window, bool, _Sight], tuple[Member, 
 # -- keeping state
 
 
-def _keep(pile: _Pile, clock: Clock, result: SlotResult) -> None:
+def _keep(state: GroupingState, clock: Clock, result: SlotResult) -> None:
     """New rows that later windows need become a bucket; complete runs become nodes; small buckets merge."""
-    grouping = pile.grouping
+    grouping = state.grouping
     closing = clock.closing_us[grouping.stream]
-    live = tuple(s for s in pile.arrived_starts if needed_until(s, grouping.windows) > closing)
-    if pile.arrived is not None and live:
-        table = _of_starts(pile.arrived, live) if len(live) < len(pile.arrived_starts) else pile.arrived
-        result.kept.append(Kept(grouping.id, 0, grouping.slice_us, live, clock.batch, table))
-        result.kept += pile.late
+    live = tuple(s for s in state.arrived_starts if needed_until(s, grouping.windows) > closing)
+    if state.arrived is not None and live:
+        table = _of_starts(state.arrived, live) if len(live) < len(state.arrived_starts) else state.arrived
+        result.kept.append(NewBucket(grouping.id, 0, grouping.slice_us, live, clock.batch, table))
+        result.kept += state.late
     if not grouping.loose:
-        _build_nodes(pile, clock, result)
-    for group in _to_compact(pile, clock):
+        _build_nodes(state, clock, result)
+    for group in _to_compact(state, clock):
         _compact(grouping, group, closing, result)
 
 
@@ -248,33 +261,33 @@ def _of_starts(table: pa.Table, starts: Iterable[int]) -> pa.Table:
     return table.filter(pc.is_in(table.column(START), pa.array(list(starts), pa.int64())))
 
 
-def _build_nodes(pile: _Pile, clock: Clock, result: SlotResult) -> None:
+def _build_nodes(state: GroupingState, clock: Clock, result: SlotResult) -> None:
     """Merges runs of slices that the watermark has passed in this batch, level by level."""
-    grouping = pile.grouping
+    grouping = state.grouping
     closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
     spans = node_spans(grouping.slice_us, grouping.windows)
     if not spans or closing <= closed:
         return
-    built: list[Kept] = []
+    built: list[NewBucket] = []
     for span in spans:
-        stretches = pile.stretches(BEGINNING) | {(n, k.span) for k in built for n in k.starts}
+        stretches = state.stretches(BEGINNING) | {(n, k.span) for k in built for n in k.starts}
         nodes = _complete_nodes(grouping, stretches, span, closed, closing)
         if not nodes:
             continue
         parts = [(s, n) for n, s in covers(nodes, Window(span, span), stretches)]
         wanted = {s for s, _ in parts}
         below = [k for k in built if any((n, k.span) in wanted for n in k.starts)]
-        lots = [*pile.lots(wanted), *(Lot(k.table, k.span, k.starts, False) for k in below)]
-        ages = [h.batch_from for h in pile.held if any((s, h.span) in wanted for s in h.starts)]
+        slices = [*state.tables(wanted), *(SliceTable(k.table, k.span, k.starts, False) for k in below)]
+        ages = [h.bucket.batch_from for h in state.held if any((s, h.span) in wanted for s in h.starts)]
         oldest = min([clock.batch, *ages, *(k.batch_from for k in below)])
-        held = whole(grouping, lots)
+        held = whole(grouping, slices)
         try:
             merged = _merge_into(grouping, held, parts)
         except duck.Error:
             # A sum that overflows: the window's own finish will say whose it is. The node must be there all the same,
             # or this slot's rows would be missing in windows that use it because other slots have it.
             merged = _gather_into(grouping, held, parts)
-        built.append(Kept(grouping.id, 0, -span, tuple(nodes), oldest, merged))
+        built.append(NewBucket(grouping.id, 0, -span, tuple(nodes), oldest, merged))
     result.kept += built
 
 
@@ -315,17 +328,17 @@ def _mapping(parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
     )
 
 
-def _to_compact(pile: _Pile, clock: Clock) -> list[list[Held]]:
+def _to_compact(state: GroupingState, clock: Clock) -> list[list[StoredBucket]]:
     """Buckets of one level, one span and one side of every fence, enough of them to be worth merging."""
-    alike: dict[tuple[int, int, int], list[Held]] = {}
-    for h in pile.held:
+    alike: dict[tuple[int, int, int], list[StoredBucket]] = {}
+    for h in state.held:
         if h.whole:
-            fence = max((f for f in clock.fences if f <= h.batch_from), default=-1)
-            alike.setdefault((h.level, h.span, fence), []).append(h)
+            fence = max((f for f in clock.fences if f <= h.bucket.batch_from), default=-1)
+            alike.setdefault((h.bucket.level, h.span, fence), []).append(h)
     return [group for group in alike.values() if len(group) >= FANOUT]
 
 
-def _compact(grouping: Grouping, group: Sequence[Held], closing_us: int, result: SlotResult) -> None:
+def _compact(grouping: Grouping, group: Sequence[StoredBucket], closing_us: int, result: SlotResult) -> None:
     starts = sorted({s for h in group for s in h.starts if needed_until(s, grouping.windows) > closing_us})
     table = _of_starts(pa.concat_tables([h.load_whole() for h in group], promote_options="default"), starts)
     if not grouping.loose:
@@ -336,7 +349,7 @@ def _compact(grouping: Grouping, group: Sequence[Held], closing_us: int, result:
             table = duck.run(merge_text("held", names, names, partials), held=table)
         except duck.Error:
             return  # a sum that overflows: the window's own finish will say whose it is
-    result.replaced.extend(h.name for h in group)
+    result.replaced.extend(h.bucket.name for h in group)
     if starts:
-        level, first = group[0].level + 1, min(h.batch_from for h in group)
-        result.kept.append(Kept(grouping.id, level, group[0].span, tuple(starts), first, table))
+        level, first = group[0].bucket.level + 1, min(h.bucket.batch_from for h in group)
+        result.kept.append(NewBucket(grouping.id, level, group[0].span, tuple(starts), first, table))

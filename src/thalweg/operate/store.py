@@ -7,7 +7,7 @@ store taken one after the other; everyone who works on a batch counts them alike
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,13 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.bucket import Layout, usable
+from thalweg.model.bucket import Layout, SectionReader, StoreBucket, usable
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
 from thalweg.operate.gather import Column
 from thalweg.operate.index import SMALL, KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
-from thalweg.operate.probe import Laid, Side, lay, make_lut, query_sets
+from thalweg.operate.probe import Side, SortedSide, make_lut, query_sets, sort_side
 from thalweg.route.hash import hash_rows
 
 BITS = ".p"
@@ -177,12 +177,10 @@ class Rows:
     """One bucket of a store, as a task sees it."""
 
     store: Store
-    layout: Layout
+    bucket: StoreBucket
+    reader: SectionReader
     is_new: bool
     """Whether its rows came with this batch."""
-    load: Callable[[], pa.Table]
-    load_index: Callable[[str], KeyIndex | None]
-    rows: int
     _table: pa.Table | None = None
     _indexes: dict[str, KeyIndex] = field(default_factory=dict)
     _words: dict[str, Array] = field(default_factory=dict)
@@ -190,9 +188,17 @@ class Rows:
     _marks: dict[tuple[str, str], tuple[Array, Array, int, int]] = field(default_factory=dict)
 
     @property
+    def layout(self) -> Layout:
+        return self.bucket.layout
+
+    @property
+    def rows(self) -> int:
+        return self.bucket.section.rows
+
+    @property
     def table(self) -> pa.Table:
         if self._table is None:
-            self._table = self.load()
+            self._table = self.reader.read(self.bucket.section)
         return self._table
 
     @property
@@ -209,8 +215,12 @@ class Rows:
     def index(self, index: Index) -> KeyIndex:
         """The stored index, or, for a key that nobody asked for when the rows came, one made now."""
         if index.id not in self._indexes:
-            self._indexes[index.id] = self.load_index(index.id) or make_index(index, self.table)
+            self._indexes[index.id] = self._stored_index(index.id) or make_index(index, self.table)
         return self._indexes[index.id]
+
+    def _stored_index(self, id_: str) -> KeyIndex | None:
+        section = self.bucket.indexes.get(id_)
+        return None if section is None else index_from_table(self.reader.read(section), section.meta["bits"])
 
     def usable(self, want: Want) -> bool:
         """Whether the bucket holds every row that these queries want, and all they want of it."""
@@ -271,15 +281,15 @@ class Rows:
             bits = np.hstack([bits, predicate_index(fresh).evaluate(self.table)])
         return np.ascontiguousarray(bits), order
 
-    def lay(self, group: Group, role: Role, index: Index, first: int, last: int) -> Laid:
+    def sort(self, group: Group, role: Role, index: Index, first: int, last: int) -> SortedSide:
         """The rows at these places of the index, in its order, with what each can serve."""
         bits, lut, always, _ = self.marks(group, role)
-        return lay(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
+        return sort_side(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
 
-    def side(self, group: Group, role: Role, index: Index, queries: int, laid: Laid | None) -> Side:
+    def side(self, group: Group, role: Role, index: Index, queries: int, ordered: SortedSide | None) -> Side:
         """The rows as they are probed for some of the group's queries."""
         bits, lut, always, allowed = self.marks(group, role)
-        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, laid)
+        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, ordered)
 
 
 @dataclass

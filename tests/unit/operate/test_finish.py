@@ -14,7 +14,7 @@ from thalweg.model.query import Window
 from thalweg.operate import duck
 from thalweg.operate.columns import START, key
 from thalweg.operate.finish import Closing, _texts, finish
-from thalweg.operate.lots import Lot
+from thalweg.operate.merge_slices import SliceTable
 
 SECOND = 1_000_000
 WINDOW = Window(SECOND, SECOND)
@@ -49,7 +49,7 @@ def _finish(*members: Member) -> tuple[dict[str, pa.Table], dict[str, str]]:
     )
     failures: Failures = {}
     closing = Closing(WINDOW, members, {"g": ((0, SECOND, 0),)})
-    return finish(closing, {"g": GROUPING}, {"g": [Lot(table, SECOND, (0,), new=False)]}, failures), failures
+    return finish(closing, {"g": GROUPING}, {"g": [SliceTable(table, SECOND, (0,), new=False)]}, failures), failures
 
 
 WANTED = [(k, k / 4 / (k % 5), k % 5, k % 5 * 2) for k in range(ROWS) if k % 5]

@@ -16,17 +16,17 @@ from thalweg.operate import probe as module
 from thalweg.operate.index import build_index, hash_range
 from thalweg.operate.probe import (
     EVERY_QUERY,
-    Laid,
     Near,
     Side,
+    SortedSide,
     TooMany,
     begin,
     group_places,
-    lay,
     make_lut,
     narrow,
     probe,
     query_sets,
+    sort_side,
     split_sets,
     starting,
     warm_probes,
@@ -69,11 +69,11 @@ def found(pairs: module.Pairs) -> list[Triple]:
 
 def both_ways(side: Side) -> tuple[Side, Side]:
     """As it lies, and laid out in the order of its index."""
-    return side, replace(side, laid=laid_out(side, 0, len(side.index.order)))
+    return side, replace(side, ordered=laid_out(side, 0, len(side.index.order)))
 
 
-def laid_out(side: Side, first: int, last: int) -> Laid:
-    return lay(side.index, side.words, side.times, side.bits, side.lut, side.always, first, last)
+def laid_out(side: Side, first: int, last: int) -> SortedSide:
+    return sort_side(side.index, side.words, side.times, side.bits, side.lut, side.always, first, last)
 
 
 def random_masks(rng: np.random.Generator, nb: int) -> list[tuple[int, int]]:
@@ -229,14 +229,14 @@ def test_rows_set_out_with_what_their_index_says_of_them(nb: int) -> None:
     serving = 0b1010 if nb else 0b1111
     rows = [r for r in starting(side.index, ranges).tolist() if sets[r] & serving]
     places = group_places(side.index, ranges, 256)
-    laid = laid_out(side, 0, len(side.index.order))
-    begun = begin(side.index, laid, places, serving, base=70_000)
+    ordered = laid_out(side, 0, len(side.index.order))
+    begun = begin(side.index, ordered, places, serving, base=70_000)
     assert rows
     assert begun.rows.tolist() == [70_000 + r for r in rows]
     assert begun.words.tolist() == side.words[rows].tolist()
     assert begun.times.tolist() == side.times[rows].tolist()
     assert begun.sets.tolist() == [sets[r] & serving for r in rows]
-    assert len(begin(side.index, laid, [], serving, 0).rows) == 0
+    assert len(begin(side.index, ordered, [], serving, 0).rows) == 0
 
 
 def test_a_part_that_is_laid_out_serves_the_keys_of_its_hashes() -> None:
@@ -249,9 +249,9 @@ def test_a_part_that_is_laid_out_serves_the_keys_of_its_hashes() -> None:
     sets = np.full(len(words), EVERY_QUERY, dtype=np.uint64)
     first, last = hash_range(side.index, int(hashes.min()), int(hashes.max()))
     assert 0 < first < last < len(side.index.order)
-    part = replace(side, laid=laid_out(side, first, last))
+    part = replace(side, ordered=laid_out(side, first, last))
     assert found(probe(words, low, high, sets, part)) == plain_probe(words, low, high, sets, side, side_sets)
-    some = begin(side.index, part.laid, [(first + 5, first + 9), (last - 2, last)], EVERY_QUERY, 0)
+    some = begin(side.index, part.ordered, [(first + 5, first + 9), (last - 2, last)], EVERY_QUERY, 0)
     chosen = [*side.index.order[first + 5 : first + 9], *side.index.order[last - 2 : last]]
     assert some.rows.tolist() == [r for r in chosen if side_sets[r]]
 
@@ -289,7 +289,7 @@ def test_split_lists_every_bit(sets: list[int], n: int) -> None:
 
 def test_warm_kernels_serve_real_calls() -> None:
     warm_probes()
-    kernels = (module._probe, module._probe_laid, module._lay, module._begin)
+    kernels = (module._probe, module._probe_sorted, module._sort_side, module._begin)
     compiled = [len(kernel.signatures) for kernel in kernels]
     rng = np.random.default_rng(1)
     for ours, theirs in itertools.product([np.int8, np.int16, np.int32, np.int64, np.uint64], repeat=2):
@@ -298,5 +298,5 @@ def test_warm_kernels_serve_real_calls() -> None:
         low = np.zeros(5, dtype=np.int64)
         for way in both_ways(side):
             probe(np.arange(5).astype(ours), low, low, np.ones(5, dtype=np.uint64), way)
-        begin(way.index, way.laid, [(0, 5)], 1, 7)
+        begin(way.index, way.ordered, [(0, 5)], 1, 7)
     assert [len(kernel.signatures) for kernel in kernels] == compiled

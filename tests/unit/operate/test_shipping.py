@@ -11,17 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from thalweg.model.address import WholeRows
+from thalweg.model.address import Address, WholeRows
 from thalweg.model.expr import Expr
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate.columns import GROUP, SERVES
+from thalweg.operate.consume import consume
+from thalweg.operate.outbox import Outbox
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment, groups_made, keys_together
 from thalweg.operate.shipping import ship, unship
 from thalweg.operate.slot import Clock
-from thalweg.operate.source import Ingested, ingest_chunk
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.partition import names
@@ -172,14 +173,14 @@ def test_more_route_keys_than_a_mask_has_bits() -> None:
     plan = plan_of(*queries)
     stream = plan.streams["s"]
     assert len(shipped_keys(plan, stream)) == 64
-    done = Ingested()
-    ingest_chunk(plan, "s", rows(4, 50).select(stream.columns), Clock(0, {"s": -(2**62)}, {"s": -(2**62)}), done)
+    outbox = Outbox()
+    consume(plan, "s", rows(4, 50).select(stream.columns), Clock(0, {"s": -(2**62)}, {"s": -(2**62)}), outbox, {})
     raw = {id_ for id_, g in plan.groupings.items() if g.values}
     counts: Counter = Counter()
-    for cells in done.cells.values():
-        arrived: dict[str, list[pa.Table]] = defaultdict(list)
-        for name, table in cells:
-            arrived[name].append(table)
+    for sent in outbox.sent.values():
+        arrived: dict[Address, list[pa.Table]] = defaultdict(list)
+        for address, table in sent:
+            arrived[address].append(table)
         ready, _ = unship(plan, arrived, {})
         seen = {id_: plan.groupings[id_].partials[0].name for id_ in raw}
         counts.update({id_: sum(pc.sum(t.column(seen[id_])).as_py() for t in ready.get(id_, ())) for id_ in raw})

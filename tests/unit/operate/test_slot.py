@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
+from thalweg.model.bucket import Bucket, Section
 from thalweg.model.expr import Expr
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.windows import node_spans
-from thalweg.operate.slot import Clock, Held, run_slot
+from thalweg.operate.slot import Clock, StoredBucket, run_slot
 from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.route.bucket import encode_offsets
 
 SECOND = 1_000_000
 STREAM = Stream("s", Schema((Field("ts", "timestamp"), Field("k", "string"))), "ts", 0, SourceSpec("memory", {}))
+
+
+class Unread:
+    def read(self, section: Section) -> pa.Table:
+        raise AssertionError("its slice is in a node")
 
 
 def test_a_node_of_nodes_of_which_the_slot_has_no_rows_is_empty() -> None:
@@ -24,10 +32,9 @@ def test_a_node_of_nodes_of_which_the_slot_has_no_rows_is_empty() -> None:
     (grouping,) = plan.groupings.values()
     narrow, wide, *_ = node_spans(grouping.slice_us, grouping.windows)
 
-    def nothing() -> pa.Table:
-        raise AssertionError("its slice is in a node")
-
-    shared = Held("bucket", 0, grouping.slice_us, (0,), 0, False, nothing, nothing)
+    section = Section("f", grouping.id, 0, 0, 1, 0, {"offsets": encode_offsets(np.arange(17, dtype=np.int32))})
+    bucket = Bucket(section, grouping.id, 0, 0, 0, 0, ((0, grouping.slice_us),), 16)
+    shared = StoredBucket(bucket, Unread(), [(0, 8)], False)
     nodes = {grouping.id: frozenset((start, -narrow) for start in range(0, wide, narrow))}
     clock = Clock(9, {"s": wide - SECOND}, {"s": wide})
     result = run_slot(plan, clock, {}, {grouping.id: [shared]}, nodes)

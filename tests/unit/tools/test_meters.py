@@ -123,5 +123,8 @@ def test_the_lint_fails_only_for_worse(
 @pytest.mark.slow
 def test_every_committed_meter_is_one_that_is_measured() -> None:
     committed = json.loads(meters.COMMITTED.read_text())
-    plain = {name for name in meters.measure(meters.SOURCE) if not name.startswith(meters.FAN_OUT)} | {*CASES}
+    plain = {name for name in meters.measure(meters.SOURCE) if not name.startswith(meters.FAN_OUT)} | {
+        *CASES,
+        meters.UP,
+    }
     assert {name for name in committed if not name.startswith(meters.FAN_OUT)} == plain

@@ -1,11 +1,11 @@
-"""Which buckets a slot lays out in the order of an index before they are probed (`probe.lay`), and for how long."""
+"""Which buckets a slot sorts by an index before they are probed (`probe.sort_side`), and how long it keeps that."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from thalweg.model.probe import Group, Index, Role
-from thalweg.operate.probe import Laid
+from thalweg.operate.probe import SortedSide
 from thalweg.operate.store import Rows
 
 WORTH = 4
@@ -18,15 +18,15 @@ MOST = 1 << 24
 
 
 @dataclass
-class LaidOut:
+class SortedSides:
     """What a slot has laid out for the queries of one group. What is done for rows that are stored stays in
     proportion to the rows that look for them."""
 
     group: Group
     room: int = field(default_factory=lambda: MOST)
-    _known: dict[tuple[int, str, str], Laid] = field(default_factory=dict)
+    _known: dict[tuple[int, str, str], SortedSide] = field(default_factory=dict)
 
-    def find(self, bucket: Rows, role: Role, index: Index, first: int, last: int, probing: int) -> Laid | None:
+    def find(self, bucket: Rows, role: Role, index: Index, first: int, last: int, probing: int) -> SortedSide | None:
         """A bucket's rows at these places of an index, which so many others look for; None if it is not worth it."""
         place = (id(bucket), role.relation, index.id)
         known = self._known.get(place)
@@ -40,5 +40,5 @@ class LaidOut:
             whole = min(first, known.first), max(last, known.last)
             first, last = whole if whole[1] - whole[0] <= most else (first, last)
         self.room = room - (last - first)
-        laid = self._known[place] = bucket.lay(self.group, role, index, first, last)
-        return laid
+        ordered = self._known[place] = bucket.sort(self.group, role, index, first, last)
+        return ordered

@@ -7,27 +7,28 @@ so none is missing and none is there twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.address import Address, NodeTuples
-from thalweg.model.failure import Failures, OfQuery
+from thalweg.model.address import NodeTuples
+from thalweg.model.failure import OfQuery
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Check, Decision, Group, Index, Node, Role, Tree
 from thalweg.model.report import SAMPLED, ProbeId
 from thalweg.operate.index import KeyIndex, hash_range, hash_words, word_groups
-from thalweg.operate.laid import LaidOut
+from thalweg.operate.outbox import Outbox
 from thalweg.operate.probe import (
     PAIR_LIMIT,
     Begun,
-    Laid,
     Near,
     Sets,
+    SortedSide,
     TooMany,
     begin,
     group_places,
@@ -36,6 +37,7 @@ from thalweg.operate.probe import (
     query_sets,
     starting,
 )
+from thalweg.operate.probe_layout import SortedSides
 from thalweg.operate.store import SETS, Array, Rows, Views, numbers
 from thalweg.route.hash import hash_rows
 from thalweg.route.table import RoutingTable, deal, routing_table, with_slots
@@ -103,55 +105,53 @@ class Tuples:
         )
 
 
-Take = Callable[[str, Group, Tuples], None]
-"""Is given the complete tuples of a joined stream."""
+class Complete(NamedTuple):
+    """Tuples of all relations of a joined stream."""
+
+    joined: str
+    group: Group
+    tuples: Tuples
 
 
 @dataclass
 class Probing:
-    """One slot's probes in one batch."""
+    """One slot's probes in one batch: they give complete tuples, and leave what is for other slots in the outbox."""
 
     plan: Plan
     slot: int
     views: Views
-    take: Take
-    failures: Failures = field(default_factory=dict)
-    """query -> why it cannot go on."""
-    sent: dict[int, list[tuple[Address, pa.Table]]] = field(default_factory=dict)
-    """slot -> tuples for nodes: the next stage's work."""
+    outbox: Outbox
     kept: dict[str, list[tuple[str, Tuples]]] = field(default_factory=dict)
     """intermediate -> (group, tuples) to be kept."""
-    counts: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
-    """Tuples that probed, pairs found."""
-    _laid_out: LaidOut | None = None
+    _sorted: SortedSides | None = None
 
     # -- stages
 
-    def first(self) -> None:
+    def first(self) -> Iterator[Complete]:
         """The probes of rows that came with the batch."""
         for group in self.plan.joins.groups.values():
             for tree in group.trees:
                 for number, child in enumerate(tree.children):
                     for tuples in self._starting(group, tree, child):
-                        self._go(group, child, NodeTuples(group.id, tree.order, (number,)), tuples)
+                        yield from self._go(group, child, NodeTuples(group.id, tree.order, (number,)), tuples)
                 for node in tree.counted:
                     for tuples in self._starting(group, tree, node):
                         self._sample(group, node, tuples)
 
-    def further(self, address: NodeTuples, table: pa.Table) -> None:
+    def further(self, address: NodeTuples, table: pa.Table) -> Iterator[Complete]:
         """The probes of tuples that were sent here: `address` says which node they are for."""
         group = self.plan.joins.groups[address.group]
         first, *path = address.path
         node = group.trees[address.order].children[first]
         for number in path:
             node = node.children[number]
-        self._step(group, node, address, Tuples.from_table(table))
+        yield from self._step(group, node, address, Tuples.from_table(table))
 
-    def _go(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> None:
+    def _go(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
         if node.moves:
             self._send(node, address, tuples)
         else:
-            self._step(group, node, address, tuples)
+            yield from self._step(group, node, address, tuples)
 
     def _starting(self, group: Group, tree: Tree, child: Node) -> Iterator[Tuples]:
         """The slot's rows of the batch that serve a query of the child, by bucket: each is a stretch of time."""
@@ -165,9 +165,9 @@ class Probing:
             serving = allowed & child.queries & self._healthy(group)
             if not serving:
                 continue
-            laid, places = self._laid(group, role, own, bucket)
-            if laid is not None:
-                begun = begin(bucket.index(own), laid, places, serving, int(base))
+            side, places = self._sorted_rows(group, role, own, bucket)
+            if side is not None:
+                begun = begin(bucket.index(own), side, places, serving, int(base))
                 if len(begun.rows):
                     yield Tuples({tree.relation: begun.rows}, begun.sets, begun)
                 continue
@@ -179,24 +179,24 @@ class Probing:
             if len(rows):
                 yield Tuples({tree.relation: rows.astype(np.int64) + base}, sets)
 
-    def _laid(
+    def _sorted_rows(
         self, group: Group, role: Role, index: Index, bucket: Rows
-    ) -> tuple[Laid | None, list[tuple[int, int]]]:
+    ) -> tuple[SortedSide | None, list[tuple[int, int]]]:
         """The slot's rows of a bucket, laid out, and where they are; None where that is not worth it."""
         if self._spread(role.stream, index):
             return None, []
         places = group_places(bucket.index(index), self._ranges(role.stream, index), self.plan.groups)
         first, last = min((f for f, _ in places), default=0), max((to for _, to in places), default=0)
         rows = sum(to - f for f, to in places)
-        return self._layouts(group).find(bucket, role, index, first, last, rows), places
+        return self._sides(group).find(bucket, role, index, first, last, rows), places
 
-    def _layouts(self, group: Group) -> LaidOut:
+    def _sides(self, group: Group) -> SortedSides:
         """Of one group at a time: what was laid out for another is let go."""
-        if self._laid_out is None or self._laid_out.group is not group:
-            self._laid_out = LaidOut(group)
-        return self._laid_out
+        if self._sorted is None or self._sorted.group is not group:
+            self._sorted = SortedSides(group)
+        return self._sorted
 
-    def _step(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> None:
+    def _step(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
         """One probe and all that follows in this slot."""
         found = self.partners(group, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
         if not len(found):
@@ -208,11 +208,11 @@ class Probing:
         for joined, queries in node.complete:
             complete = found.serving(queries & self._healthy(group), node.queries)
             if len(complete):
-                self.take(joined, group, complete)
+                yield Complete(joined, group, complete)
         for number, child in enumerate(node.children):
             going = found.serving(child.queries & self._healthy(group), node.queries)
             if len(going):
-                self._go(group, child, address.child(number), going)
+                yield from self._go(group, child, address.child(number), going)
 
     def _send(self, node: Node, address: NodeTuples, tuples: Tuples) -> None:
         words, valid = self._words(node, tuples)
@@ -231,7 +231,7 @@ class Probing:
             groups = np.where(np.isin(groups, spread), turns, groups).astype(np.uint16)
             routing = with_slots(routing)
         for slot, piece in deal(table, groups, routing):
-            self.sent.setdefault(slot, []).append((address, piece))
+            self.outbox.send(slot, address, piece)
 
     def _spread(self, stream: str, index: Index) -> tuple[int, ...]:
         return self.plan.spread.get(route_key(stream, index.keys), ())
@@ -313,8 +313,8 @@ class Probing:
             if not bucket.marks(group, role)[-1] & node.queries:
                 continue  # rows from before anyone asked: they may not even have the key
             first, last = hash_range(bucket.index(index), *between)
-            laid = self._layouts(group).find(bucket, role, index, first, last, len(tuples))
-            side = bucket.side(group, role, index, node.queries, laid)
+            ordered = self._sides(group).find(bucket, role, index, first, last, len(tuples))
+            side = bucket.side(group, role, index, node.queries, ordered)
             limit = PAIR_LIMIT if most is None else max(0, most - sum(map(len, parts)))
             pairs = probe(words, low, high, tuples.sets, side, limit, hashes, near)
             if len(pairs.left) == 0:
@@ -352,8 +352,8 @@ class Probing:
 
     def _count(self, group: Group, node: Node, width: int, probing: int, found: int) -> None:
         probe = ProbeId(group.id, node.key[0][0], node.relation, node.edge, width)
-        before = self.counts.get(probe, (0, 0))
-        self.counts[probe] = before[0] + probing, before[1] + found
+        before = self.outbox.probes.get(probe, (0, 0))
+        self.outbox.probes[probe] = before[0] + probing, before[1] + found
 
     def _words(self, node: Node, tuples: Tuples) -> tuple[Array, Array | None]:
         """The key of each tuple as the index compares it, and which have one: a null matches nothing."""
@@ -411,7 +411,7 @@ class Probing:
 
     def _healthy(self, group: Group) -> int:
         """The queries that have not been stopped."""
-        return sum(1 << bit for bit, id_ in enumerate(group.queries) if OfQuery(id_) not in self.failures)
+        return sum(1 << bit for bit, id_ in enumerate(group.queries) if OfQuery(id_) not in self.outbox.failures)
 
     def _within_limits(self, group: Group, node: Node, found: Tuples) -> Tuples:
         limits = {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(group.queries) if node.queries >> b & 1}
@@ -419,7 +419,7 @@ class Probing:
             return found
         words, _ = self._words(node, found)
         for bit, id_ in enumerate(group.queries):
-            if id_ not in limits or OfQuery(id_) in self.failures:
+            if id_ not in limits or OfQuery(id_) in self.outbox.failures:
                 continue
             mine = (found.sets >> np.uint64(bit) & np.uint64(1)).astype(bool)
             if np.count_nonzero(mine) <= limits[id_]:
@@ -427,7 +427,7 @@ class Probing:
             values, counts = np.unique(words[mine], return_counts=True)
             if counts.max() > limits[id_]:
                 at = int(np.argmax(words == values[counts.argmax()]))
-                self.failures[OfQuery(id_)] = self._complaint(node, found.pick(np.array([at])), limits[id_])
+                self.outbox.failures[OfQuery(id_)] = self._complaint(node, found.pick(np.array([at])), limits[id_])
         return found.serving(self._healthy(group))
 
     def _stop(self, group: Group, node: Node, tuples: Tuples, words: Array, queries: int, error: TooMany) -> None:
@@ -436,7 +436,7 @@ class Probing:
         one = tuples.pick(np.array([int(np.argmax(wide == error.word))]))
         for bit, id_ in enumerate(group.queries):
             if queries >> bit & 1:
-                self.failures.setdefault(OfQuery(id_), self._complaint(node, one, error.count - 1))
+                self.outbox.failures.setdefault(OfQuery(id_), self._complaint(node, one, error.count - 1))
 
     def _complaint(self, node: Node, one: Tuples, limit: int) -> str:
         key = ", ".join(f"{r}.{c} = {self.views.take(r, c, one.refs)[0].as_py()!r}" for r, c in node.key)

@@ -6,12 +6,13 @@ any stream: computed columns, filters, partials, all shared, with a flag per que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from thalweg.model.address import QueryRows, WholeRows
 from thalweg.model.expr import Expr, quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.join import TableJoin, split_column
@@ -20,42 +21,40 @@ from thalweg.model.probe import Group, Joined, Store
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.gather import take_columns
-from thalweg.operate.join import Probing, Tuples
 from thalweg.operate.probe import split_sets
+from thalweg.operate.probe_tree import Complete, Probing, Tuples
 from thalweg.operate.store import SETS, Views, predicate_index
 
 TUPLES_AT_ONCE = 2_000_000
 """Tuples that are turned into rows in one go: more would share more, this many bounds the memory."""
 
-Consume = Callable[[str, pa.Table], None]
-"""Takes rows of a joined stream as a table with its columns and flags."""
-Emit = Callable[[str, pa.Table], None]
-"""Takes results of a query."""
+Made = Iterator[tuple[QueryRows | WholeRows, pa.Table]]
+"""Results of a query, or rows of a joined stream with its columns and flags."""
 
 
 @dataclass
-class Materializing:
+class Materialising:
     """One slot's complete tuples on their way to results and groupings."""
 
     plan: Plan
     views: Views
     tables: Mapping[str, pa.Table]
     """The static tables, by name."""
-    consume: Consume
-    emit: Emit
     failures: Failures
     _waiting: dict[tuple[str, str, tuple[str, ...]], list[Tuples]] = field(default_factory=dict)
     """Tuples of one shape together: a path may have found several relations as one intermediate."""
     _wanted: dict[tuple[str, str], bool] = field(default_factory=dict)
 
-    def take(self, joined: str, group: Group, tuples: Tuples) -> None:
-        if not self._is_wanted(joined, group):
-            return
-        waiting = self._waiting.setdefault((joined, group.id, tuple(sorted(tuples.refs))), [])
-        waiting.append(tuples)
-        if sum(len(t) for t in waiting) >= TUPLES_AT_ONCE:
-            self._materialize(joined, group, Tuples.concat(waiting))
-            waiting.clear()
+    def take(self, found: Iterable[Complete]) -> Made:
+        """Gathers tuples, and gives rows whenever there are enough of them."""
+        for joined, group, tuples in found:
+            if not self._is_wanted(joined, group):
+                continue
+            waiting = self._waiting.setdefault((joined, group.id, tuple(sorted(tuples.refs))), [])
+            waiting.append(tuples)
+            if sum(len(t) for t in waiting) >= TUPLES_AT_ONCE:
+                yield from self._materialise(joined, group, Tuples.concat(waiting))
+                waiting.clear()
 
     def _is_wanted(self, joined: str, group: Group) -> bool:
         """Whether some query of the group has its rows by the group's own tuples."""
@@ -65,13 +64,20 @@ class Materializing:
             self._wanted[joined, group.id] = not led.issuperset(group.queries)
         return self._wanted[joined, group.id]
 
-    def finish(self) -> None:
+    def finish(self) -> Made:
+        """What is left; and whoever has no rows because the one that leads to them was stopped is stopped, too."""
         for (joined, group, _), waiting in self._waiting.items():
             if waiting:
-                self._materialize(joined, self.plan.joins.groups[group], Tuples.concat(waiting))
+                yield from self._materialise(joined, self.plan.joins.groups[group], Tuples.concat(waiting))
         self._waiting.clear()
+        for info in self.plan.joins.joined.values():
+            leaders = info.leaders
+            for query, flag in info.flags:
+                leader = OfQuery(leaders[flag])
+                if leader in self.failures:
+                    self.failures.setdefault(OfQuery(query), self.failures[leader])
 
-    def decide(self, probing: Probing, closed_us: Mapping[str, int], closing_us: Mapping[str, int]) -> None:
+    def decide(self, probing: Probing, closed_us: Mapping[str, int], closing_us: Mapping[str, int]) -> Made:
         """Rows of outer, semi and anti joins whose time for partners is over."""
         leading = {query for info in self.plan.joins.joined.values() for query in info.leaders.values()}
         for decision in self.plan.joins.decisions:
@@ -86,7 +92,7 @@ class Materializing:
                 matched = np.isin(rows.refs[decision.relation], pairs.refs[decision.relation])
                 wanted = matched if info.kind == "semi" else ~matched
                 if wanted.any():
-                    self._rows(decision.joined, info, group, rows.pick(wanted))
+                    yield from self._rows(decision.joined, info, group, rows.pick(wanted))
 
     def _holding(self, info: Joined, group: Group, pairs: Tuples) -> Tuples:
         """The pairs for which the rest of ON is true. A query whose ON fails is stopped."""
@@ -105,16 +111,7 @@ class Materializing:
             if query in group.queries:
                 self.failures.setdefault(OfQuery(query), str(error))
 
-    def stop_followers(self) -> None:
-        """Whoever has no rows because the one that leads to them was stopped is stopped, too."""
-        for info in self.plan.joins.joined.values():
-            leaders = info.leaders
-            for query, flag in info.flags:
-                leader = OfQuery(leaders[flag])
-                if leader in self.failures:
-                    self.failures.setdefault(OfQuery(query), self.failures[leader])
-
-    def _materialize(self, joined: str, group: Group, tuples: Tuples) -> None:
+    def _materialise(self, joined: str, group: Group, tuples: Tuples) -> Made:
         info = self.plan.joins.joined[joined]
         if info.kind in ("semi", "anti"):
             return
@@ -128,13 +125,13 @@ class Materializing:
                 bit = group.bit(selection.query)
                 chosen = positions[offsets[bit] : offsets[bit + 1]]
                 if len(chosen) and OfQuery(selection.query) not in self.failures:
-                    self.emit(selection.query, self._select(info, selection, tuples, chosen))
+                    yield QueryRows(selection.query), self._select(info, selection, tuples, chosen)
         leading = {*info.leaders.values()}
         rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in leading)
         if rest:
             tuples = self._holding(info, group, tuples.serving(rest))
             if len(tuples):
-                self._rows(joined, info, group, tuples)
+                yield from self._rows(joined, info, group, tuples)
 
     def _select(self, info: Joined, selection: Selection, tuples: Tuples, chosen: np.ndarray) -> pa.Table:
         names = tuple(relation for relation, _ in info.relations)
@@ -143,7 +140,7 @@ class Materializing:
         arrays = [array.cast(to_inner_arrow(kind)) for array, kind in zip(found, selection.types, strict=True)]
         return pa.Table.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
 
-    def _rows(self, joined: str, info: Joined, group: Group, tuples: Tuples) -> None:
+    def _rows(self, joined: str, info: Joined, group: Group, tuples: Tuples) -> Made:
         """The rows of queries that are more than a choice of columns."""
         try:
             chunk = self._chunk(info, self.plan.streams[joined].columns, tuples)
@@ -151,9 +148,11 @@ class Materializing:
                 mask = np.uint64(1 << group.bit(leader) if leader in group.queries else 0)
                 chunk = chunk.append_column(flag, pa.array((tuples.sets & mask) != 0))
             columns = self.plan.streams[joined].columns
-            self.consume(joined, look_up_apart(chunk, info, self.tables, columns, group.queries, self.failures))
+            rows = look_up_apart(chunk, info, self.tables, columns, group.queries, self.failures)
         except duck.Error as error:
             self._fail(info, group, error)
+            return
+        yield WholeRows(joined), rows
 
     def _chunk(self, info: Joined, columns: tuple[str, ...], tuples: Tuples) -> pa.Table:
         """Columns of joined rows; a relation that a tuple lacks is null."""

@@ -1,4 +1,4 @@
-"""What a slot holds of a grouping, lot by lot: the rows of one bucket, or those that have just arrived."""
+"""What a slot holds of a grouping, table by table: the rows of part bucket, or those that have just arrived."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thalweg.operate.combine import group_columns
 from thalweg.operate.quantile import quantiles
 
 MOST_BETWEEN = 1 << 16
-"""Stretches between the first and the last start of a lot, up to which each has a place of its own."""
+"""Stretches between the first and the last start of a table, up to which each has a place of its own."""
 MOST_COUNTED = 1 << 27
 """Rows times the windows that the busiest stretch is in, up to which each has a place, of four bytes. Beyond, where a
 watermark jumps over thousands of windows that overlap, DuckDB merges them."""
@@ -28,7 +28,7 @@ Cover = Sequence[tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
-class Lot:
+class SliceTable:
     table: pa.Table
     span: int
     """The width of its stretches, negative for nodes."""
@@ -38,9 +38,9 @@ class Lot:
     """Whether it has come with this batch."""
 
 
-def whole(grouping: Grouping, lots: Sequence[Lot]) -> pa.Table:
+def whole(grouping: Grouping, slices: Sequence[SliceTable]) -> pa.Table:
     """One table with SPAN and NEW and every partial: what older buckets lack is NULL, which merges as nothing."""
-    tables = [_marked(lot) for lot in lots]
+    tables = [_marked(part) for part in slices]
     table = pa.concat_tables(tables, promote_options="default") if tables else _empty(grouping)
     names = table.column_names  # made anew at every access
     known = set(names)
@@ -49,10 +49,10 @@ def whole(grouping: Grouping, lots: Sequence[Lot]) -> pa.Table:
     return pa.Table.from_arrays([*table.columns, *nulls], names=[*names, *(p.name for p in missing)])
 
 
-def _marked(lot: Lot) -> pa.Table:
-    n = lot.table.num_rows
-    table = lot.table.append_column(SPAN, pa.repeat(pa.scalar(lot.span, pa.int64()), n))
-    return table.append_column(NEW, pa.repeat(pa.scalar(lot.new), n))
+def _marked(part: SliceTable) -> pa.Table:
+    n = part.table.num_rows
+    table = part.table.append_column(SPAN, pa.repeat(pa.scalar(part.span, pa.int64()), n))
+    return table.append_column(NEW, pa.repeat(pa.scalar(part.new), n))
 
 
 def _empty(grouping: Grouping) -> pa.Table:
@@ -63,12 +63,12 @@ def _empty(grouping: Grouping) -> pa.Table:
 
 
 def merge_dense(
-    grouping: Grouping, lots: Sequence[Lot], cover: Cover, partials: Sequence[Partial]
+    grouping: Grouping, slices: Sequence[SliceTable], cover: Cover, partials: Sequence[Partial]
 ) -> pa.Table | None:
     """Partials merged per window and key by direct address; None where that is not possible."""
     if not all(p.op for p in partials):
         return None
-    placed = _Placed.of(grouping, lots, cover, [p.name for p in partials])
+    placed = _Placed.of(grouping, slices, cover, [p.name for p in partials])
     done = None if placed is None else dense.aggregate(placed.places, placed.columns, partials, merging=True)
     if placed is None or done is None:
         return None
@@ -77,11 +77,11 @@ def merge_dense(
 
 
 def merge_quantiles(
-    grouping: Grouping, lots: Sequence[Lot], cover: Cover, wanted: Mapping[str, Quantile]
+    grouping: Grouping, slices: Sequence[SliceTable], cover: Cover, wanted: Mapping[str, Quantile]
 ) -> pa.Table | None:
     """name -> quantile, per window and key by direct address; None where that is not possible."""
     partials = sorted({q.partial for q in wanted.values()})
-    placed = _Placed.of(grouping, lots, cover, [value(0), *partials])
+    placed = _Placed.of(grouping, slices, cover, [value(0), *partials])
     found = None if placed is None else placed.columns.values(value(0))
     if placed is None or found is None:
         return None
@@ -104,7 +104,7 @@ def merge_quantiles(
 
 @dataclass(frozen=True)
 class _Placed:
-    """The rows of lots, each at its place by window and key."""
+    """The rows of tables, each at its place by window and key."""
 
     columns: dense.Columns
     places: dense.Places
@@ -112,12 +112,14 @@ class _Placed:
     keys: int
 
     @classmethod
-    def of(cls, grouping: Grouping, lots: Sequence[Lot], cover: Cover, wanted: Sequence[str]) -> _Placed | None:
-        """None where keys do not lend themselves, or some lot lacks a wanted column."""
+    def of(
+        cls, grouping: Grouping, slices: Sequence[SliceTable], cover: Cover, wanted: Sequence[str]
+    ) -> _Placed | None:
+        """None where keys do not lend themselves, or some table lacks a wanted column."""
         names = [key(i) for i in range(len(grouping.keys))]
         selected = [*names, *wanted]
         try:
-            tables = [lot.table.select(selected) for lot in lots]
+            tables = [part.table.select(selected) for part in slices]
         except KeyError:
             return None
         if not tables:
@@ -130,7 +132,7 @@ class _Placed:
         if most * columns.table.num_rows > MOST_COUNTED:
             return None
         windows = sorted({w for _, _, w in cover})
-        rounds = window_rounds(lots, cover, {w: i for i, w in enumerate(windows)})
+        rounds = window_rounds(slices, cover, {w: i for i, w in enumerate(windows)})
         first = dense.Key(rounds[0], 0, len(windows), pa.int64())
         places = dense.place(rounds, first, found, columns.table.num_rows)
         return None if places is None else cls(columns, places, windows, len(names))
@@ -143,19 +145,21 @@ class _Placed:
         return pa.Table.from_arrays([starts, *decoded, *made.values()], names=names)
 
 
-def window_rounds(lots: Sequence[Lot], cover: Cover, number: Mapping[int, int]) -> list[npt.NDArray[np.int32]]:
+def window_rounds(
+    slices: Sequence[SliceTable], cover: Cover, number: Mapping[int, int]
+) -> list[npt.NDArray[np.int32]]:
     """The windows of every row: as many arrays as the busiest stretch has windows, -1 where there is none."""
     windows: dict[tuple[int, int], list[int]] = {}
     for start, span, w in cover:
         windows.setdefault((start, span), []).append(number[w])
     most = max(len(found) for found in windows.values())
     rounds: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(most)]
-    for lot in lots:
-        starts = np.asarray(lot.starts, dtype=np.int64)
-        numbers, at = _numbered(starts, lot.table.column(START).to_numpy())
+    for part in slices:
+        starts = np.asarray(part.starts, dtype=np.int64)
+        numbers, at = _numbered(starts, part.table.column(START).to_numpy())
         lookup = np.full((most, int(numbers.max()) + 1), -1, dtype=np.int32)
-        for start, number_ in zip(lot.starts, numbers.tolist(), strict=True):
-            for i, n in enumerate(windows.get((start, lot.span), ())):
+        for start, number_ in zip(part.starts, numbers.tolist(), strict=True):
+            for i, n in enumerate(windows.get((start, part.span), ())):
                 lookup[i, number_] = n
         for i in range(most):
             rounds[i].append(lookup[i][at])

@@ -13,15 +13,16 @@ import pytest
 
 from thalweg.model.plan import Grouping, Partial
 from thalweg.model.query import Window
-from thalweg.operate import dense, lots
+from thalweg.operate import dense
+from thalweg.operate import merge_slices as slices
 from thalweg.operate.columns import START, key
-from thalweg.operate.lots import Lot, window_rounds
+from thalweg.operate.merge_slices import SliceTable, window_rounds
 
 SECOND = 1_000_000
 
 
-def _lot(starts: tuple[int, ...], rows: list[int]) -> Lot:
-    return Lot(pa.table({START: pa.array(rows, pa.int64())}), SECOND, starts, new=False)
+def _lot(starts: tuple[int, ...], rows: list[int]) -> SliceTable:
+    return SliceTable(pa.table({START: pa.array(rows, pa.int64())}), SECOND, starts, new=False)
 
 
 def test_a_start_that_is_decades_away_costs_no_memory() -> None:
@@ -46,7 +47,7 @@ def test_near_and_far_starts_are_looked_up_alike(monkeypatch: pytest.MonkeyPatch
     cover = [(s, SECOND, w) for w in windows for s in starts if w <= s < w + 20 * SECOND and rng.random() < 0.8]
     numbers = {w: i for i, w in enumerate(windows)}
     near = window_rounds([lot], cover, numbers)
-    monkeypatch.setattr(lots, "MOST_BETWEEN", -1)
+    monkeypatch.setattr(slices, "MOST_BETWEEN", -1)
     far = window_rounds([lot], cover, numbers)
     assert [a.tolist() for a in near] == [b.tolist() for b in far]
 
@@ -56,12 +57,12 @@ def test_many_windows_of_many_rows_are_left_to_duckdb(monkeypatch: pytest.Monkey
     count = Partial("n", "count(*)", None, "sum(n)", "BIGINT", op="count")
     grouping = Grouping("g", "s", ("k",), (), (count,), (Window(60 * SECOND, SECOND),), SECOND, 0)
     table = pa.table({START: pa.array([0] * 100, pa.int64()), key(0): list(range(100)), "n": [1] * 100})
-    held, cover = [Lot(table, SECOND, (0,), new=False)], [(0, SECOND, -w * SECOND) for w in range(60)]
-    made = lots.merge_dense(grouping, held, cover, [count])
+    held, cover = [SliceTable(table, SECOND, (0,), new=False)], [(0, SECOND, -w * SECOND) for w in range(60)]
+    made = slices.merge_dense(grouping, held, cover, [count])
     assert made is not None
     assert made.num_rows == 6000
-    monkeypatch.setattr(lots, "MOST_COUNTED", 5999)
-    assert lots.merge_dense(grouping, held, cover, [count]) is None
+    monkeypatch.setattr(slices, "MOST_COUNTED", 5999)
+    assert slices.merge_dense(grouping, held, cover, [count]) is None
 
 
 def test_places_have_numbers_of_32_bits() -> None:
@@ -94,8 +95,8 @@ def test_names_of_columns_are_not_asked_for_each_of_them() -> None:
     grouping = Grouping("g", "s", ("k",), (), tuple(count), (Window(SECOND, SECOND),), SECOND, 0)
     table = pa.table({START: pa.array([0], pa.int64()), key(0): [7], **{p.name: [1] for p in count}})
     asked = [_Asked(table), _Asked(table)]
-    held = [Lot(one, SECOND, (0,), new=False) for one in asked]
-    found = lots.merge_dense(grouping, held, [(0, SECOND, 0)], count)
+    held = [SliceTable(one, SECOND, (0,), new=False) for one in asked]
+    found = slices.merge_dense(grouping, held, [(0, SECOND, 0)], count)
     assert found is not None
     assert found.select(["n0", "n99"]).to_pylist() == [{"n0": 2, "n99": 2}]
     assert all(one.times <= 1 for one in asked)
@@ -105,9 +106,9 @@ def test_lots_that_lack_a_wanted_column_are_left_to_duckdb() -> None:
     count = [Partial(name, "count(*)", None, f"sum({name})", "BIGINT", op="count") for name in ("n0", "n1")]
     grouping = Grouping("g", "s", ("k",), (), tuple(count), (Window(SECOND, SECOND),), SECOND, 0)
     table = pa.table({START: pa.array([0], pa.int64()), key(0): [7], "n0": [1], "n1": [1]})
-    held = [Lot(t, SECOND, (0,), new=False) for t in (table, table.drop_columns("n1"))]
-    assert lots.merge_dense(grouping, held, [(0, SECOND, 0)], count) is None
-    assert lots.merge_dense(grouping, held, [(0, SECOND, 0)], count[:1]) is not None
+    held = [SliceTable(t, SECOND, (0,), new=False) for t in (table, table.drop_columns("n1"))]
+    assert slices.merge_dense(grouping, held, [(0, SECOND, 0)], count) is None
+    assert slices.merge_dense(grouping, held, [(0, SECOND, 0)], count[:1]) is not None
 
 
 def test_partials_that_a_bucket_lacks_are_null() -> None:
@@ -115,7 +116,7 @@ def test_partials_that_a_bucket_lacks_are_null() -> None:
     text = Partial("text", "max(t)", None, "max(text)", "VARCHAR")
     grouping = Grouping("g", "s", ("k",), (), (old, new, text), (Window(SECOND, SECOND),), SECOND, 0)
     table = pa.table({START: pa.array([0], pa.int64()), key(0): [7], "old": [3]})
-    found = lots.whole(grouping, [Lot(table, SECOND, (0,), new=True)])
+    found = slices.whole(grouping, [SliceTable(table, SECOND, (0,), new=True)])
     assert found.select(["old", "new", "text"]).to_pylist() == [{"old": 3, "new": None, "text": None}]
     assert found.schema.field("new").type == pa.int64()
     assert found.schema.field("text").type == pa.string()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from thalweg.model.bucket import Layout
+from thalweg.model.bucket import Layout, Section, StoreBucket
 from thalweg.model.probe import Group, Index, Role, Store, Want
-from thalweg.operate import laid
-from thalweg.operate.laid import FEW, WORTH, LaidOut
-from thalweg.operate.store import Rows, make_index
+from thalweg.operate import probe_layout
+from thalweg.operate.probe_layout import FEW, WORTH, SortedSides
+from thalweg.operate.store import Rows
 
 KEY = Index("i", ("k",), "k", exact=True)
 STORE = Store("r", "ts", ("k", "ts"), (), keeps_all=True, indexes=(KEY,), needs=())
@@ -18,15 +20,24 @@ ROLE = Role("r", "r", (Want(1, None, ("k",)),))
 GROUP = Group("g", ("q",), (("r", "s"),), {"r": ROLE}, ())
 
 
+@dataclass(frozen=True)
+class Reader:
+    table: pa.Table
+
+    def read(self, section: Section) -> pa.Table:
+        return self.table
+
+
 def bucket(rows: int = 10_000) -> Rows:
     keys = np.random.default_rng(rows).integers(0, 5000, rows)
     table = pa.table({"k": keys, "ts": pa.array(np.arange(rows), pa.timestamp("us"))})
     layout = Layout((), keeps_all=True, low_us=0, high_us=rows, closed_us={})
-    return Rows(STORE, layout, True, lambda: table, lambda _: make_index(KEY, table), rows)
+    section = Section("f", "r", 0, 0, rows, 0)
+    return Rows(STORE, StoreBucket("r", section, {}, 0, 0, 0, 0, layout), Reader(table), True)
 
 
 def test_what_is_laid_out_is_found_again_and_is_what_lies_there() -> None:
-    rows, out = bucket(), LaidOut(GROUP)
+    rows, out = bucket(), SortedSides(GROUP)
     first = out.find(rows, ROLE, KEY, 2000, 3000, 1000)
     assert first is not None
     order = rows.index(KEY).order[2000:3000]
@@ -39,26 +50,26 @@ def test_what_is_laid_out_is_found_again_and_is_what_lies_there() -> None:
 
 @pytest.mark.parametrize(("probing", "size"), [(1, 1), (FEW - 1, 1), (FEW, FEW * WORTH + 1)])
 def test_a_few_rows_lay_nothing_out(probing: int, size: int) -> None:
-    out = LaidOut(GROUP)
+    out = SortedSides(GROUP)
     assert out.find(bucket(), ROLE, KEY, 0, size, probing) is None
-    assert out.room == laid.MOST
+    assert out.room == probe_layout.MOST
 
 
 def test_a_distant_range_takes_the_place_of_the_first() -> None:
-    rows, out = bucket(), LaidOut(GROUP)
+    rows, out = bucket(), SortedSides(GROUP)
     out.find(rows, ROLE, KEY, 0, 100, FEW)
     distant = out.find(rows, ROLE, KEY, 9000, 9100, FEW)
     assert distant is not None
     assert (distant.first, distant.last) == (9000, 9100)
-    assert out.room == laid.MOST - 100
+    assert out.room == probe_layout.MOST - 100
     near = out.find(rows, ROLE, KEY, 9050, 9150, FEW)
     assert near is not None
     assert (near.first, near.last) == (9000, 9150)
-    assert out.room == laid.MOST - 150
+    assert out.room == probe_layout.MOST - 150
 
 
 def test_there_is_an_end_to_room() -> None:
-    out = LaidOut(GROUP, room=250)
+    out = SortedSides(GROUP, room=250)
     kept = [bucket(), bucket(), bucket()]
     found = [out.find(rows, ROLE, KEY, 0, 100, FEW) for rows in kept]
     assert [one is not None for one in found] == [True, True, False]
