@@ -337,7 +337,7 @@ _answers: list[Answers] = []
 def answers() -> Answers:
     """Read once a process."""
     if not _answers:
-        _answers.append(Answers(RECORDED))
+        _answers.append(Answers(RECORDED, "./dev chaos --record"))
         _define_total()
     return _answers[0]
 
