@@ -98,7 +98,9 @@ class SplitPlanner:
         return pack(found, tasks)
 
     def release(self, end: Offset) -> None:
-        for name, inventory in self.inventories().items():
+        """Also of streams that nobody reads any more: the batch that has just happened may have read them."""
+        registered = self.inventories()
+        for name, inventory in {**self._resting, **registered}.items():
             inventory.release(end["streams"].get(name, 0))
 
     def latest(self, start: Offset, tick: int) -> Offset:
