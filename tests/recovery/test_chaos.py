@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.recovery.chaos import at_point, main, run_seed
+from tests.recovery.chaos import main, run_seed
+from tests.recovery.chaos_fault import at_point
 
 import thalweg.batch.run
 import thalweg.batch.tasks  # noqa: F401 - registers its fault points
