@@ -68,11 +68,13 @@ class Seeded:
 
     def _race(self, begin: Attempt) -> Cells:
         """Two attempts side by side, cell by cell: the first that is done counts. The other is stopped, or nobody
-        tells it: it runs to its end now, or beside later tasks and batches."""
+        tells it: it runs to its end now, or beside later tasks and batches. It may have come no further than to be
+        begun."""
         both = [_Running(begin, self), _Running(begin, self)]
-        winner = self._rng.choice(both)
+        pace = self._rng.choice((0.0, 0.3, 0.5))
+        winner = both[0]
         while winner.step():
-            winner = self._rng.choice(both)
+            winner = both[self._rng.random() < pace]
         loser = both[winner is both[0]]
         fate = self._rng.choice(("stopped", "now", "later", "later"))
         if fate == "now":
@@ -86,7 +88,7 @@ class Seeded:
 
     def _let_zombies_go_on(self) -> None:
         for zombie in list(self._zombies):
-            if self._rng.random() < 0.3:
+            if self._rng.random() < 0.15:
                 self._zombies.remove(zombie)
                 self._go_on(zombie)
 
