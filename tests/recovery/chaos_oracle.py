@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.recovery.chaos_client import Client
+from tests.recovery.chaos_client import Client, RefusalError
 from tests.recovery.chaos_world import World
 
 from thalweg.state.container import read_footer
@@ -81,18 +81,26 @@ def described(manifest: Manifest | None) -> dict[str, Any]:
     }
 
 
-def refused_sinks(client: Client, disk: FaultyDisk) -> set[str]:
-    """The queries whose sinks were made to fail: a verb on their paths, or their callables."""
-    paths = {Path(path).parts for _, _, path in disk.refused}
-    return client.raised | {parts[1] for parts in paths if len(parts) > 1 and parts[0] == "sinks"}
+def refused_sinks(client: Client, disk: FaultyDisk) -> dict[str, set[str]]:
+    """The queries whose sinks were made to fail, and what their errors say then: the path of a verb, or what the
+    callable raised."""
+    found = {name: {f"{RefusalError.__name__}: {name}"} for name in client.raised}
+    for _, _, path in disk.refused:
+        place, *below = path.split("/")
+        if place == "sinks" and below:
+            found.setdefault(below[0], set()).add(f"{path}'")
+    return found
 
 
-def compare(world: World, found: Outcome, wanted: Outcome, refused: Collection[str], story: Story) -> None:
-    """`refused`: the queries whose sinks were made to fail. Only these may have stopped, and lack rows."""
-    stopped = {name for name in found.errors if name in refused}
+def compare(
+    world: World, found: Outcome, wanted: Outcome, refused: Mapping[str, Collection[str]], story: Story
+) -> None:
+    """`refused`: as of `refused_sinks`. Only a query that has stopped because of that may lack rows."""
+    errors = found.errors.items()
+    stopped = {name for name, error in errors if any(reason in error for reason in refused.get(name, ()))}
     story.known += ["trust 2"] * bool(stopped)
-    for name, error in found.errors.items():
-        if name not in refused:
+    for name, error in errors:
+        if name not in stopped:
             story.wrong.append(f"query {name} failed, and not by its sink: {error}")
     for name, query in world.queries.items():
         title = f"query {name} into {query.sink}: {query.select}"

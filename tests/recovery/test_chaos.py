@@ -77,27 +77,29 @@ def test_state_that_is_missing_shows_in_the_epilogue(monkeypatch: pytest.MonkeyP
 
 
 def test_one_row_lost_and_one_doubled_are_two_mistakes() -> None:
-    story = _compared([1, 2, 2], [1, 2, 3], failed=False, refused=False)
+    story = _compared([1, 2, 2], [1, 2, 3], failed=False)
     assert (story.lost, story.doubled, len(story.wrong)) == (1, 1, 1)
 
 
 def test_only_a_sink_that_was_made_to_fail_excuses_its_query() -> None:
-    assert _compared([1], [1, 2], failed=True, refused=True).wrong == []
-    assert _compared([1], [1, 2], failed=True, refused=True).known == ["trust 2"]
-    assert "not by its sink" in _compared([1], [1, 2], failed=True, refused=False).wrong[0]
-    assert len(_compared([1], [1, 2], failed=False, refused=True).wrong) == 1
-    assert len(_compared([1, 1], [1, 2], failed=True, refused=True).wrong) == 1  # what it has is right all the same
+    reason = "sinks/q/part'"
+    assert _compared([1], [1, 2], failed=True, refused=reason).wrong == []
+    assert _compared([1], [1, 2], failed=True, refused=reason).known == ["trust 2"]
+    assert "not by its sink" in _compared([1], [1, 2], failed=True).wrong[0]
+    assert "not by its sink" in _compared([1], [1, 2], failed=True, refused="sinks/q/another'").wrong[0]
+    assert len(_compared([1], [1, 2], failed=False, refused=reason).wrong) == 1
+    assert len(_compared([1, 1], [1, 2], failed=True, refused=reason).wrong) == 1  # what it has is right all the same
 
 
-def _compared(found: list[int], wanted: list[int], *, failed: bool, refused: bool) -> Story:
+def _compared(found: list[int], wanted: list[int], *, failed: bool, refused: str = "") -> Story:
     query, story = Query("q", "SELECT v FROM events", "files"), Story(0)
     world = World(make_world(0).feeds, {}, steps=(("create", query),))
 
     def outcome(rows: list[int], errors: dict[str, str]) -> Outcome:
         return Outcome({"q": pa.table({"v": rows})}, {}, {}, errors)
 
-    errors = {"q": "it failed"} if failed else {}
-    compare(world, outcome(found, errors), outcome(wanted, {}), {"q"} if refused else set(), story)
+    errors = {"q": "No space left on device: '/tmp/disk/sinks/q/part'"} if failed else {}
+    compare(world, outcome(found, errors), outcome(wanted, {}), {"q": {refused}} if refused else {}, story)
     return story
 
 
