@@ -160,8 +160,10 @@ class _Seed:
                 with contextlib.suppress(Death, OSError, ThalwegError):
                     session.stop()
                 session._lock.release()
-            with contextlib.suppress(Death):
+            try:
                 self.chance.end_zombies()
+            except Death as death:  # after the session has stopped in good order, or before
+                is_clean, end = False, f"{end}, then {death}"
         self.story.say(f"life {life}: steps {before} to {self.client.done}, {fault}: {end}")
         self._note_litter(began, is_clean)
         if is_clean:
