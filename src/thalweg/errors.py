@@ -967,13 +967,23 @@ def needs_spark(what: str, instead: str) -> UsageError:
     )
 
 
-def answer_not_recorded(asked: str, path: object) -> UsageError:
-    """Of a session that has no Spark to ask. `path`: of the answers; None where it was given none."""
+def answer_not_recorded(asked: str, path: object, chore: str) -> UsageError:
+    """Of a session that has no Spark to ask. `path`: of the answers; None where it was given none. `chore`: what
+    records them in Thalweg itself."""
     return UsageError(
         "what Spark's analyser says to this is not recorded",
         detail=f"{path or 'LocalSession without recorded=DIRECTORY'} has no answer to: {asked}",
         hint="call thalweg.testing.record(...) once, or LocalSession(..., record=True), where Spark is installed; "
-        "in the tests of Thalweg itself: ./dev test --record",
+        f"in the tests of Thalweg itself: {chore}",
+    )
+
+
+def result_not_recorded(select: str, streams: Iterable[str], path: object) -> UsageError:
+    """Of a test that compares with what batch Spark SQL gives, and has no Spark to ask."""
+    return UsageError(
+        "what batch Spark SQL gives for this query is not recorded",
+        detail=f"{path} has no result, over these rows of {', '.join(streams)}, of: {select}",
+        hint="./dev test --record asks Spark; commit what it writes",
     )
 
 

@@ -227,9 +227,11 @@ class Session:
         with self._mutex:
             self._table_columns(name, columns, replace)  # the name may have been taken, or come into use, meanwhile
             self._analyzer.register_table(name, columns)
-            tables = {**self._tables, name: table}
+            before, tables = self._tables.get(name), {**self._tables, name: table}
             save_tables(self.state_dir, tables)
             self._tables = tables
+            if before is not None:
+                self._runner.retire_table(before)
             self._restored_tables.discard(name)
             return table
 
@@ -255,6 +257,7 @@ class Session:
                 raise errors.table_in_use(name, "it cannot be dropped")
             tables = {n: t for n, t in self._tables.items() if n != name}
             save_tables(self.state_dir, tables)
+            self._runner.retire_table(self._tables[name])
             self._tables = tables
             self._analyzer.unregister(name)
 

@@ -4,19 +4,23 @@
     ./dev chaos --seed 17                       this one, and what happened in it
 
 A seed decides a world (streams, queries, sinks, when they come and go), and everything that may go wrong in it: how
-input is cut into tasks, in which order tasks and cells come, which tasks are tried twice, the number of tasks and
-slots of every life, the plan of every batch; and how each life ends: at a fault point or in the middle of any write,
-rename or sync, by a kill, a power cut that takes all that was not synced, a full disk, or one that fails.
+input is cut into tasks, in which order tasks and cells come, which tasks are tried twice, one attempt beside the
+other or long after it, the number of tasks and slots of every life, the plan of every batch; and how each life ends:
+at a fault point or in the middle of any write, rename or sync, by a kill, a full disk, one that fails, or one that
+cannot be written; and whether the power is cut then, which takes all that was not synced.
 
-In the end every sink has each row of an undisturbed run exactly once, the last manifest describes the same state, and
-no file is left that nobody names. What is known to fail is listed in KNOWN, by its entry in the audit of trust.
+In the end every sink has each row of an undisturbed run exactly once, and still after more rows that bring to light
+what the state holds; and no file is there without a reason. What is known to fail is listed in KNOWN, by its entry
+in the audit of trust.
+
+    chaos_world     what there is to do         chaos_fault     how lives end
+    chaos_client    who does it                 chaos_oracle    what is right
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import os
 import random
 import shutil
@@ -25,308 +29,37 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from tests.recovery.chaos_client import Client
+from tests.recovery.chaos_fault import Fault, limits
+from tests.recovery.chaos_oracle import KNOWN, Outcome, Story, check_files, check_litter, compare, look, refused_sinks
+from tests.recovery.chaos_world import WORLDS, define_total, make_world
 
-import thalweg
-from thalweg import faults
 from thalweg.errors import ThalwegError
 from thalweg.state import durable
-from thalweg.state.collect import unreferenced
-from thalweg.state.manifest import Manifest, latest_manifest
 from thalweg.testing import LocalSession
 from thalweg.testing.chance import Seeded
-from thalweg.testing.compare import difference
 from thalweg.testing.disk import Death, FaultyDisk
-from thalweg.testing.join_randomly import Crowd, random_world
-from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import Shape, random_feed, random_queries
 from thalweg.testing.recorded import Answers
 from thalweg.testing.unsettled import unsettle
 
 RECORDED = Path(__file__).parents[1] / "golden" / "chaos"
-WORLDS = 48
-"""Streams and queries that seeds share: what Spark's analyser says to their texts is recorded."""
 MOST_LIVES = 5
-KNOWN = {
-    "trust 2": "a sink that fails once loses its rows: its query has stopped",
-    "trust 46": "a crash in a files sink leaves a temporary in the user's directory",
-}
-_PAIR = "ON e.k = o.k AND e.gemPackID = o.gemPackID WITHIN 2 SECONDS"
-_OVER_EVENTS = {
-    "middle": "SELECT gemPackID, percentile(k, 0.5) AS m, count(*) AS n, window.end AS until FROM events "
-    "GROUP BY gemPackID, window(ts, '10 seconds', '5 seconds')",
-    "totals": "SELECT gemPackID, chaos_total(k) AS s, window.end AS until FROM events "
-    "GROUP BY gemPackID, window(ts, '8 seconds', '4 seconds')",
-    "plain": "SELECT k, ts FROM events WHERE k > 1",
-    "joined": f"SELECT e.k, e.ts AS left_ts, o.ts AS right_ts, o.gemPackID FROM events e JOIN others o {_PAIR}",
-    "joined_windows": "SELECT e.k, count(*) AS n, max(o.ts) AS last, window.end AS until FROM events e "
-    f"JOIN others o {_PAIR} GROUP BY e.k, window(e.ts, '5 seconds')",
-    "chain": "SELECT a.k, a.ts AS first_ts, o.ts AS middle_ts, b.ts AS last_ts FROM events a "
-    "JOIN others o ON a.k = o.k WITHIN 1 SECOND JOIN events b ON o.gemPackID = b.gemPackID WITHIN 1 SECOND",
-    "unpaired": f"SELECT e.k, e.ts AS left_ts, o.ts AS right_ts FROM events e LEFT JOIN others o {_PAIR}",
-}
 
 
-# -- what there is to do ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Query:
-    name: str
-    select: str
-    sink: str
-    """memory | files | callable."""
-    approximate: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class World:
-    feeds: tuple[Feed, ...]
-    from_files: frozenset[str]
-    """The streams that are read from files; the others are appended to."""
-    steps: tuple[tuple[str, Any], ...]
-    """("create", Query), ("drop", name), ("feed", number of the batch) and ("run", None), one after another."""
-
-    @property
-    def queries(self) -> dict[str, Query]:
-        return {step.name: step for kind, step in self.steps if kind == "create"}
-
-    @property
-    def dropped(self) -> set[str]:
-        return {step for kind, step in self.steps if kind == "drop"}
-
-
-@lru_cache(maxsize=WORLDS)
-def make_world(number: int) -> World:
-    rng = random.Random(f"chaos world {number}")
-    feeds, texts = _joins(number) if number % 3 == 2 else _aggregations(rng, number)
-    chosen = rng.sample(sorted(texts), min(len(texts), rng.randint(2, 5)))
-    queries = [
-        Query(name, texts[name][0], rng.choice(("memory", "memory", "files", "callable")), texts[name][1])
-        for name in chosen
-    ]
-    from_files = frozenset(feed.stream for feed in feeds if rng.random() < 0.5)
-    return World(tuple(feeds), from_files, tuple(_steps(rng, feeds, queries)))
-
-
-Texts = dict[str, tuple[str, tuple[str, ...]]]
-
-
-def _aggregations(rng: random.Random, number: int) -> tuple[list[Feed], Texts]:
-    shape = Shape(batches=rng.randint(4, 7), rows=30)
-    feeds = [random_feed(number, shape), random_feed(number + 1000, shape, stream="others")]
-    texts: Texts = {q.name: (q.select, tuple(q.approximate)) for q in random_queries(number, feeds[0], 4)}
-    return feeds, texts | {name: (select, ()) for name, select in _OVER_EVENTS.items()}
-
-
-def _joins(number: int) -> tuple[list[Feed], Texts]:
-    world = random_world(number, Crowd(batches=5, rows=20), queries=6)
-    return list(world.feeds), {q.name: (q.select, tuple(q.approximate)) for q in world.queries}
-
-
-def _steps(rng: random.Random, feeds: Sequence[Feed], queries: Sequence[Query]) -> Iterator[tuple[str, Any]]:
-    """All input in order; queries come between, and one may go."""
-    later = [query for query in queries[1:] if rng.random() < 0.3]
-    for query in queries:
-        if query not in later:
-            yield "create", query
-    running = [query.name for query in queries if query not in later]
-    batches = len(feeds[0].batches)
-    for number in range(batches):
-        yield "feed", number
-        if rng.random() < 0.3 or number == batches - 1:
-            yield "run", None
-            if later:
-                yield "create", later[0]
-                running.append(later.pop(0).name)
-            elif len(running) > 1 and rng.random() < 0.15:
-                yield "drop", running.pop(rng.randrange(len(running)))
-    yield "run", None
-
-
-# -- doing it --------------------------------------------------------------------------------------------------
-
-
-class Client:
-    """The program that uses the pipeline, and outlives it: it knows what it was told, and asks again if it was not.
-
-    Callables do as the guide says: they keep what they were given under the id of the batch.
-    """
-
-    def __init__(self, world: World, place: Path) -> None:
-        self.world = world
-        self.place = place
-        self.done = 0
-        """The steps that were acknowledged."""
-        self.given: dict[str, dict[int, pa.Table]] = {q.name: {} for q in world.queries.values()}
-        self.emitted: dict[str, pa.Table] = {}
-        """What a dropped query had given, as far as the client saw it."""
-        self._sources: dict[str, Any] = {}
-
-    def live(self, session: LocalSession) -> None:
-        """Everything that is left to do, in a session that was just opened."""
-        for feed in self.world.feeds:
-            self._open_stream(session, feed)
-        for kind, step in self.world.steps[: self.done]:
-            if kind == "create" and step.name in session.queries:
-                self._create(session, step)
-        while self.done < len(self.world.steps):
-            kind, step = self.world.steps[self.done]
-            getattr(self, f"_{kind}")(session, step)
-            self.done += 1
-
-    def _open_stream(self, session: LocalSession, feed: Feed) -> None:
-        if feed.stream in self.world.from_files:
-            directory = self.inputs / feed.stream
-            directory.mkdir(parents=True, exist_ok=True)
-            source: Any = thalweg.files(f"{directory}/*.parquet", max_files_per_batch=1)
-        else:
-            source = thalweg.memory(feed.schema, max_files_per_batch=1)
-        self._sources[feed.stream] = source
-        delay = f"{feed.delay_us} microseconds"
-        session.create_stream(feed.stream, source, time=feed.time, watermark=delay, schema=feed.schema)
-
-    @property
-    def inputs(self) -> Path:
-        return self.place / "inputs"
-
-    def _create(self, session: LocalSession, query: Query) -> None:
-        known = session.queries.get(query.name)
-        if known is not None and not known.restored:
-            return
-        session.create_query(query.name, query.select, self._sink(query))
-
-    def _sink(self, query: Query) -> Any:
-        if query.sink == "files":
-            return thalweg.to_files(self.place / "disk" / "sinks" / query.name)
-        if query.sink == "callable":
-            return lambda table, batch: self.given[query.name].setdefault(batch, table)
-        return None
-
-    def _drop(self, session: LocalSession, name: str) -> None:
-        if name in session.queries:
-            session.drop_query(name)
-
-    def _feed(self, session: LocalSession, number: int) -> None:
-        for feed in self.world.feeds:
-            source, table = self._sources[feed.stream], feed.batches[number]
-            if feed.stream in self.world.from_files:
-                path = self.inputs / feed.stream / f"{number:04d}.parquet"
-                if not path.exists():
-                    pq.write_table(table, path, row_group_size=7)
-                    os.utime(path, ns=(number, number))
-            elif source._next <= number:
-                rows = table.num_rows
-                source.append(pa.concat_tables([table.slice(0, rows // 2), table.slice(rows // 2)]))
-
-    def _run(self, session: LocalSession, _: None) -> None:
-        session.run_available()
-
-    def results(self, session: LocalSession) -> dict[str, pa.Table]:
-        """query -> all that its sink has."""
-        found = {}
-        for name, query in self.world.queries.items():
-            if query.sink == "memory" and name in session.queries:
-                found[name] = session.query(name).results()
-            elif query.sink == "callable":
-                found[name] = _concat([self.given[name][batch] for batch in sorted(self.given[name])])
-            elif query.sink == "files":
-                parts = sorted((self.place / "disk" / "sinks" / name).glob("part-*"))
-                found[name] = _concat([pq.read_table(part) for part in parts])
-        return found
-
-
-def _concat(tables: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables) if tables else pa.table({})
-
-
-def _define_total() -> None:
-    def added(one: int | None, other: int | None) -> int | None:
-        return other if one is None else one if other is None else one + other
-
-    def update(state: int | None, batch: pa.RecordBatch) -> int | None:
-        return added(state, pc.sum(batch.column(0)).as_py())
-
-    thalweg.aggregate("chaos_total", lambda: None, update, added, lambda state: state, returns="bigint")
-
-
-# -- how lives end ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Story:
-    """What happened in a seed."""
-
-    seed: int
-    deaths: int = 0
-    lost: int = 0
-    doubled: int = 0
-    known: list[str] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-
-    def say(self, text: str) -> None:
-        self.log.append(text)
-
-
-class Fault:
-    """One way for a life to end, drawn from the seed; `verbs`: how many a life without faults has."""
-
-    only = ""
-    """The fault point that counts; all do if it is empty."""
-
-    def __init__(self, rng: random.Random, verbs: int) -> None:
-        self.rng = rng
-        self.kind = rng.choice(("verb", "verb", "verb", "point", "point", "failing"))
-        self.at = rng.randint(1, max(2, verbs))
-        self.points = rng.randint(1, 60)
-        self.code = rng.choice((errno.ENOSPC, errno.EIO, errno.EROFS))
-        self.times = rng.choice((1, 1, 3, None))
-
-    @contextlib.contextmanager
-    def in_force(self, disk: FaultyDisk) -> Iterator[None]:
-        if self.kind == "verb":
-            disk.die_at(disk.verbs + self.at, self.rng.randrange(1 << 30))
-        elif self.kind == "failing":
-            disk.fail_at(disk.verbs + self.at, self.code, self.times, seed=self.rng.randrange(1 << 30))
-        with faults.watch(self._pass(disk)) if self.kind == "point" else contextlib.nullcontext():
-            yield
-
-    def _pass(self, disk: FaultyDisk) -> Callable[[str], None]:
-        def passed(name: str) -> None:
-            self.points -= not self.only or name == self.only
-            if self.points <= 0:
-                disk.die_at(disk.verbs)  # no clean-up of the dying changes anything
-                raise Death(f"at {name}")
-
-        return passed
-
-    def __str__(self) -> str:
-        if self.kind == "failing":
-            return f"{errno.errorcode[self.code]} at verb {self.at}, {self.times or 'all'} times"
-        return f"death at verb {self.at}" if self.kind == "verb" else f"death at fault point {self.points}"
-
-
-def open_session(place: Path, rng: random.Random | None, answers: Answers, record: bool = False) -> LocalSession:
-    """`rng` None: an orderly life."""
-    chance = {} if rng is None else {"chance": Seeded(rng), "tasks": rng.randint(1, 3), "slots": rng.randint(1, 3)}
-    return LocalSession(state_dir=place / "disk" / "state", recorded=answers, record=record, **chance)
+# -- undisturbed -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    results: dict[str, pa.Table]
-    state: dict[str, Any]
+    end: Outcome
+    after: Outcome
+    """With the epilogue."""
     verbs: int
 
 
@@ -337,8 +70,8 @@ _answers: list[Answers] = []
 def answers() -> Answers:
     """Read once a process."""
     if not _answers:
-        _answers.append(Answers(RECORDED))
-        _define_total()
+        _answers.append(Answers(RECORDED, "./dev chaos --record"))
+        define_total()
     return _answers[0]
 
 
@@ -348,36 +81,26 @@ def undisturbed(number: int, record: bool = False) -> Undisturbed:
         with tempfile.TemporaryDirectory(prefix="thalweg-chaos-") as place:
             client, disk = Client(make_world(number), Path(place)), FaultyDisk(Path(place) / "disk")
             disk.root.mkdir()
-            with durable.use(disk):
-                session = open_session(client.place, None, answers(), record)
-                client.live(session)
-                results = client.results(session)
-                session.stop()
-            state = described(latest_manifest(client.place / "disk" / "state"))
-            _undisturbed[number] = Undisturbed(results, state, disk.verbs)
+            end = _live_orderly(client, disk, record)
+            verbs = disk.verbs
+            client.go_on()
+            _undisturbed[number] = Undisturbed(end, _live_orderly(client, disk, record), verbs)
     return _undisturbed[number]
 
 
-def described(manifest: Manifest | None) -> dict[str, Any]:
-    """What a manifest says of the state, whichever tasks wrote it and whenever it was merged."""
-    if manifest is None:
-        return {}
-    return {
-        "streams": {name: (p.max_time_us, p.rows, p.late, p.rejected) for name, p in manifest.streams.items()},
-        "closed": {n: us for n, us in manifest.extra["closed"].items() if n in manifest.streams},
-        "reached": manifest.extra["reached"]["streams"],
-        "queries": {q["query"]["name"]: (q["state"], q["emitted"]) for q in manifest.queries.values()},
-    }
+def _live_orderly(client: Client, disk: FaultyDisk, record: bool) -> Outcome:
+    with durable.use(disk):
+        session = LocalSession(state_dir=disk.root / "state", recorded=answers(), record=record)
+        client.live(session)
+        seen = look(client, session)
+        session.stop()
+    story = Story(-1)
+    check_files(client, (), story)
+    assert not story.wrong, story.wrong
+    return seen
 
 
 # -- one seed --------------------------------------------------------------------------------------------------
-
-
-def at_point(name: str, passage: int) -> Fault:
-    """The life ends at this fault point."""
-    fault = Fault(random.Random(0), 1)
-    fault.kind, fault.only, fault.points = "point", name, passage
-    return fault
 
 
 def run_seed(seed: int, faults: Sequence[Fault] | None = None) -> Story:
@@ -385,7 +108,7 @@ def run_seed(seed: int, faults: Sequence[Fault] | None = None) -> Story:
     story = Story(seed)
     place = Path(tempfile.mkdtemp(prefix=f"thalweg-chaos-{seed}-"))
     try:
-        _run_seed(random.Random(f"chaos {seed}"), story, place, faults)
+        _Seed(story, place).run(faults)
     except Exception:
         story.wrong.append("raised: " + traceback.format_exc())
     finally:
@@ -393,106 +116,101 @@ def run_seed(seed: int, faults: Sequence[Fault] | None = None) -> Story:
     return story
 
 
-def _run_seed(rng: random.Random, story: Story, place: Path, faults: Sequence[Fault] | None) -> None:
-    number = story.seed % WORLDS
-    wanted = undisturbed(number)
-    client, disk = Client(make_world(number), place), FaultyDisk(place / "disk")
-    disk.root.mkdir()
-    story.say(f"world {number}: {len(client.world.steps)} steps, {wanted.verbs} verbs undisturbed")
-    if faults is None:
-        faults = [Fault(rng, wanted.verbs) for _ in range(rng.randint(1, MOST_LIVES))]
-    for life, fault in enumerate(faults):
-        _live(client, disk, rng, story, fault, life)
-    session = _last_life(client, disk, rng, story)
-    _compare(client, session, wanted, story)
-    session.stop()
-    _check_state(place, wanted, story)
-    _check_files(place, disk, rng, story)
+class _Seed:
+    def __init__(self, story: Story, place: Path) -> None:
+        self.story = story
+        self.rng = random.Random(f"chaos {story.seed}")
+        self.number = story.seed % WORLDS
+        self.client, self.disk = Client(make_world(self.number), place), FaultyDisk(place / "disk")
+        self.disk.root.mkdir()
+        self.chance = Seeded(self.rng)
+        self.litter: set[str] = set()
+        """Files that attempts which did not count, or lives that ended early, have written."""
 
+    def run(self, faults: Sequence[Fault] | None) -> None:
+        wanted = undisturbed(self.number)
+        steps = len(self.client.steps)
+        self.story.say(f"world {self.number}: {steps} steps, {wanted.verbs} verbs undisturbed")
+        if faults is None:
+            faults = [Fault(self.rng, wanted.verbs) for _ in range(self.rng.randint(1, MOST_LIVES))]
+        for life, fault in enumerate(faults):
+            if not self.client.is_done:
+                self._live(fault, life)
+        self._last_life("last life", wanted.end)
+        self.client.go_on()
+        self._last_life("epilogue", wanted.after)
 
-def _live(client: Client, disk: FaultyDisk, rng: random.Random, story: Story, fault: Fault, life: int) -> None:
-    """A life that may end early; what is left on the disk afterwards is what the next one finds."""
-    if client.done == len(client.world.steps):
-        return
-    before, session, dead = client.done, None, False
-    with durable.use(disk):
-        try:
-            with fault.in_force(disk):
-                session = open_session(client.place, rng, answers())
-                if rng.random() < 0.5:
-                    unsettle(session, rng.randrange(1000))
-                client.live(session)
-                end = "done"
-        except Death as death:
-            dead, end = True, str(death)
-        except (ThalwegError, OSError) as error:
-            end = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        disk.heal()
-        if session is not None:
-            with contextlib.suppress(Death, OSError, ThalwegError):
-                session.stop()
-            session._lock.release()
-    story.say(f"life {life}: steps {before} to {client.done}, {fault}: {end}")
-    if dead:
-        story.deaths += 1
-        if rng.random() < 0.5:
-            disk.power_cut(rng.randrange(1 << 30))
-            story.say("  and the power was cut")
-            return
-    disk.revive()
+    def _live(self, fault: Fault, life: int) -> None:
+        """A life that may end early; what is left on the disk afterwards is what the next one finds."""
+        before, began, session, is_clean = self.client.done, self.disk.verbs, None, False
+        with durable.use(self.disk), limits(self.rng):
+            try:
+                with fault.in_force(self.disk, self.client):
+                    session = self._open()
+                    self.client.live(session)
+                    is_clean, end = True, "done"
+            except Death as death:
+                self.story.deaths += 1
+                end = str(death)
+            except (ThalwegError, OSError) as error:
+                end = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            self.client.calls_until_refusal = None
+            self.disk.heal()
+            if session is not None:
+                with contextlib.suppress(Death, OSError, ThalwegError):
+                    session.stop()
+                session._lock.release()
+            try:
+                self.chance.end_zombies()
+            except Death as death:  # after the session has stopped in good order, or before
+                is_clean, end = False, f"{end}, then {death}"
+        self.story.say(f"life {life}: steps {before} to {self.client.done}, {fault}: {end}")
+        self._note_litter(began, is_clean)
+        if is_clean:
+            check_files(self.client, self.litter, self.story)
+        self._end_life()
 
-
-def _last_life(client: Client, disk: FaultyDisk, rng: random.Random, story: Story) -> LocalSession:
-    with durable.use(disk):
-        session = open_session(client.place, rng, answers())
-        client.live(session)
-        if client.done == len(client.world.steps):
+    def _last_life(self, name: str, wanted: Outcome) -> None:
+        """A life that nothing disturbs, and what there is to see in the end."""
+        began = self.disk.verbs
+        with durable.use(self.disk), limits(self.rng):
+            session = self._open()
+            if name == "epilogue":
+                check_litter(self.client, self.story)
+            self.client.live(session)
             session.run_available()  # what the last death left undone after the last step was acknowledged
-    story.say("last life: done")
-    return session
+            found = look(self.client, session)
+            is_early = self.rng.random() < 0.5
+            if is_early:
+                self.chance.end_zombies()
+            session.stop()
+            self.chance.end_zombies()
+        self.story.say(f"{name}: done")
+        self._note_litter(began, True)
+        compare(self.client.world, found, wanted, refused_sinks(self.client, self.disk), self.story)
+        check_files(self.client, self.litter, self.story)
+        self._end_life()
 
+    def _open(self) -> LocalSession:
+        rng, disk = self.rng, self.disk
+        self.chance = Seeded(rng, written=lambda: disk.verbs)
+        tasks, slots = rng.randint(1, 3), rng.randint(1, 3)
+        place = disk.root / "state"
+        session = LocalSession(state_dir=place, recorded=answers(), chance=self.chance, tasks=tasks, slots=slots)
+        if rng.random() < 0.5:
+            unsettle(session, rng.randrange(1000))
+        return session
 
-def _compare(client: Client, session: LocalSession, wanted: Undisturbed, story: Story) -> None:
-    found = client.results(session)
-    for name, query in client.world.queries.items():
-        if name not in wanted.results or name in client.world.dropped:
-            continue
-        handle = session.queries[name]
-        if handle.status.state == "failed" and query.sink in ("files", "callable"):
-            story.known.append("trust 2")
-            continue
-        table, right = found[name], wanted.results[name]
-        if right.num_rows == table.num_rows == 0:
-            continue
-        message = difference(table, right, approximate=query.approximate)
-        if message:
-            story.lost += max(0, right.num_rows - table.num_rows)
-            story.doubled += max(0, table.num_rows - right.num_rows)
-            story.wrong.append(f"query {name} into {query.sink}: {query.select}\n{message}")
+    def _note_litter(self, began: int, is_clean: bool) -> None:
+        spans = self.chance.lost if is_clean else [(began, self.disk.verbs)]
+        self.litter |= {path for after, through in spans for _, path in self.disk.trace[after:through]}
 
-
-def _check_state(place: Path, wanted: Undisturbed, story: Story) -> None:
-    found = described(latest_manifest(place / "disk" / "state"))
-    if "trust 2" in story.known:
-        return
-    for part, value in wanted.state.items():
-        if found.get(part) != value:
-            story.wrong.append(f"the last manifest has other {part}: {found.get(part)} instead of {value}")
-
-
-def _check_files(place: Path, disk: FaultyDisk, rng: random.Random, story: Story) -> None:
-    """A session that starts deletes what the dead have left; after it everything has an owner."""
-    state_dir = place / "disk" / "state"
-    with durable.use(disk):
-        open_session(place, rng, answers()).stop()
-    manifest = latest_manifest(state_dir)
-    leaked = [] if manifest is None else unreferenced(state_dir, manifest)
-    leaked += [path for path in state_dir.rglob("*") if durable.is_temporary(path)]
-    leaked += (state_dir / "spill").glob("*")
-    if leaked:
-        story.wrong.append("leaked: " + ", ".join(str(path.relative_to(place)) for path in leaked))
-    if any(durable.is_temporary(path) for path in (place / "disk" / "sinks").rglob("*")):
-        story.known.append("trust 46")
+    def _end_life(self) -> None:
+        if self.rng.random() < 0.5:
+            self.disk.power_cut(self.rng.randrange(1 << 30))
+            self.story.say("  and the power was cut")
+        else:
+            self.disk.revive()
 
 
 # -- many seeds ------------------------------------------------------------------------------------------------

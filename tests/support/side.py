@@ -14,6 +14,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import pyarrow.ipc as pa_ipc
 
 import thalweg
 from thalweg.adapt.probe_orders.measure import EPOCH
-from thalweg.errors import answer_not_recorded
+from thalweg.errors import result_not_recorded
 from thalweg.testing import LocalSession, join_oracle, oracle
 from thalweg.testing.compare import difference
 from thalweg.testing.join_oracle import Emissions, Versions
@@ -125,9 +126,8 @@ class Side:
     # -- what is right -----------------------------------------------------------------------------------------
 
     def expected(self, feed: Feed, select: str, *, since: int = 0) -> pa.Table:
-        return self._ask(
-            _key("expected", [feed], select, since), lambda spark: oracle.expected(spark, feed, select, since=since)
-        )
+        asked = _Question("expected", (feed,), select, since)
+        return self._ask(asked, lambda spark: oracle.expected(spark, feed, select, since=since))
 
     def expected_emissions(self, feed: Feed, select: str, *, since: int = 0) -> list[tuple[int, pa.Table]]:
         def ask(spark: Any) -> pa.Table:
@@ -136,7 +136,7 @@ class Side:
             batches = json.dumps([batch for batch, _ in found])
             return pa.concat_tables(tables).replace_schema_metadata({"batches": batches})
 
-        table = self._ask(_key("expected_emissions", [feed], select, since), ask)
+        table = self._ask(_Question("expected_emissions", (feed,), select, since), ask)
         of = table.column(".batch")
         plain = table.drop_columns([".batch"]).replace_schema_metadata(None)
         return [(batch, plain.filter(pc.equal(of, batch))) for batch in json.loads(table.schema.metadata[b"batches"])]
@@ -150,7 +150,7 @@ class Side:
             extra = {".batch": found.batches, ".arrived": found.arrived, ".oldest": found.oldest}
             return _with(found.rows, extra).replace_schema_metadata({"windowed": str(found.windowed)})
 
-        table = self._ask(_key("emissions", feeds, select, versions), ask)
+        table = self._ask(_Question("emissions", tuple(feeds), select, versions), ask)
         extra = [tuple(table.column(name).to_pylist()) for name in (".batch", ".arrived", ".oldest")]
         windowed = table.schema.metadata[b"windowed"] == b"True"
         rows = table.drop_columns([".batch", ".arrived", ".oldest"]).replace_schema_metadata(None)
@@ -159,18 +159,19 @@ class Side:
     def expected_of_joins(self, feeds: Sequence[Feed], select: str) -> pa.Table:
         return self.emissions(feeds, select).through()
 
-    def _ask(self, key: str, ask: Callable[[Any], pa.Table]) -> pa.Table:
+    def _ask(self, asked: _Question, ask: Callable[[Any], pa.Table]) -> pa.Table:
         if self.on_spark:
             return ask(self.spark)
+        key = asked.key
         known = self.tables.get(key)
         if known is None and not self.record:
-            raise answer_not_recorded(key, self.tables.path)
+            raise result_not_recorded(asked.select, [feed.stream for feed in asked.feeds], self.tables.path)
         if known is None or self.check:
-            asked = ask(self.spark)
-            message = None if known is None else difference(known, asked)
+            answer = ask(self.spark)
+            message = None if known is None else difference(known, answer)
             assert not message, f"Spark says something else than was recorded:\n{message}"
             if known is None:
-                self.tables.add(key, asked)
+                self.tables.add(key, answer)
                 known = self.tables.get(key)
         return known
 
@@ -181,20 +182,28 @@ def _with(table: pa.Table, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
     return table
 
 
-def _key(kind: str, feeds: Sequence[Feed], select: str, more: Any) -> str:
-    digest = hashlib.blake2b(digest_size=12)
-    digest.update(json.dumps([kind, spark_version(), select]).encode())
-    for feed in feeds:
-        digest.update(json.dumps([feed.stream, feed.time, feed.delay_us]).encode())
-        for table in feed.batches:
-            digest.update(_bytes(table))
-    if isinstance(more, Mapping):
-        for name, versions in sorted(more.items()):
-            for since, table in versions:
-                digest.update(f"{name} {since}".encode() + _bytes(table))
-    else:
-        digest.update(str(more).encode())
-    return digest.hexdigest()
+@dataclass(frozen=True)
+class _Question:
+    kind: str
+    feeds: tuple[Feed, ...]
+    select: str
+    more: Any
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.blake2b(digest_size=12)
+        digest.update(json.dumps([self.kind, spark_version(), self.select]).encode())
+        for feed in self.feeds:
+            digest.update(json.dumps([feed.stream, feed.time, feed.delay_us]).encode())
+            for table in feed.batches:
+                digest.update(_bytes(table))
+        if isinstance(self.more, Mapping):
+            for name, versions in sorted(self.more.items()):
+                for since, table in versions:
+                    digest.update(f"{name} {since}".encode() + _bytes(table))
+        else:
+            digest.update(str(self.more).encode())
+        return digest.hexdigest()
 
 
 def _bytes(table: pa.Table) -> bytes:

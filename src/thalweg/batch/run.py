@@ -145,7 +145,9 @@ class BatchRunner:
         self._tried: int | None = None
         """The batch that was run, or begun, last."""
         self._used_tables: dict[str, Table] = {}
-        """file -> version, of those that batches have used and that were not deleted."""
+        """file -> version, of those that batches have used or nobody will, and that were not deleted."""
+        self._has_dropped = True
+        """Whether the last batch may have let go of files: the manifest before it still names them."""
         intent = read_intent(state_dir, self.manifest.batch + 1) or {}
         clean_tables(state_dir, self.tables(), intent.get("tables", {}))
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
@@ -156,6 +158,10 @@ class BatchRunner:
         old = [query.name for query in running if query.join is not None and query.window is not None]
         if self.manifest.format < 4 and old:
             raise old_windows_of_joins(self.state_dir, self.manifest.format, old)
+
+    def retire_table(self, table: Table) -> None:
+        """A version that is not in force any more, used or not. It goes after the next batch."""
+        self._used_tables[table.version.file] = table
 
     # -- the batch -----------------------------------------------------------------------------------------
 
@@ -504,8 +510,10 @@ class BatchRunner:
         for file in {section.file for section in totals.spills}:
             forget_file(self.state_dir / file)
             delete(self.state_dir / file)
-        if before.files() - after.files() or after.batch % 64 == 0:
+        dropped = bool(before.files() - after.files())
+        if dropped or self._has_dropped or after.batch % 64 == 0:
             collect_garbage(self.state_dir, after)
+        self._has_dropped = dropped
         if after.extra["through"] > before.extra.get("through", 0):
             self.changes.truncate_through(after.extra["through"])
 

@@ -74,7 +74,7 @@ def load_tables(state_dir: Path) -> dict[str, Table]:
 def forget_versions(state_dir: Path, used: dict[str, Table], current: Tables) -> None:
     """Deletes, and takes out of `used`, what batches were joined with and is not in force any more."""
     named = {table.version.file for table in current.values()}
-    for file in [file for file in used if file not in named]:
+    for file in [file for file in list(used) if file not in named]:  # a copy: other threads add to it
         del used[file]
         forget_file(state_dir / file)
         delete(state_dir / file)

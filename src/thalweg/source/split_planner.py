@@ -98,8 +98,12 @@ class SplitPlanner:
         return pack(found, tasks)
 
     def release(self, end: Offset) -> None:
-        for name, inventory in self.inventories().items():
-            inventory.release(end["streams"].get(name, 0))
+        """Also of streams that nobody reads any more: the batch that has just happened may have read them, or a power
+        cut have brought units back."""
+        for name, units in end["streams"].items():
+            inventory = self._inventory(name)
+            if inventory is not None:
+                inventory.release(units)
 
     def latest(self, start: Offset, tick: int) -> Offset:
         """How far the next batch goes; `start` itself where there is no reason for one. `tick` must have been read

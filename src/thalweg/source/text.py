@@ -306,7 +306,7 @@ def _header_names(line: bytes, options: dict[str, Any]) -> tuple[str, ...]:
     if not line.strip():
         return ()
     table = pa_csv.read_csv(
-        pa.BufferReader(line.removeprefix(_MARK)),
+        pa.BufferReader(line.removeprefix(_MARK).rstrip(b"\r\n") + b"\n"),  # of a line without its end it reads none
         read_options=pa_csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
         parse_options=pa_csv.ParseOptions(delimiter=options["delimiter"], quote_char=options["quote"]),
         convert_options=pa_csv.ConvertOptions(column_types={"f0": pa.string()}, null_values=[]),

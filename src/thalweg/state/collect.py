@@ -17,7 +17,7 @@ from pathlib import Path
 
 from thalweg.state.container import forget_file
 from thalweg.state.durable import delete, is_temporary
-from thalweg.state.manifest import Manifest, manifest_batches, read_manifest
+from thalweg.state.manifest import Manifest, manifest_batches, prune, read_manifest
 
 _BATCH = re.compile(r"\.?(\d{12,})[-.]")
 _SPILL = re.compile(r"\d{12,}-\d+-[0-9a-f]{12}\.arrow")
@@ -64,10 +64,16 @@ def leftover_spills(state_dir: Path | str) -> list[Path]:
     return sorted(path for path in found if _SPILL.fullmatch(path.name) or is_temporary(path))
 
 
+def late_spills(state_dir: Path | str, manifest: Manifest) -> list[Path]:
+    """Results that attempts which did not count had put aside, in batches that have happened."""
+    return sorted(path for path in (Path(state_dir) / "spill").glob("*") if _batch_of(path) <= manifest.batch)
+
+
 def collect_garbage(state_dir: Path | str, manifest: Manifest | None, *, starting: bool = False) -> list[Path]:
     """Delete what is unreferenced; what was deleted. `starting`: leftovers of every kind too."""
-    doomed = unreferenced(state_dir, manifest) if manifest is not None else []
+    doomed = [] if manifest is None else unreferenced(state_dir, manifest) + late_spills(state_dir, manifest)
     if starting:
+        prune(state_dir)
         doomed += leftover_temporaries(state_dir) + leftover_spills(state_dir)
     for path in doomed:
         forget_file(path)

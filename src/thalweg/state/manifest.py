@@ -160,6 +160,12 @@ def _write(directory: Path, batch: int, value: dict[str, Any]) -> Path:
     return path
 
 
+def prune(state_dir: Path | str) -> None:
+    """Deletes again what a power cut has brought back."""
+    for directory in (Path(state_dir) / "manifests", Path(state_dir) / "intents"):
+        _prune(directory, max(_batches(directory), default=-1))
+
+
 def _prune(directory: Path, newest: int) -> None:
     for batch in [b for b in _batches(directory) if b <= newest][:-_KEPT]:
         delete(_place(directory, batch))

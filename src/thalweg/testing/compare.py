@@ -51,12 +51,7 @@ def difference(actual: pa.Table, expected: pa.Table, *, approximate: Collection[
     schemas = _schema_difference(actual.schema, expected.schema)
     if schemas:
         return schemas
-    tolerances = {
-        index: SKETCHES if field.name in approximate else FLOATS
-        for index, field in enumerate(expected.schema)
-        if field.name in approximate or pa.types.is_floating(field.type)
-    }
-    surplus, missing = _unmatched(_rows(actual), _rows(expected), tolerances)
+    surplus, missing = unmatched(actual, expected, approximate=approximate)
     if not surplus and not missing:
         return None
     names = ", ".join(actual.column_names)
@@ -64,6 +59,18 @@ def difference(actual: pa.Table, expected: pa.Table, *, approximate: Collection[
     lines += _listed("missing", missing)
     lines += _listed("not expected", surplus)
     return "\n".join(lines)
+
+
+def unmatched(
+    actual: pa.Table, expected: pa.Table, *, approximate: Collection[str] = ()
+) -> tuple[list[Row], list[Row]]:
+    """(rows that are too many, rows that are missing), of two tables with the same columns."""
+    tolerances = {
+        index: SKETCHES if field.name in approximate else FLOATS
+        for index, field in enumerate(expected.schema)
+        if field.name in approximate or pa.types.is_floating(field.type)
+    }
+    return _unmatched(_rows(actual), _rows(expected), tolerances)
 
 
 def _schema_difference(actual: pa.Schema, expected: pa.Schema) -> str | None:

@@ -100,7 +100,9 @@ class FaultyDisk(Disk):
         self.verbs = 0
         """How many were begun."""
         self.trace: list[tuple[str, str]] = []
-        """The verb and the path below the root of each, for messages."""
+        """The verb and the path below the root of each: `trace[n - 1]` is verb n."""
+        self.refused: list[tuple[int, str, str]] = []
+        """(number, verb, path below the root) of those that raised OSError because `fail_at` says so."""
         self._real = OperatingSystem()
         self._lock = threading.RLock()
         self._nodes: dict[Path, _Node] = {}
@@ -337,7 +339,7 @@ class FaultyDisk(Disk):
                 self._die(verb, path, effect, part)
             failure = self._failure
             if failure is not None and self.verbs >= failure.at and verb in failure.only:
-                return self._fail(failure, path, part)
+                return self._fail(failure, verb, path, part)
             return effect()
 
     def _outside(self, effect: Callable[[], Done]) -> Done:
@@ -361,7 +363,7 @@ class FaultyDisk(Disk):
             self._is_dead = True
         raise Death(f"{end} verb {self.verbs}: {verb} {self._relative(path)}")
 
-    def _fail(self, failure: _Failure, path: Path, part: Callable[[], Done] | None) -> Done:
+    def _fail(self, failure: _Failure, verb: str, path: Path, part: Callable[[], Done] | None) -> Done:
         if failure.code == errno.ENOSPC and part is not None and not failure.has_torn and self._chance.random() < 0.5:
             failure.has_torn = True
             return part()
@@ -370,6 +372,7 @@ class FaultyDisk(Disk):
             failure.times -= 1
             if failure.times <= 0:
                 self._failure = None
+        self.refused.append((self.verbs, verb, self._relative(path)))
         raise OSError(failure.code, os.strerror(failure.code), str(path))
 
     def _is_below(self, path: Path) -> bool:

@@ -32,8 +32,11 @@ def spark_version() -> str:
 class Answers:
     """The answers in one directory, or in none. `add` keeps one in memory, `save` writes all, sorted by key."""
 
-    def __init__(self, directory: Path | str | None, *, anew: bool = False) -> None:
-        """`anew`: as if nothing had been recorded yet, so that all is asked for again."""
+    def __init__(
+        self, directory: Path | str | None, chore: str = "./dev test --record", *, anew: bool = False
+    ) -> None:
+        """`chore`: what to call where one is missing. `anew`: as if nothing had been recorded yet: all is asked again."""
+        self.chore = chore
         self.path = None if directory is None else Path(directory) / f"{spark_version()}.jsonl"
         self._lines: dict[str, dict[str, Any]] = {}
         self._is_new = False
@@ -107,7 +110,7 @@ class RecordedAnalyzer:
 
     def _real(self, asked: str) -> Analyzer:
         if self._ask is None:
-            raise answer_not_recorded(asked, self._answers.path)
+            raise answer_not_recorded(asked, self._answers.path, self._answers.chore)
         if self._asked is None:
             self._asked = self._ask()
             for tell in self._told.values():

@@ -341,6 +341,12 @@ def test_csv(tmp_path: Path) -> None:
     assert result["n"].to_pylist() == [None] * 3
 
 
+def test_csv_of_a_header_alone_has_no_rows_with_or_without_its_end(tmp_path: Path) -> None:
+    for content in ("a,b", "a,b\n", "a,b\r\n"):
+        result, rejected, rows = read_all(csv_split(tmp_path / "f", content), "a bigint, b string")
+        assert (result.num_rows, rejected, rows) == (0, [], 0)
+
+
 def test_csv_without_header_goes_by_order(tmp_path: Path) -> None:
     split = csv_split(tmp_path / "f", "1;x\n2;y\n", header=False, delimiter=";")
     result, _, _ = read_all(split, "a bigint, b string", ["b"])

@@ -8,7 +8,7 @@ from thalweg.model.bucket import Bucket, Section
 from thalweg.state.collect import bucket_name, collect_garbage, leftover_temporaries, unreferenced
 from thalweg.state.container import ContainerWriter
 from thalweg.state.durable import make_directory, temporary_name
-from thalweg.state.manifest import Manifest, write_manifest
+from thalweg.state.manifest import Manifest, write_intent, write_manifest
 
 
 def write_bucket(state_dir: Path, batch: int) -> Section:
@@ -42,6 +42,26 @@ def test_only_what_neither_manifest_names_and_no_later_batch_wrote_goes(tmp_path
     left = {path.name for path in (tmp_path / "buckets").iterdir()}
     named = {Path(s.file).name for s in (old, merged, fresh, running)}
     assert left == named | {half_running.name, "README"}
+
+
+def test_results_that_nobody_fetched_go_once_their_batch_has_happened(tmp_path: Path) -> None:
+    make_directory(tmp_path / "spill")
+    old, running = (tmp_path / "spill" / f"{batch:012d}-0-0123456789ab.arrow" for batch in (2, 3))
+    old.write_bytes(b"")
+    running.write_bytes(b"")
+    assert collect_garbage(tmp_path, manifest(2)) == [old]
+    assert running.exists()
+
+
+def test_a_start_deletes_again_what_a_power_cut_has_brought_back(tmp_path: Path) -> None:
+    for batch in range(4):
+        write_manifest(tmp_path, manifest(batch))
+        write_intent(tmp_path, batch, {})
+    for name in ("manifests", "intents"):
+        (tmp_path / name / f"{1:012d}.json").write_bytes(b"")
+    collect_garbage(tmp_path, manifest(3), starting=True)
+    for name in ("manifests", "intents"):
+        assert [path.stem[-1] for path in sorted((tmp_path / name).iterdir())] == ["2", "3"]
 
 
 def test_a_start_clears_temporaries_of_every_kind(tmp_path: Path) -> None:

@@ -132,7 +132,24 @@ def test_what_is_not_recorded_says_how_to_record_it() -> None:
     with pytest.raises(UsageError, match="not recorded") as error:
         LocalSession({"events": rows(1)}, {"q": ALL})
     assert "record=True" in str(error.value)
-    assert "--record" in str(error.value)
+    assert "./dev test --record" in str(error.value)
+    with pytest.raises(UsageError, match="not recorded") as error:
+        LocalSession({"events": rows(1)}, {"q": ALL}, recorded=Answers(None, "./dev chaos --record"))
+    assert "./dev chaos --record" in str(error.value)
+    assert "./dev test" not in str(error.value)
+
+
+def test_a_result_of_spark_that_is_not_recorded_is_told_by_its_query(tmp_path: Path) -> None:
+    from tests.support.side import Side, Tables
+
+    from thalweg.testing.oracle import Feed
+
+    side = Side(Answers(None), Tables(tmp_path / "none.zip"), None)
+    feed = Feed("events", "ts", 0, (pa.Table.from_pylist(rows(1)),))
+    with pytest.raises(UsageError, match="what batch Spark SQL gives for this query is not recorded") as error:
+        side.expected(feed, "SELECT v + 41 AS w FROM events")
+    assert "none.zip has no result, over these rows of events, of: SELECT v + 41 AS w FROM events" in str(error.value)
+    assert "./dev test --record" in str(error.value)
 
 
 def test_an_answer_is_one_of_the_columns_and_of_sparks_version(tmp_path: Path) -> None:
