@@ -35,7 +35,7 @@ class Answers:
     def __init__(
         self, directory: Path | str | None, chore: str = "./dev test --record", *, anew: bool = False
     ) -> None:
-        """`chore`: what to call where one is missing. `anew`: as if nothing had been recorded yet: all is asked again."""
+        """`chore`: what to call where one is missing. `anew`: as if nothing were recorded yet: all is asked again."""
         self.chore = chore
         self.path = None if directory is None else Path(directory) / f"{spark_version()}.jsonl"
         self._lines: dict[str, dict[str, Any]] = {}
