@@ -21,7 +21,7 @@ _POLLS = (0.01, 0.1)
 """Seconds between two looks for new input without a trigger: right after a batch, and at most."""
 
 _one_at_a_time = threading.Lock()
-"""StoredBucket while a batch runs: all sessions of a process have one connection to DuckDB."""
+"""Held while a batch runs: all sessions of a process have one connection to DuckDB."""
 
 
 class Loop:
@@ -51,7 +51,7 @@ class Loop:
         self._failed = (-1, 0)
         """A batch, and how often it has failed."""
         self._batch = threading.Lock()
-        """StoredBucket while a batch runs."""
+        """Held while a batch runs."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
 

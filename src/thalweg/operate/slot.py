@@ -82,7 +82,7 @@ class SlotResult:
     results: list[tuple[str, pa.Table]] = field(default_factory=list)
     kept: list[NewBucket] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
-    """StoredBucket buckets that a kept one now stands for."""
+    """Names of stored buckets that a kept one now stands for."""
     failures: Failures = field(default_factory=dict)
 
 
