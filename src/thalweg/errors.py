@@ -770,19 +770,22 @@ def stopped_inside_batch() -> UsageError:
     )
 
 
-def missing_batch(path: object, last: int, given: int) -> StateError:
-    return StateError(
-        f"the state in {path} ends at batch {last}, but Spark goes on with batch {given}",
-        detail="its checkpoint and its manifests do not belong together",
-        hint="bring back the state directory as a whole",
-    )
+_BRING_BACK = "bring back the state directory as a whole from a copy, or start with a new one"
 
 
 def missing_offsets(path: object, batch: int) -> StateError:
     return StateError(
-        f"the offsets of batch {batch} are missing in {path}",
-        detail="without them nobody knows how far the streams have been read",
-        hint="bring back the state directory as a whole, or start with a new one",
+        f"the offsets of batch {batch} are missing: {path}",
+        detail="an earlier release wrote this state; only that file says how far its streams have been read",
+        hint=_BRING_BACK,
+    )
+
+
+def unreadable_offsets(path: object, batch: int, found: str) -> StateError:
+    return StateError(
+        f"the offsets of batch {batch} cannot be read: {path}",
+        detail=f"{found}; an earlier release wrote this state; only that file says how far streams have been read",
+        hint=_BRING_BACK,
     )
 
 
@@ -990,12 +993,4 @@ def no_event_time(stream: str, times: Iterable[str]) -> UsageError:
         f"which column of stream {stream!r} is its event time?",
         detail=f"it has {', '.join(times) or 'no timestamp'}",
         hint="say time='...'",
-    )
-
-
-def offsets_elsewhere(state_dir: object) -> StateError:
-    return StateError(
-        f"{state_dir} was written on Spark",
-        detail="how far its streams have been read stands in Spark's checkpoint, which a LocalSession does not read",
-        hint="open it with thalweg.connect, or give the LocalSession a directory of its own",
     )

@@ -174,7 +174,7 @@ class Session:
             self._analyzer.register(stream)
             self._restored.discard(name)
             if isinstance(source, Memory):
-                source.bind(source_dir(self.state_dir, name))
+                source.bind(source_dir(self.state_dir, name), self._pipeline.wake)
             self._sources = {**self._sources, name: source}  # not in place: progress() looks without the mutex
             self._streams = {**self._streams, name: stream}
             self._save_catalog()

@@ -12,7 +12,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_orde
 from thalweg.adapt.probe_orders.measure import choices, join_load, next_choices, next_join_load, next_stores
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
 from thalweg.adapt.slot_count import Scaler
-from thalweg.batch.contract import Runner, Splits
+from thalweg.batch.checkpoint import forget_checkpoint, read_offset
+from thalweg.batch.contract import Runner
 from thalweg.batch.requests import (
     Entry,
     Lane,
@@ -42,7 +43,7 @@ from thalweg.batch.requests import (
 from thalweg.batch.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.batch.tasks import Work
 from thalweg.batch.totals import Outcome
-from thalweg.errors import missing_batch, old_windows_of_joins, wrong_hash
+from thalweg.errors import old_windows_of_joins, wrong_hash
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Member, Plan, queries_of, slot_stages
@@ -155,6 +156,8 @@ class BatchRunner:
         intent = read_intent(state_dir, self.manifest.batch + 1) or {}
         clean_tables(state_dir, self.tables(), intent.get("tables", {}))
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
+        if "reached" in self.manifest.extra:
+            forget_checkpoint(state_dir)
 
     def _check_format(self) -> None:
         """Up to format 3 partials of joined rows had names by which this release would not find them."""
@@ -165,19 +168,12 @@ class BatchRunner:
 
     # -- the batch -----------------------------------------------------------------------------------------
 
-    def run(self, splits: Splits, batch: int, reached: Offset | None = None) -> None:
-        """Runs batch `batch` over the split descriptors. A batch that has happened is not run again.
-
-        `reached`: the offset that the splits go up to, for a pipeline that keeps none of its own. It is in the
-        intent and in the manifest.
-        """
+    def run(self, splits: Sequence[str], reached: Offset) -> None:
+        """Runs the next batch over the splits, which go up to the offset `reached`. It is in the intent and in the
+        manifest."""
         began = time.perf_counter()
-        if batch <= self.manifest.batch:
-            return
-        if batch > self.manifest.batch + 1:
-            raise missing_batch(self.state_dir, self.manifest.batch, batch)
         faults.point("batch.start")
-        before = self.manifest
+        before, batch = self.manifest, self.manifest.batch + 1
         settled = read_intent(self.state_dir, batch)
         intent = settled or self._intent(reached)
         if self._tried != batch - 1:
@@ -206,7 +202,7 @@ class BatchRunner:
         delivered = time.perf_counter()
         failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
         lanes = next_lanes(lanes, plan, moment, failed)
-        after = self._next_manifest(plan, entries, outcome, clock, intent, lanes, moment)
+        after = self._next_manifest(plan, entries, outcome, clock, {**intent, "reached": reached}, lanes, moment)
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
         # At once: whatever goes wrong from here on, the batch has happened.
@@ -246,7 +242,7 @@ class BatchRunner:
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
         self.aggregations = {**known, **reports}
 
-    def _intent(self, reached: Offset | None) -> dict[str, Any]:
+    def _intent(self, reached: Offset) -> dict[str, Any]:
         """What a batch runs with, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
         tables = dict(self.tables())
@@ -259,17 +255,25 @@ class BatchRunner:
             "ordering": self.join_planner.take(self.manifest).to_json(),
             "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
             **self.partitioning(self.repartitioner.take()),
-            **({} if reached is None else {"reached": reached}),
+            "reached": reached,
         }
 
     @property
     def reached(self) -> Offset:
         """How far the batches that have happened go."""
-        return dict(self.manifest.extra.get("reached", NOTHING))
+        if self.manifest.batch < 0:
+            return NOTHING
+        found: Offset | None = self.manifest.extra.get("reached")
+        return read_offset(self.state_dir, self.manifest.batch) if found is None else found
 
     def settled(self) -> Offset | None:
         """How far the next batch goes, if sinks may have seen it already; None if that is still open."""
-        return (read_intent(self.state_dir, self.manifest.batch + 1) or {}).get("reached")
+        batch = self.manifest.batch + 1
+        intent = read_intent(self.state_dir, batch)
+        if intent is None:
+            return None
+        found: Offset | None = intent.get("reached")
+        return read_offset(self.state_dir, batch) if found is None else found
 
     def _forget_rejected(self, batch: int) -> None:
         """An earlier attempt may have read other columns, and set rows aside that this one can read."""
@@ -375,7 +379,7 @@ class BatchRunner:
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(
-        self, splits: Splits, plan: Plan, clock: Clock, tables: Tables, unheard: frozenset[str]
+        self, splits: Sequence[str], plan: Plan, clock: Clock, tables: Tables, unheard: frozenset[str]
     ) -> Outcome:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[StoreBucket]] = {}
@@ -504,9 +508,8 @@ class BatchRunner:
             "follows": plan.follows,
             "slots": plan.slots,
             "moves": next_moves(self.manifest, plan),
+            "reached": intent["reached"],
         }
-        if "reached" in intent:
-            extra["reached"] = intent["reached"]
         return Manifest(
             batch=clock.batch,
             groups=self.manifest.groups,
@@ -532,6 +535,8 @@ class BatchRunner:
             collect_garbage(self.state_dir, after)
         if after.extra["through"] > before.extra.get("through", 0):
             self.changes.truncate_through(after.extra["through"])
+        if "reached" not in before.extra:
+            forget_checkpoint(self.state_dir)
 
 
 def unheard(entries: Iterable[Entry]) -> frozenset[str]:

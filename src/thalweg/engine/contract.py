@@ -29,7 +29,8 @@ class Pipeline(Protocol):
         ...
 
     def stop(self) -> None:
-        """Lets the batch that runs come to its end, and no other begin. A stopped pipeline stays stopped."""
+        """Ends the tasks that run, waits for a batch that is beyond them, and lets no other begin. A stopped pipeline
+        stays stopped."""
         ...
 
     def check(self) -> None:
@@ -38,6 +39,10 @@ class Pipeline(Protocol):
 
     def tick(self) -> None:
         """Asks for a batch even where no stream has anything new."""
+        ...
+
+    def wake(self) -> None:
+        """Something new may have come: it need not wait until somebody looks."""
         ...
 
 

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.broadcast import Broadcast
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.tasks import Batches, Work, ingest, run_slots
+from thalweg.engine.spark import JobGroup
 from thalweg.model.plan import Plan
 
 CELL_SCHEMA = "slot int, kind string, payload binary"
 
 
 class SparkRunner:
-    """One job a batch."""
+    """One job a batch. `spark` is a session of its own: what a user sets does not act on batches."""
 
     def __init__(self, spark: SparkSession, tasks: int) -> None:
         self.tasks = tasks
         self._spark = spark
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
+        self._group: JobGroup | None = None
+        """Of the batch whose tasks run."""
 
-    def run(self, plan: Plan, work: Work, splits: DataFrame) -> pa.Table:
-        shared = self._shared(plan)
-        cells = splits.mapInArrow(_ingest_task(shared, replace(work, buckets={}, nodes={}, stores={})), CELL_SCHEMA)
+    def run(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+        described = f"batch {work.clock.batch} of {Path(work.state_dir).name}"
+        with JobGroup(self._spark.sparkContext, described) as group:
+            self._group = group
+            try:
+                return self._cells(plan, work, splits)
+            except Exception as error:
+                if not group.is_cancelled:
+                    raise
+                group.wait()
+                raise TasksCancelledError(described) from error
+            finally:
+                self._group = None
+
+    def cancel(self) -> None:
+        group = self._group
+        if group is not None:
+            group.cancel()
+
+    def _cells(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+        shared, tasks = self._shared(plan), len(splits)
+        first = _ingest_task(shared, replace(work, buckets={}, nodes={}, stores={}), tuple(splits))
+        cells = self._spark.range(0, tasks, 1, tasks).mapInArrow(first, CELL_SCHEMA)
         for stage in range(1, work.stages + 1):
             task = _slot_task(shared, replace(work, stage=stage))
             cells = cells.repartitionById(work.tasks, "slot").mapInArrow(task, CELL_SCHEMA)
@@ -44,10 +69,12 @@ class SparkRunner:
         return self._broadcast[1]
 
 
-def _ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
+def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        texts = (text for batch in batches for text in batch.column(0).to_pylist())
-        return ingest(plan.value, work, texts, _task_number())
+        task = _task_number()
+        for _ in batches:
+            pass  # one row, which says the same
+        return ingest(plan.value, work, [texts[task]], task)
 
     return run
 

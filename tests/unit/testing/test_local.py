@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import thalweg
+from thalweg import aggregates
 from thalweg.batch.local_runner import LocalRunner
 from thalweg.errors import SqlError, ThalwegError, UsageError
 from thalweg.model.stream import Schema
@@ -118,6 +121,48 @@ def test_a_batch_that_keeps_failing_says_so(local: Local, monkeypatch: pytest.Mo
     assert "has failed 2 times" in str(second.value.hint)
     monkeypatch.undo()
     assert session.results("all").num_rows == 1
+
+
+ORDERED = f"{SUMS} ORDER BY s DESC, k"
+TOTALS = "SELECT k, total(v) AS t, window.start AS w FROM events GROUP BY k, window(ts, '10 seconds') ORDER BY t, k"
+
+
+def test_two_sessions_in_threads_of_their_own(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a connection to DuckDB of its own, and means by an aggregate what was defined when it came up."""
+    monkeypatch.setattr(aggregates, "_defined", {})
+    sessions, failed = [], []
+    for factor in (1, 1000):
+
+        def add(state: int, batch: pa.RecordBatch, factor: int = factor) -> int:
+            return state + factor * int(pc.sum(batch.column(0)).as_py())
+
+        thalweg.aggregate("total", lambda: 0, add, lambda a, b: a + b, lambda state: state, returns="bigint")
+        sessions.append(local({"events": rows(0)}, {"sums": SUMS, "ordered": ORDERED, "totals": TOTALS}))
+
+    def feed(session: LocalSession) -> None:
+        try:
+            for batch in range(1, 13):
+                for k in range(3):
+                    session.append("events", rows(*range(10 * batch, 10 * batch + 10), k=k))
+                session.run_available()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=feed, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    for session in sessions:
+        assert {handle.status.error for handle in session.queries.values()} == {None}
+    one, other = sessions
+    for query in ("sums", "ordered"):
+        assert one.query(query).results().equals(other.query(query).results())
+    assert one.query("ordered").results().num_rows == 34
+    small, large = (session.query("totals").results().to_pylist() for session in sessions)
+    assert len(small) > 30
+    assert large == [{**row, "t": 1000 * row["t"]} for row in small]
 
 
 def test_mistakes_are_told_as_spark_tells_them(local: Local) -> None:
