@@ -763,9 +763,16 @@ def wrong_hash(path: object, found: str, needed: str) -> StateError:
     )
 
 
+def wrong_listener(given: object) -> UsageError:
+    return UsageError(
+        f"{given!r} is not a listener",
+        hint="give an object with a method on_progress(progress), and on_terminated(error) if you like",
+    )
+
+
 def stopped_inside_batch() -> UsageError:
     return UsageError(
-        "a sink cannot stop the session that is giving it results",
+        "a sink or a listener cannot stop the session that is calling it",
         hint="note that it is time to stop, and call stop() from elsewhere",
     )
 

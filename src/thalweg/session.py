@@ -22,6 +22,7 @@ from thalweg.adapt.probe_orders.measure import EPOCH
 from thalweg.adapt.slot_assignment import Repartitioning
 from thalweg.aggregates import InUse
 from thalweg.batch.delivery import Delivery
+from thalweg.batch.listeners import Listener
 from thalweg.batch.requests import Entry, query_id, registered
 from thalweg.batch.run import BatchRunner
 from thalweg.batch.tables import Table, load_tables, save_tables, store_table
@@ -44,6 +45,7 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import element_type, to_arrow
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
+from thalweg.observe.progress import progress_of
 from thalweg.observe.stopwatch import mean, shares
 from thalweg.operate.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
@@ -581,7 +583,19 @@ class Session:
             "join_orders": asdict(self._runner.ordering_report()),
             "queries": {name: h.status for name, h in self._handles.items()},
             "streams": streams,
+            "last_progress": progress_of(last) if last else None,
         }
+
+    def add_listener(self, listener: Listener) -> None:
+        """Calls `listener.on_progress(progress)` after every batch from now on, with what is in
+        `progress()["last_progress"]`, and `listener.on_terminated(error)`, if it has that, when the pipeline ends.
+
+        It is called in the thread of the batches, which waits for it. One that raises is not called again.
+        """
+        self._pipeline.listeners.add(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._pipeline.listeners.remove(listener)
 
     def _time(self) -> dict[str, Any]:
         """Where the time goes: of the last batch, of those that brought rows on average, and in shares of these."""

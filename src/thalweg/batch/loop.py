@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from thalweg.batch.contract import TasksCancelledError
+from thalweg.batch.listeners import Listeners
 from thalweg.batch.run import BatchRunner
 from thalweg.errors import ThalwegError, pipeline_failed, session_stopped, stopped_inside_batch
+from thalweg.observe.progress import progress_of
 from thalweg.source.split import dump_splits
 from thalweg.source.split_planner import Offset, SplitPlanner, Target
 
@@ -87,6 +89,7 @@ class Loop:
         self.after_batch = after_batch
         self._planner = SplitPlanner(state_dir)
         """Only the thread of a run uses it."""
+        self.listeners = Listeners()
         self._tick = 0
         """Grows with every request for a batch."""
         self._run: Run | None = None
@@ -170,18 +173,24 @@ class Loop:
             while not run.leaves.is_set() and self._next(target):
                 pass
         except Exception as error:
-            raise self._reason(error) from error
+            reason = self._reason(error)
+            self.listeners.tell_end(reason)
+            raise reason from error
+        self.listeners.tell_end(None)
 
     def _serve(self, every: float, run: Run) -> None:
+        try:
+            self._follow(every, run)
+        except BaseException as error:
+            self._failure = self._reason(error)
+        self.listeners.tell_end(self._failure)
+
+    def _follow(self, every: float, run: Run) -> None:
         pause = _POLLS[0]
         while not run.leaves.is_set():
             began = time.monotonic()
             self._wake.clear()
-            try:
-                ran = self._next(None)
-            except BaseException as error:
-                self._failure = self._reason(error)
-                return
+            ran = self._next(None)
             if every:
                 run.leaves.wait(max(0.0, began + every - time.monotonic()))
             elif not ran:
@@ -194,19 +203,20 @@ class Loop:
 
     def _next(self, target: Target | None) -> bool:
         """Runs one batch; False where there is nothing to do, or where it was cancelled."""
-        start = self.batches.reached
+        began, start = time.perf_counter(), self.batches.reached
         end = self.batches.settled() or self._choose(start, target)
         if end == start or (end["streams"] == start["streams"] and not self.batches.has_work_without_rows()):
             return False
         splits = [dump_splits(task) for task in self._planner.splits(start, end, self.batches.tasks)]
         try:
-            self.batches.run(splits, end)
+            self.batches.run(splits, end, time.perf_counter() - began)
         except TasksCancelledError:
             return False
         self.after_batch()
         self._planner.release(end)
         if self.batches.has_more_to_close():
             self.tick()
+        self.listeners.tell(progress_of(self.batches.reports[-1]))
         return True
 
     def _choose(self, start: Offset, target: Target | None) -> Offset:

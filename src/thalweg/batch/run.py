@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ from thalweg.model.plan import Member, Plan, queries_of, slot_stages
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
+from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
 from thalweg.operate.finish import order_rows
@@ -87,23 +88,6 @@ FEW = 0.005
 
 Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
 """Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
-
-
-@dataclass(frozen=True)
-class BatchReport:
-    """What one batch did, for progress."""
-
-    batch: int
-    rows: int
-    emitted: int
-    seconds: float
-    ended: float
-    """When, in seconds since the epoch."""
-    phases: Mapping[str, float]
-    """Step -> seconds, one step after the other; and of the tasks, what the slowest took."""
-    time: Mapping[str, float]
-    """Phase -> seconds, which add up to the batch: see `observe/stopwatch`."""
-    sent_bytes: int
 
 
 class BatchRunner:
@@ -168,11 +152,12 @@ class BatchRunner:
 
     # -- the batch -----------------------------------------------------------------------------------------
 
-    def run(self, splits: Sequence[str], reached: Offset) -> None:
+    def run(self, splits: Sequence[str], reached: Offset, choosing_seconds: float = 0.0) -> None:
         """Runs the next batch over the splits, which go up to the offset `reached`. It is in the intent and in the
-        manifest."""
+        manifest. `choosing_seconds`: what it took to choose them."""
         began = time.perf_counter()
         faults.point("batch.start")
+        start = self.reached
         before, batch = self.manifest, self.manifest.batch + 1
         settled = read_intent(self.state_dir, batch)
         intent = settled or self._intent(reached)
@@ -197,7 +182,7 @@ class BatchRunner:
             write_intent(self.state_dir, batch, intent)
         faults.point("batch.intent")
         ran = time.perf_counter()
-        entries, emitted = self._emit(plan, entries, outcome, batch)
+        entries, given = self._emit(plan, entries, outcome, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
         failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
@@ -222,7 +207,21 @@ class BatchRunner:
         rows, sink = sum(outcome.rows.values()), delivered - ran
         rest = ended - began - outcome.job_seconds - sink
         spent = break_down(outcome.stages(), self.tasks, outcome.job_seconds, sink, rest)
-        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, spent, outcome.sent_bytes)
+        now = time.time()
+        report = BatchReport(
+            batch,
+            rows,
+            sum(given.values()),
+            ended - began,
+            now,
+            phases,
+            spent,
+            outcome.sent_bytes,
+            self._stream_reports(plan, clock, outcome, start, reached),
+            {entries[id_].query.name: n for id_, n in given.items()},
+            choosing_seconds,
+            now - (ended - began) - choosing_seconds - self.reports[-1].ended if self.reports else None,
+        )
         self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
         self.join_planner.take_in(plan, after)
         self._learn(plan, after, outcome)
@@ -231,6 +230,24 @@ class BatchRunner:
         with self.finished:
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
+
+    def _stream_reports(
+        self, plan: Plan, clock: Clock, outcome: Outcome, start: Offset, end: Offset
+    ) -> dict[str, StreamReport]:
+        return {
+            name: StreamReport(
+                stream.source.kind,
+                start["streams"].get(name, 0),
+                end["streams"].get(name, 0),
+                outcome.rows.get(name, 0),
+                outcome.late.get(name, 0),
+                outcome.rejected.get(name, 0),
+                outcome.max_time_us.get(name),
+                None if clock.closing_us[name] <= BEGINNING else clock.closing_us[name],
+            )
+            for name, stream in sorted(self.streams().items())
+            if name in plan.streams
+        }
 
     def _learn(self, plan: Plan, after: Manifest, outcome: Outcome) -> None:
         """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
@@ -447,8 +464,9 @@ class BatchRunner:
 
     def _emit(
         self, plan: Plan, entries: Mapping[str, Entry], outcome: Outcome, batch: int
-    ) -> tuple[dict[str, Entry], int]:
-        """Gives results to the sinks. A query that failed gives none; it is stopped, the others go on."""
+    ) -> tuple[dict[str, Entry], dict[str, int]]:
+        """Gives results to the sinks, and says how many. A query that failed gives none; it is stopped, the others go
+        on."""
         failed = blame(plan, outcome.failures)
         members = {m.query: m for m in plan.members}
         tables = {}
@@ -466,7 +484,7 @@ class BatchRunner:
             emitted = made[id_] if id_ not in failed else 0
             entry = replace(entry, emitted=entry.emitted + emitted)
             after[id_] = replace(entry, state="failed", error=failed[id_]) if id_ in failed else entry
-        return after, made.total()
+        return after, {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}
 
     def _next_manifest(
         self,

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from thalweg.batch.contract import Runner, SinkOpener
+from thalweg.batch.listeners import Listeners
 from thalweg.model.stream import Schema, Stream
 
 
@@ -16,6 +17,7 @@ class Pipeline(Protocol):
     """Turns input into batches, now or in the background."""
 
     after_batch: Callable[[], None]
+    listeners: Listeners
 
     @property
     def is_running(self) -> bool: ...

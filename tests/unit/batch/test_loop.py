@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.loop import Loop
 from thalweg.errors import SourceError, ThalwegError, UsageError
 from thalweg.model.stream import Stream
+from thalweg.observe.progress import BatchReport, Progress
 from thalweg.source.read import read
 from thalweg.source.registry import save_streams, source_dir
 from thalweg.source.sources import Memory, files, memory
@@ -41,6 +43,7 @@ class Batches:
         self.values: list[list[Any]] = []
         """Per batch, the values of all streams."""
         self.on_batch: Callable[[int], None] = lambda batch: None
+        self.reports: list[BatchReport] = []
 
     def settled(self) -> Offset | None:
         return self.intent
@@ -51,12 +54,14 @@ class Batches:
     def has_more_to_close(self) -> bool:
         return False
 
-    def run(self, splits: Sequence[str], reached: Offset) -> None:
+    def run(self, splits: Sequence[str], reached: Offset, choosing_seconds: float) -> None:
         self.on_batch(self.manifest.batch + 1)
         self.dealt.append([parse_splits(text) for text in splits])
         self.values.append([v for task in self.dealt[-1] for split in task for v in self.read(split)])
         self.manifest.batch += 1
         self.reached, self.intent = reached, None
+        rows = len(self.values[-1])
+        self.reports.append(BatchReport(self.manifest.batch, rows, 0, 0.1, time.time(), {}, {}, 0))
 
     def read(self, split: Split) -> list[Any]:
         return [v for c in read(split, self.streams[split.stream], ["a"]) for v in c.table["a"].to_pylist()]
@@ -352,7 +357,7 @@ def test_a_batch_cannot_stop_the_loop_that_runs_it(rig: Rig) -> None:
 
     rig.batches.on_batch = stop
     assert rig.run_available() == [[]]
-    assert told == ["a sink cannot stop the session that is giving it results"]
+    assert told == ["a sink or a listener cannot stop the session that is calling it"]
 
 
 def test_what_is_no_error_of_ours_reaches_the_caller_as_it_is(rig: Rig) -> None:
@@ -366,3 +371,79 @@ def test_what_is_no_error_of_ours_reaches_the_caller_as_it_is(rig: Rig) -> None:
     with pytest.raises(Death):
         rig.run_available()
     assert not rig.loop.is_running
+
+
+# -- who listens
+
+
+class Listener:
+    def __init__(self, *, fails_in: int | None = None, error: BaseException | None = None) -> None:
+        self.batches: list[int] = []
+        self.ends: list[str | None] = []
+        self.fails_in, self.error = fails_in, error
+
+    def on_progress(self, progress: Progress) -> None:
+        self.batches.append(progress["batchId"])
+        if progress["batchId"] == self.fails_in and self.error is not None:
+            raise self.error
+
+    def on_terminated(self, error: ThalwegError | None) -> None:
+        self.ends.append(None if error is None else error.message)
+
+
+def test_a_listener_hears_of_every_batch_and_of_the_end(rig: Rig) -> None:
+    listener, other = Listener(), Listener()
+    rig.loop.listeners.add(listener)
+    rig.loop.listeners.add(other)
+    rig.add("s").append(table(1))
+    rig.run_available()
+    assert (listener.batches, listener.ends) == ([0, 1], [None])
+    rig.loop.listeners.remove(other)
+    rig.loop.listeners.remove(other)
+
+    def fail(batch: int) -> None:
+        raise OSError(28, "No space left")
+
+    rig.batches.on_batch = fail
+    rig.loop.start(0)
+    wait_for(lambda: not rig.loop.is_running)
+    assert listener.ends == [None, "the pipeline has stopped in batch 2"]
+    assert (other.batches, other.ends) == ([0, 1], [None])
+
+
+@pytest.mark.parametrize("error", [ValueError("no such luck"), KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
+def test_a_listener_that_raises_is_told_of_once_and_ends_nothing(rig: Rig, error: BaseException) -> None:
+    failing, other = Listener(fails_in=0, error=error), Listener()
+    rig.loop.listeners.add(failing)
+    rig.loop.listeners.add(other)
+    rig.add("s").append(table(1))
+    with pytest.warns(
+        UserWarning, match=f"on_progress of .* raised {type(error).__name__}.*not called again"
+    ) as told:
+        rig.run_available()
+    assert len(told) == 1
+    assert (failing.batches, failing.ends) == ([0], [])
+    assert (other.batches, other.ends) == ([0, 1], [None])
+
+
+def test_a_program_that_makes_errors_of_warnings_goes_on(rig: Rig, recwarn: pytest.WarningsRecorder) -> None:
+    warnings.simplefilter("error")
+    rig.loop.listeners.add(Listener(fails_in=0, error=ValueError()))
+    rig.add("s").append(table(1))
+    assert rig.run_available() == [[1], []]
+
+
+def test_a_listener_cannot_stop_the_loop_that_calls_it(rig: Rig) -> None:
+    class Stopping:
+        def on_progress(self, progress: Progress) -> None:
+            rig.loop.stop()
+
+    rig.loop.listeners.add(Stopping())
+    with pytest.warns(UserWarning, match="cannot stop the session"):
+        assert rig.run_available() == [[]]
+
+
+def test_what_is_no_listener_is_refused(rig: Rig) -> None:
+    given: Any = print
+    with pytest.raises(UsageError, match="is not a listener"):
+        rig.loop.listeners.add(given)

@@ -165,6 +165,44 @@ def test_two_sessions_in_threads_of_their_own(local: Local, monkeypatch: pytest.
     assert large == [{**row, "t": 1000 * row["t"]} for row in small]
 
 
+def test_progress_in_the_words_of_spark(local: Local) -> None:
+    session = local({"events": rows(1, 2, 12)}, {"sums": SUMS, "all": ALL})
+    heard: list[Any] = []
+
+    class Listener:
+        def on_progress(self, progress: Any) -> None:
+            heard.append(progress)
+
+    assert session.progress()["last_progress"] is None
+    listener = Listener()
+    session.add_listener(listener)
+    session.run_available()
+    first, last = heard
+    assert session.progress()["last_progress"] == last
+    assert [h["batchId"] for h in heard] == [0, 1]
+    assert [h["numInputRows"] for h in heard] == [3, 0]
+    (source,) = first["sources"]
+    assert (source["stream"], source["description"]) == ("events", "memory")
+    assert (source["startOffset"], source["endOffset"], source["numInputRows"]) == (0, 1, 3)
+    assert first["eventTime"] == {"events": {"max": "2026-01-01T00:00:12.000Z", "watermark": None}}
+    assert last["eventTime"] == {"events": {"max": None, "watermark": "2026-01-01T00:00:12.000Z"}}
+    assert first["sinks"] == [{"query": "all", "numOutputRows": 3}]
+    assert last["sinks"] == [{"query": "sums", "numOutputRows": 1}]
+    assert [h["numOutputRows"] for h in heard] == [3, 1]
+    steps = last["durationMs"]
+    assert steps["triggerExecution"] == last["batchDuration"]
+    assert abs(sum(steps.values()) - 2 * steps["triggerExecution"]) <= len(steps)
+    begun = datetime.fromisoformat(last["timestamp"])
+    assert timedelta(0) <= datetime.now(UTC) - begun < timedelta(minutes=5)
+    assert first["inputRowsPerSecond"] == 0.0
+    assert first["processedRowsPerSecond"] > 0
+    json.dumps(heard)
+    session.remove_listener(listener)
+    session.append("events", rows(30))
+    session.run_available()
+    assert len(heard) == 2
+
+
 def test_mistakes_are_told_as_spark_tells_them(local: Local) -> None:
     session = local({"events": rows(1)})
     with pytest.raises(SqlError, match="unknown column") as error:
