@@ -834,6 +834,12 @@ def bad_slots(given: object) -> UsageError:
     )
 
 
+def bad_small_batches(given: object, known: tuple[str, ...]) -> UsageError:
+    return UsageError(
+        f"small_batches={given!r} does not say where small batches run", hint=f"give one of {', '.join(known)}"
+    )
+
+
 def bad_join_epoch(given: object) -> UsageError:
     return UsageError(
         f"join_epoch={given!r} is not a number of batches",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,6 +12,17 @@ from thalweg.batch.tasks import Work
 from thalweg.model.plan import Plan
 from thalweg.model.query import Query
 from thalweg.sink.base import Sink
+
+
+class Way(StrEnum):
+    """How the stages of a batch are run. Results do not depend on it."""
+
+    STAGES = "stages"
+    """Tasks side by side, a shuffle of cells between two stages."""
+    FUSED = "fused"
+    """All in one task."""
+    DRIVER = "driver"
+    """All in the calling process."""
 
 
 class TasksCancelledError(Exception):
@@ -26,9 +38,9 @@ class Runner(Protocol):
         """Tasks of one stage that run at the same time."""
         ...
 
-    def run(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+    def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
         """The cells that are left after the last stage: results and reports. `splits`: for every task of INGEST the
-        text of its splits."""
+        text of its splits. `way`: what suits the batch best; a runner that has it not takes another."""
         ...
 
     def cancel(self) -> None:

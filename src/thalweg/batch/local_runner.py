@@ -9,8 +9,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from thalweg.batch.contract import Way
 from thalweg.batch.tasks import CELLS, Batches, Work, ingest, run_slots
 from thalweg.model.plan import Plan
+from thalweg.operate.gather import warm_gather
+from thalweg.operate.probe import warm_probes
+from thalweg.route.warm import warm_kernels
+from thalweg.source.split import join_splits
 
 Cells = list[pa.RecordBatch]
 Attempt = Callable[[], Batches]
@@ -53,6 +58,22 @@ class Orderly:
         return cells
 
 
+def run_in_one(plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+    """All stages as one task each, in this process, without what a shuffle costs."""
+    work = replace(work, tasks=1)
+    cells: Batches = ingest(plan, replace(work, buckets={}, nodes={}, stores={}), [join_splits(splits)], 0)
+    for stage in range(1, work.stages + 1):
+        cells = run_slots(plan, replace(work, stage=stage), list(cells), 0)
+    return pa.Table.from_batches(list(cells), schema=CELLS)
+
+
+def warm_up() -> None:
+    """Loads what the stages need and have compiled, so that the first batch need not."""
+    warm_kernels()
+    warm_probes()
+    warm_gather()
+
+
 class LocalRunner:
     """`splits` of a batch: for every task of INGEST the text of its splits."""
 
@@ -60,7 +81,9 @@ class LocalRunner:
         self.tasks = tasks
         self._chance = chance or Orderly()
 
-    def run(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+    def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
+        if way != Way.STAGES:
+            return run_in_one(plan, work, splits)
         first = replace(work, buckets={}, nodes={}, stores={})
         dealt = self._chance.deal(splits)
         cells = self._stage([partial(ingest, plan, first, [text], task) for task, text in enumerate(dealt)])

@@ -27,8 +27,9 @@ from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_orde
 from thalweg.adapt.probe_orders.measure import choices, join_load, next_choices, next_join_load, next_stores
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
 from thalweg.adapt.slot_count import Scaler
+from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.checkpoint import forget_checkpoint, read_offset
-from thalweg.batch.contract import Runner
+from thalweg.batch.contract import Runner, Way
 from thalweg.batch.requests import (
     Entry,
     Lane,
@@ -46,7 +47,7 @@ from thalweg.batch.totals import Outcome
 from thalweg.errors import old_windows_of_joins, wrong_hash
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
-from thalweg.model.plan import Member, Plan, queries_of, slot_stages
+from thalweg.model.plan import Member, Plan, queries_of, slot_stages, updated_groupings
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
@@ -63,6 +64,7 @@ from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets, unpack
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
+from thalweg.source.split import rows_in
 from thalweg.source.split_planner import NOTHING, Offset
 from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
@@ -106,8 +108,10 @@ class BatchRunner:
         repartitioning: Repartitioning | None = None,
         join_planning: JoinPlanning | None = None,
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
+        small_batches: SmallBatches | None = None,
     ) -> None:
-        """`slots`: None for as many as there is work for, up to one per task."""
+        """`slots`: None for as many as there is work for, up to one per task. `small_batches`: which way a batch
+        runs; None: all in stages."""
         self.runner = runner
         self.state_dir = state_dir
         self.changes = changes
@@ -116,6 +120,7 @@ class BatchRunner:
         self.deliver = deliver
         self.tasks = tasks = runner.tasks
         self.functions = functions
+        self.small_batches = small_batches
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
@@ -221,6 +226,7 @@ class BatchRunner:
             {entries[id_].query.name: n for id_, n in given.items()},
             choosing_seconds,
             now - (ended - began) - choosing_seconds - self.reports[-1].ended if self.reports else None,
+            outcome.way,
         )
         self.repartitioner.take_in(plan, after, outcome.movement, ended - began)
         self.join_planner.take_in(plan, after)
@@ -414,10 +420,27 @@ class BatchRunner:
             unheard,
             stages=slot_stages(plan),
         )
+        load = Load(rows_in(splits), self._state_read(plan, clock))
+        way = Way.STAGES if self.small_batches is None else self.small_batches.choose(plan, load)
         began = time.perf_counter()
-        collected = self.runner.run(plan, work, splits)
+        collected = self.runner.run(plan, work, splits, way)
         ended = time.perf_counter()
-        return replace(self._add_up(collected), job_seconds=ended - began)
+        outcome = replace(self._add_up(collected), job_seconds=ended - began, way=way)
+        if self.small_batches is not None:
+            self.small_batches.take_in(load, outcome.work_seconds())
+        return outcome
+
+    def _state_read(self, plan: Plan, clock: Clock) -> int:
+        """Bytes of the state that the batch may read: of buckets whose windows close or are shown, and of stores."""
+        shown, total = updated_groupings(plan), sum(b.nbytes for b in self.manifest.stores)
+        for bucket in self.manifest.buckets:
+            grouping = plan.groupings.get(bucket.grouping)
+            if grouping is None:
+                continue
+            closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
+            if grouping.id in shown or (closing > closed and min(start for start, _ in bucket.spans) < closing):
+                total += bucket.section.length
+        return total
 
     def _buckets_by_slot(self, plan: Plan) -> dict[int, list[Bucket]]:
         by_slot: dict[int, list[Bucket]] = {}

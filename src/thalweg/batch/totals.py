@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from thalweg.batch.contract import Way
 from thalweg.batch.routing_totals import Movement
 from thalweg.errors import SourceError, StateError, ThalwegError
-from thalweg.observe.stopwatch import Stage
+from thalweg.observe.stopwatch import SHUFFLE, Stage
 from thalweg.state.container import Section
 from thalweg.state.manifest import Bucket, StoreBucket
 
@@ -55,6 +56,8 @@ class Outcome:
     """From when Spark was given the tasks until it had collected what they report."""
     sent_bytes: int = 0
     """What INGEST gave to the shuffle."""
+    way: Way = Way.STAGES
+    """How the stages were run."""
 
     def add_ingested(self, report: Mapping[str, Any]) -> None:
         _raise(report)
@@ -122,6 +125,10 @@ class Outcome:
         spent = self.time.setdefault((stage, report["task"]), {})
         for phase, seconds in report["time"].items():
             spent[phase] = spent.get(phase, 0.0) + seconds
+
+    def work_seconds(self) -> float:
+        """Of all tasks together, without what they waited for."""
+        return sum(s for spent in self.time.values() for phase, s in spent.items() if phase != SHUFFLE)
 
     def stages(self) -> list[Stage]:
         """What the tasks of each stage spent on what."""

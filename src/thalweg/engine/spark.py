@@ -182,10 +182,12 @@ def describe_jobs(spark: SparkSession, what: str) -> None:
 
 
 class JobGroup:
-    """The jobs that a thread starts while it is inside, which another thread can cancel."""
+    """The jobs that a thread starts while it is inside, which another thread can cancel. Tasks find `properties` in
+    their TaskContext."""
 
-    def __init__(self, context: SparkContext, what: str) -> None:
+    def __init__(self, context: SparkContext, what: str, properties: Mapping[str, str] | None = None) -> None:
         self.is_cancelled = False
+        self._properties = properties or {}
         self._context = context
         self._what = what
         self._id = f"thalweg-{uuid.uuid4().hex}"
@@ -193,11 +195,13 @@ class JobGroup:
     def __enter__(self) -> JobGroup:
         # Interrupted, a task ends at once; otherwise Spark looks after two seconds, and waits for two more.
         self._context.setJobGroup(self._id, f"thalweg: {self._what}", interruptOnCancel=True)
+        for name, value in self._properties.items():
+            self._context.setLocalProperty(name, value)
         return self
 
     def __exit__(self, *raised: object) -> None:
         with suppress(Exception):  # of a Spark that is gone, what went wrong before says more
-            for name in (_GROUP, _INTERRUPT):
+            for name in (_GROUP, _INTERRUPT, *self._properties):
                 self._context.setLocalProperty(name, None)
 
     def cancel(self) -> None:

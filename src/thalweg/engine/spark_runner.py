@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.broadcast import Broadcast
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from thalweg.batch.contract import TasksCancelledError
+from thalweg.batch.contract import TasksCancelledError, Way
+from thalweg.batch.local_runner import run_in_one, warm_up
 from thalweg.batch.tasks import Batches, Work, ingest, run_slots
 from thalweg.engine.spark import JobGroup
 from thalweg.model.plan import Plan
@@ -20,22 +24,44 @@ from thalweg.model.plan import Plan
 CELL_SCHEMA = "slot int, kind string, payload binary"
 
 
+_WORK = "thalweg.work"
+"""The local property by which a fused task gets its work: its DataFrame is the same for every batch of a plan."""
+_MOST_CHARACTERS = 4 << 20
+"""Of such a property. It travels through the driver's events, too."""
+
+
 class SparkRunner:
-    """One job a batch. `spark` is a session of its own: what a user sets does not act on batches."""
+    """One job a batch, or none. `spark` is a session of its own: what a user sets does not act on batches."""
 
     def __init__(self, spark: SparkSession, tasks: int) -> None:
         self.tasks = tasks
         self._spark = spark
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
+        self._fused: tuple[str, DataFrame] | None = None
+        """plan -> what runs its fused tasks. Without a shuffle, Spark computes it anew every time."""
         self._group: JobGroup | None = None
         """Of the batch whose tasks run."""
+        self._warming: threading.Thread | None = None
 
-    def run(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+    def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
+        if way == Way.DRIVER and self._is_warm():
+            return run_in_one(plan, work, splits)
+        packed = None if way == Way.STAGES else _pack(work, splits)
+        if packed is None or len(packed) > _MOST_CHARACTERS:
+            return self._in_group(work, {}, lambda: self._stages(plan, work, splits))
+        return self._in_group(work, {_WORK: packed}, self._fused_frame(plan).toArrow)
+
+    def cancel(self) -> None:
+        group = self._group
+        if group is not None:
+            group.cancel()
+
+    def _in_group(self, work: Work, properties: Mapping[str, str], collect: Callable[[], pa.Table]) -> pa.Table:
         described = f"batch {work.clock.batch} of {Path(work.state_dir).name}"
-        with JobGroup(self._spark.sparkContext, described) as group:
+        with JobGroup(self._spark.sparkContext, described, properties) as group:
             self._group = group
             try:
-                return self._cells(plan, work, splits)
+                return collect()
             except Exception as error:
                 if not group.is_cancelled:
                     raise
@@ -44,12 +70,7 @@ class SparkRunner:
             finally:
                 self._group = None
 
-    def cancel(self) -> None:
-        group = self._group
-        if group is not None:
-            group.cancel()
-
-    def _cells(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+    def _stages(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
         shared, tasks = self._shared(plan), len(splits)
         first = _ingest_task(shared, replace(work, buckets={}, nodes={}, stores={}), tuple(splits))
         cells = self._spark.range(0, tasks, 1, tasks).mapInArrow(first, CELL_SCHEMA)
@@ -58,25 +79,61 @@ class SparkRunner:
             cells = cells.repartitionById(work.tasks, "slot").mapInArrow(task, CELL_SCHEMA)
         return cells.toArrow()
 
+    def _fused_frame(self, plan: Plan) -> DataFrame:
+        if self._fused is None or self._fused[0] != plan.id:
+            task = _fused_task(self._shared(plan))
+            self._fused = plan.id, self._spark.range(0, 1, 1, 1).mapInArrow(task, CELL_SCHEMA)
+        return self._fused[1]
+
     def _shared(self, plan: Plan) -> Broadcast[Plan]:
         """The plan goes to a worker once, not with every task."""
         if self._broadcast is None or self._broadcast[0] != plan.id:
-            old, self._broadcast = self._broadcast, None
+            old, self._broadcast, self._fused = self._broadcast, None, None
             if old is not None:
                 with suppress(Exception):  # its file may be gone: somebody cleans temporary directories
                     old[1].destroy()
             self._broadcast = (plan.id, self._spark.sparkContext.broadcast(plan))
         return self._broadcast[1]
 
+    def _is_warm(self) -> bool:
+        """Whether this process has loaded what batches need; it begins to, where it has not."""
+        if self._warming is None:
+            self._warming = threading.Thread(target=warm_up, name="thalweg-warm-up", daemon=True)
+            self._warming.start()
+        return not self._warming.is_alive()
+
+
+def _pack(work: Work, splits: Sequence[str]) -> str:
+    return base64.b85encode(zlib.compress(cloudpickle.dumps((work, tuple(splits))), 1)).decode()
+
+
+def _unpack(text: str) -> tuple[Work, tuple[str, ...]]:
+    found: tuple[Work, tuple[str, ...]] = cloudpickle.loads(zlib.decompress(base64.b85decode(text)))
+    return found
+
+
+def _fused_task(plan: Broadcast[Plan]) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        _exhaust(batches)
+        work, splits = _unpack(TaskContext.get().getLocalProperty(_WORK))
+        yield from run_in_one(plan.value, work, splits).to_batches()
+
+    return run
+
 
 def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
+        _exhaust(batches)
         task = _task_number()
-        for _ in batches:
-            pass  # one row, which says the same
         return ingest(plan.value, work, [texts[task]], task)
 
     return run
+
+
+def _exhaust(batches: Batches) -> None:
+    """One row, which says no more than the number of the task."""
+    for _ in batches:
+        pass
 
 
 def _slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:

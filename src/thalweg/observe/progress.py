@@ -54,6 +54,8 @@ class BatchReport:
     """What it took before the batch to find out how far it goes."""
     since_last: float | None = None
     """Seconds from the end of the batch before; None for the first of a session."""
+    way: str = "stages"
+    """How its stages were run."""
 
 
 class EventTimeProgress(TypedDict):
