@@ -204,8 +204,9 @@ class Loop:
     def _next(self, target: Target | None) -> bool:
         """Runs one batch; False where there is nothing to do, or where it was cancelled."""
         began, start = time.perf_counter(), self.batches.reached
-        end = self.batches.settled() or self._choose(start, target)
-        if end == start or (end["streams"] == start["streams"] and not self.batches.has_work_without_rows()):
+        settled = self.batches.settled()
+        end = settled or self._choose(start, target)
+        if settled is None and not self._is_due(start, end):
             return False
         splits = [dump_splits(task) for task in self._planner.splits(start, end, self.batches.tasks)]
         try:
@@ -218,6 +219,10 @@ class Loop:
             self.tick()
         self.listeners.tell(progress_of(self.batches.reports[-1]))
         return True
+
+    def _is_due(self, start: Offset, end: Offset) -> bool:
+        """Whether the batch would change anything."""
+        return end["streams"] != start["streams"] or (end != start and self.batches.has_work_without_rows())
 
     def _choose(self, start: Offset, target: Target | None) -> Offset:
         tick = self._tick

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -170,10 +170,17 @@ def check_settings(spark: SparkSession) -> SparkSession:
 def batch_session(spark: SparkSession) -> SparkSession:
     """A session of the engine's own on the same Spark: the user's is not touched, and what a user sets in it, now or
     later, does not act on batches."""
+    to_dataframe = RDD.toDF
     own = spark.newSession()
+    RDD.toDF = to_dataframe  # which PySpark has bound to the newest session
     for name in BATCH_SETTINGS:
         own.conf.set(name, SETTINGS[name])
     return own
+
+
+def keeps_properties() -> bool:
+    """Whether what a thread sets for its jobs is there when it starts them: PySpark can be told otherwise."""
+    return os.getenv("PYSPARK_PIN_THREAD", "true").lower() == "true"
 
 
 def describe_jobs(spark: SparkSession, what: str) -> None:

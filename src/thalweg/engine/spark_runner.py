@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from thalweg.batch.contract import TasksCancelledError, Way
 from thalweg.batch.local_runner import run_in_one, warm_up
 from thalweg.batch.tasks import Batches, Work, ingest, run_slots
-from thalweg.engine.spark import JobGroup
+from thalweg.engine.spark import JobGroup, keeps_properties
 from thalweg.model.plan import Plan
 
 CELL_SCHEMA = "slot int, kind string, payload binary"
@@ -46,7 +46,7 @@ class SparkRunner:
     def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
         if way == Way.DRIVER and self._is_warm():
             return run_in_one(plan, work, splits)
-        packed = None if way == Way.STAGES else _pack(work, splits)
+        packed = _pack(work, splits) if way != Way.STAGES and keeps_properties() else None
         if packed is None or len(packed) > _MOST_CHARACTERS:
             return self._in_group(work, {}, lambda: self._stages(plan, work, splits))
         return self._in_group(work, {_WORK: packed}, self._fused_frame(plan).toArrow)

@@ -48,6 +48,8 @@ def test_what_a_user_sets_does_not_act_on_batches(spark: SparkSession, state_dir
                 name: SETTINGS[name] for name in BATCH_SETTINGS
             }
             assert {name: spark.conf.get(name) for name in others} == others, "the user's are not touched"
+            made: Any = spark.sparkContext.parallelize([(1,)])
+            assert made.toDF(["a"]).sparkSession is spark
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
