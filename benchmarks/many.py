@@ -137,7 +137,7 @@ def run(queries: int, batches: int, sink: str, deliver: Callable[..., dict[str, 
         for number in range(batches + 1):
             splits = [_split(directory, number)] if number < batches else []
             began = time.process_time()
-            runner.run([dump_splits(splits)], number)
+            runner.run([dump_splits(splits)], {"tick": number, "streams": {}})
             watch.spent.total = time.process_time() - began
             watch.spent.emitted = runner.reports[-1].emitted
             yield watch.spent

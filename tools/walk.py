@@ -11,6 +11,7 @@ Only the thread that runs the batch is watched.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -62,12 +63,14 @@ def walk(
     """The walk through `run()`. `below`: functions (`module:function`); only what they call counts, with themselves.
     Without any, everything counts."""
     recorder = _Recorder(package, frozenset(vocabulary), frozenset(below))
-    before = sys.getprofile()
+    before = sys.getprofile(), threading.getprofile()
     sys.setprofile(recorder.observe)
+    threading.setprofile(recorder.observe)  # of threads that begin now: batches have one of their own
     try:
         run()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before[0])
+        threading.setprofile(before[1])  # type: ignore[arg-type]
     return Walk(tuple(recorder.way), tuple(recorder.calls), len(recorder.seen))
 
 
@@ -79,8 +82,8 @@ class _Recorder:
         self.way: list[str] = []
         self.calls: list[tuple[Place, Place]] = []
         self.seen: set[Place] = set()
-        self._stack: list[tuple[Place, bool]] = []
-        """(function, whether its call was a hop: then its return is one) of those that are running and count."""
+        self._stacks: dict[int, list[tuple[Place, bool]]] = {}
+        """thread -> (function, whether its call was a hop: then its return is one) of those that run and count."""
         self._places: dict[CodeType, Place | None] = {}
 
     def observe(self, frame: FrameType, event: str, argument: object) -> None:
@@ -93,6 +96,10 @@ class _Recorder:
             self._enter(place)
         elif self._stack and self._stack[-1][0] == place:
             self._leave()
+
+    @property
+    def _stack(self) -> list[tuple[Place, bool]]:
+        return self._stacks.setdefault(threading.get_ident(), [])
 
     def _place(self, frame: FrameType) -> Place | None:
         """Where the frame is, None if that is no place of a walk."""

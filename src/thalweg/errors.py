@@ -763,26 +763,36 @@ def wrong_hash(path: object, found: str, needed: str) -> StateError:
     )
 
 
+def wrong_listener(given: object) -> UsageError:
+    return UsageError(
+        f"{given!r} is not a listener",
+        hint="give an object with a method on_progress(progress), and on_terminated(error) if you like",
+    )
+
+
 def stopped_inside_batch() -> UsageError:
     return UsageError(
-        "a sink cannot stop the session that is giving it results",
+        "a sink or a listener cannot stop the session that is calling it",
         hint="note that it is time to stop, and call stop() from elsewhere",
     )
 
 
-def missing_batch(path: object, last: int, given: int) -> StateError:
-    return StateError(
-        f"the state in {path} ends at batch {last}, but Spark goes on with batch {given}",
-        detail="its checkpoint and its manifests do not belong together",
-        hint="bring back the state directory as a whole",
-    )
+_BRING_BACK = "bring back the state directory as a whole from a copy, or start with a new one"
 
 
 def missing_offsets(path: object, batch: int) -> StateError:
     return StateError(
-        f"the offsets of batch {batch} are missing in {path}",
-        detail="without them nobody knows how far the streams have been read",
-        hint="bring back the state directory as a whole, or start with a new one",
+        f"the offsets of batch {batch} are missing: {path}",
+        detail="an earlier release wrote this state; only that file says how far its streams have been read",
+        hint=_BRING_BACK,
+    )
+
+
+def unreadable_offsets(path: object, batch: int, found: str) -> StateError:
+    return StateError(
+        f"the offsets of batch {batch} cannot be read: {path}",
+        detail=f"{found}; an earlier release wrote this state; only that file says how far streams have been read",
+        hint=_BRING_BACK,
     )
 
 
@@ -821,6 +831,12 @@ def unknown_form(given: object, known: tuple[str, ...]) -> UsageError:
 def bad_slots(given: object) -> UsageError:
     return UsageError(
         f"slots={given!r} is not a number of slots", hint='give a whole number above 0, "auto", or None: one per core'
+    )
+
+
+def bad_small_batches(given: object, known: tuple[str, ...]) -> UsageError:
+    return UsageError(
+        f"small_batches={given!r} does not say where small batches run", hint=f"give one of {', '.join(known)}"
     )
 
 
@@ -1000,12 +1016,4 @@ def no_event_time(stream: str, times: Iterable[str]) -> UsageError:
         f"which column of stream {stream!r} is its event time?",
         detail=f"it has {', '.join(times) or 'no timestamp'}",
         hint="say time='...'",
-    )
-
-
-def offsets_elsewhere(state_dir: object) -> StateError:
-    return StateError(
-        f"{state_dir} was written on Spark",
-        detail="how far its streams have been read stands in Spark's checkpoint, which a LocalSession does not read",
-        hint="open it with thalweg.connect, or give the LocalSession a directory of its own",
     )

@@ -20,8 +20,11 @@ from thalweg import errors, partition
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.adapt.probe_orders.measure import EPOCH
 from thalweg.adapt.slot_assignment import Repartitioning
+from thalweg.adapt.small_batches import SETTINGS as SMALL_BATCHES
+from thalweg.adapt.small_batches import SmallBatches
 from thalweg.aggregates import InUse
 from thalweg.batch.delivery import Delivery
+from thalweg.batch.listeners import Listener
 from thalweg.batch.requests import Entry, registered
 from thalweg.batch.run import BatchRunner
 from thalweg.batch.tables import Table, load_tables, save_tables, store_table
@@ -45,6 +48,7 @@ from thalweg.model.types import element_type, to_arrow
 from thalweg.model.windows import BEGINNING
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
+from thalweg.observe.progress import progress_of
 from thalweg.observe.stopwatch import mean, shares
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.sink.specs import parse_spec, to_callable
@@ -74,6 +78,7 @@ def connect(
     slots: int | str | None = None,
     repartition: str | timedelta | None = "4 minutes",
     join_epoch: int | None = EPOCH,
+    small_batches: str = "spark",
     **settings: Any,
 ) -> Session:
     """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
@@ -83,6 +88,8 @@ def connect(
     for, up to one per core.
     `repartition`: how often the assignment of keys to slots is optimised (also when the data drift); None: never.
     `join_epoch`: batches after which the orders of joins are looked at again; None: they are not planned.
+    `small_batches`: where batches of little work run: "spark", in one task; or "driver", in this process, which is
+    quicker, but what goes wrong there goes wrong here. Never with aggregates of your own.
     """
     every = None if repartition is None else to_microseconds(repartition)
 
@@ -91,7 +98,7 @@ def connect(
 
         return SparkEngine(spark, settings)
 
-    return Session(Path(state_dir), on_spark, slots, every, join_epoch)
+    return Session(Path(state_dir), on_spark, slots, every, join_epoch, small_batches)
 
 
 class Session:
@@ -104,8 +111,11 @@ class Session:
         slots: int | str | None,
         repartition_us: int | None,
         join_epoch: int | None,
+        small_batches: str | None = None,
     ) -> None:
-        """`open_engine` is called once the state directory is ours."""
+        """`open_engine` is called once the state directory is ours. `small_batches`: None if all run alike."""
+        if small_batches is not None and small_batches not in SMALL_BATCHES:
+            raise errors.bad_small_batches(small_batches, SMALL_BATCHES)
         if join_epoch is not None and (not isinstance(join_epoch, int) or join_epoch < 1):
             raise errors.bad_join_epoch(join_epoch)
         whole = isinstance(slots, int) and not isinstance(slots, bool)
@@ -136,6 +146,7 @@ class Session:
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
                 join_planning=None if join_epoch is None else JoinPlanning(join_epoch),
                 functions=self._aggregates.code,
+                small_batches=SmallBatches(small_batches, self._engine.runner.tasks) if small_batches else None,
             )
             self._pipeline = self._engine.pipeline(self.state_dir, self._runner, self._after_batch)
             self._analyzer = self._engine.analyzer
@@ -174,7 +185,7 @@ class Session:
             self._analyzer.register(stream)
             self._restored.discard(name)
             if isinstance(source, Memory):
-                source.bind(source_dir(self.state_dir, name))
+                source.bind(source_dir(self.state_dir, name), self._pipeline.wake)
             self._sources = {**self._sources, name: source}  # not in place: progress() looks without the mutex
             self._streams = {**self._streams, name: stream}
             self._save_catalog()
@@ -584,7 +595,19 @@ class Session:
             "join_orders": asdict(self._runner.ordering_report()),
             "queries": {name: h.status for name, h in self._handles.items()},
             "streams": streams,
+            "last_progress": progress_of(last) if last else None,
         }
+
+    def add_listener(self, listener: Listener) -> None:
+        """Calls `listener.on_progress(progress)` after every batch from now on, with what is in
+        `progress()["last_progress"]`, and `listener.on_terminated(error)`, if it has that, when the pipeline ends.
+
+        It is called in the thread of the batches, which waits for it. One that raises is not called again.
+        """
+        self._pipeline.listeners.add(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        self._pipeline.listeners.remove(listener)
 
     def _time(self) -> dict[str, Any]:
         """Where the time goes: of the last batch, of those that brought rows on average, and in shares of these."""

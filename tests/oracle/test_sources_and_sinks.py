@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thalweg
-from thalweg.engine.pipeline import Pipeline
+from thalweg.batch.loop import Loop
 from thalweg.errors import pipeline_failed
 from thalweg.source.inventory import LANDED_LOG
 from thalweg.source.registry import source_dir
@@ -146,7 +146,7 @@ def test_a_dataframe_that_nobody_reads_is_not_landed(spark: SparkSession, state_
 def test_a_start_that_fails_leaves_nothing_running(
     spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Pipeline, every_us: int) -> None:
+    def refuse(self: Loop, every_us: int) -> None:
         raise pipeline_failed(str(every_us))
 
     with thalweg.connect(state_dir, spark=spark) as session:
@@ -156,7 +156,7 @@ def test_a_start_that_fails_leaves_nothing_running(
         with pytest.raises(thalweg.ThalwegError, match="below 0"):
             session.start("-1 second")
         with monkeypatch.context() as patched:
-            patched.setattr(Pipeline, "start", refuse)
+            patched.setattr(Loop, "start", refuse)
             with pytest.raises(thalweg.ThalwegError, match="30000000"):
                 session.start("0.5 minutes")
         assert not session._sources["rated"].is_started

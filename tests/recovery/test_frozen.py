@@ -1,6 +1,6 @@
 """Recovery: state directories that older releases left behind open, finish, and equal batch Spark SQL over all rows.
 
-`freeze.py` has made them. The tests in the first half need no Spark.
+`freeze.py` has made them. Offsets are in Spark's checkpoint there.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,6 +45,8 @@ ARCHIVES = archives()
 REFUSED = [a for a in ARCHIVES if a.case == "joined_windows" and a.format < 4]
 """Partials of joined rows had other names then."""
 FINISHED = [a for a in ARCHIVES if a not in REFUSED]
+ON_SPARK = [a for a in FINISHED if (a.format, a.case) in ((2, "own"), (3, "aggregates"), (4, "joins"))]
+"""The others run in this process."""
 MACHINES = re.compile(rb"/(?:home|root|tmp|var|Users|opt|usr|mnt|srv)/")
 
 
@@ -117,14 +120,6 @@ def test_all_that_a_frozen_manifest_names_can_be_read(archive: Archive, tmp_path
     assert (read_intent(state_dir, newest.batch + 1) is not None) == (archive.life == "killed")
 
 
-def test_a_local_session_refuses_a_directory_whose_offsets_are_sparks(tmp_path: Path) -> None:
-    """It would read all input again."""
-    archive = next(a for a in ARCHIVES if a in FINISHED)
-    state_dir = archive.unpack(tmp_path)
-    with pytest.raises(StateError, match="was written on Spark"):
-        LocalSession(state_dir=state_dir)
-
-
 @pytest.mark.parametrize("archive", ARCHIVES, ids=named)
 def test_a_frozen_directory_holds_a_request_and_rows_that_no_batch_knows(archive: Archive, tmp_path: Path) -> None:
     state_dir = archive.unpack(tmp_path)
@@ -176,7 +171,7 @@ def test_results_before_the_freeze_are_a_part_of_the_expected(archive: Archive, 
     assert given_ahead == (archive.life == "killed" and case.phase == "batch.sinks")
 
 
-# with Spark
+# going on
 
 
 def finish(session: Any, archive: Archive, case: Case) -> dict[str, pa.Table]:
@@ -188,14 +183,7 @@ def finish(session: Any, archive: Archive, case: Case) -> dict[str, pa.Table]:
     return program.results()
 
 
-@pytest.mark.parametrize("archive", FINISHED, ids=named)
-def test_a_frozen_directory_goes_on_and_equals_the_oracle(
-    spark: SparkSession, tmp_path: Path, archive: Archive
-) -> None:
-    state_dir = archive.unpack(tmp_path)
-    case = case_of(archive.case)
-    with thalweg.connect(state_dir, spark=spark, slots=3) as session:
-        results = finish(session, archive, case)
+def check_end(state_dir: Path, results: dict[str, pa.Table], case: Case) -> None:
     assert results.keys() == case.expected.keys()
     for name, wanted in case.expected.items():
         try:
@@ -205,6 +193,59 @@ def test_a_frozen_directory_goes_on_and_equals_the_oracle(
     manifest = latest_manifest(state_dir)
     assert manifest is not None
     assert manifest.format == FORMAT
+    # Everything that was appended: one unit for a batch.
+    assert manifest.extra["reached"]["streams"] == {feed.stream: len(feed.batches) for feed in case.feeds}
+    assert not (state_dir / "checkpoint").exists(), "offsets are in the manifest now"
+    assert not (state_dir / "control.json").exists()
+
+
+@pytest.mark.parametrize("archive", FINISHED, ids=named)
+def test_a_frozen_directory_goes_on_and_equals_the_oracle(
+    local: Callable[..., LocalSession], tmp_path: Path, archive: Archive
+) -> None:
+    state_dir = archive.unpack(tmp_path)
+    case = case_of(archive.case)
+    session = local(state_dir=state_dir, slots=3)
+    check_end(state_dir, finish(session, archive, case), case)
+
+
+@pytest.mark.parametrize("archive", ON_SPARK, ids=named)
+def test_a_frozen_directory_goes_on_where_it_was_made(spark: SparkSession, tmp_path: Path, archive: Archive) -> None:
+    state_dir = archive.unpack(tmp_path)
+    case = case_of(archive.case)
+    with thalweg.connect(state_dir, spark=spark, slots=3) as session:
+        check_end(state_dir, finish(session, archive, case), case)
+
+
+@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize("torn", [False, True])
+def test_offsets_that_are_lost_are_told_by_name(
+    local: Callable[..., LocalSession], tmp_path: Path, life: str, torn: bool
+) -> None:
+    """Of the last batch that happened, or of one that sinks may have seen."""
+    archive = next(a for a in ARCHIVES if (a.format, a.case, a.life) == (FORMAT, "own", life))
+    state_dir, case = archive.unpack(tmp_path), case_of(archive.case)
+    path = state_dir / "checkpoint" / "offsets" / str(case.fed + (life == "killed"))
+    path.write_bytes(path.read_bytes()[:-3]) if torn else path.unlink()
+    before = contents(state_dir)
+    session = local(state_dir=state_dir, slots=3)
+    Program(session, case)
+    for run in (session.run_available, lambda: run_in_background(session)):
+        with pytest.raises(StateError, match="offsets of batch") as raised:
+            run()
+        assert str(path) in raised.value.message
+        assert "bring back" in str(raised.value.hint)
+    after = contents(state_dir)
+    assert {name for name in before if before[name] != after.get(name)} <= {"streams.json", "catalog.json"}
+
+
+def run_in_background(session: LocalSession) -> None:
+    """Raises what ends it."""
+    session.start()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        session.progress()
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("archive", REFUSED, ids=named)

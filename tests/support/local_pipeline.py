@@ -17,6 +17,7 @@ from tests.support.clocks import CountingClock
 
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.batch.cells import CellKind, cells_of
+from thalweg.batch.contract import Way
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
 from thalweg.batch.loop import Loop
@@ -58,8 +59,8 @@ class ReportingRunner(LocalRunner):
 
     cells: pa.Table
 
-    def run(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
-        self.cells = super().run(plan, work, splits)
+    def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
+        self.cells = super().run(plan, work, splits, way)
         return self.cells
 
     def reports(self) -> list[IngestReport | SlotReport]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -11,8 +13,20 @@ from thalweg.model.plan import Plan
 from thalweg.model.query import Query
 from thalweg.sink.base import Sink
 
-Splits = Any
-"""The split descriptors of a batch, as the runner takes them: a DataFrame of texts on Spark, a list of them here."""
+
+class Way(StrEnum):
+    """How the stages of a batch are run. Results do not depend on it."""
+
+    STAGES = "stages"
+    """Tasks side by side, a shuffle of cells between two stages."""
+    FUSED = "fused"
+    """All in one task."""
+    DRIVER = "driver"
+    """All in the calling process."""
+
+
+class TasksCancelledError(Exception):
+    """The tasks of a batch were ended before they were done. The batch has not happened."""
 
 
 class Runner(Protocol):
@@ -24,8 +38,13 @@ class Runner(Protocol):
         """Tasks of one stage that run at the same time."""
         ...
 
-    def run(self, plan: Plan, work: Work, splits: Splits) -> pa.Table:
-        """The cells that are left after the last stage: results and reports."""
+    def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
+        """The cells that are left after the last stage: results and reports. `splits`: for every task of INGEST the
+        text of its splits. `way`: what suits the batch best; a runner that has it not takes another."""
+        ...
+
+    def cancel(self) -> None:
+        """From another thread: ends the tasks that run, if it can. Their `run` raises TasksCancelledError then."""
         ...
 
 

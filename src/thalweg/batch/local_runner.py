@@ -11,10 +11,15 @@ import pyarrow as pa
 
 from thalweg.batch.cells import CELLS
 from thalweg.batch.cells import Cells as Batches
+from thalweg.batch.contract import Way
 from thalweg.batch.ingest_stage import ingest
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
+from thalweg.operate.gather import warm_gather
+from thalweg.operate.probe import warm_probes
+from thalweg.route.warm import warm_kernels
+from thalweg.source.split import join_splits
 
 Cells = list[pa.RecordBatch]
 Attempt = Callable[[], Batches]
@@ -57,6 +62,22 @@ class Orderly:
         return cells
 
 
+def run_in_one(plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+    """All stages as one task each, in this process, without what a shuffle costs."""
+    work = replace(work, tasks=1)
+    cells: Batches = ingest(plan, replace(work, buckets={}, nodes={}, stores={}), [join_splits(splits)], 0)
+    for stage in range(1, work.stages + 1):
+        cells = run_slots(plan, replace(work, stage=stage), list(cells), 0)
+    return pa.Table.from_batches(list(cells), schema=CELLS)
+
+
+def warm_up() -> None:
+    """Loads what the stages need and have compiled, so that the first batch need not."""
+    warm_kernels()
+    warm_probes()
+    warm_gather()
+
+
 class LocalRunner:
     """`splits` of a batch: for every task of INGEST the text of its splits."""
 
@@ -64,7 +85,9 @@ class LocalRunner:
         self.tasks = tasks
         self._chance = chance or Orderly()
 
-    def run(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+    def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
+        if way != Way.STAGES:
+            return run_in_one(plan, work, splits)
         first = replace(work, buckets={}, nodes={}, stores={})
         dealt = self._chance.deal(splits)
         cells = self._stage([partial(ingest, plan, first, [text], task) for task, text in enumerate(dealt)])
@@ -72,6 +95,9 @@ class LocalRunner:
             staged, arrived = replace(work, stage=stage), self._shuffle(cells, work.tasks)
             cells = self._stage([partial(run_slots, plan, staged, came, task) for task, came in enumerate(arrived)])
         return pa.Table.from_batches(cells, schema=CELLS)
+
+    def cancel(self) -> None:
+        """A task that runs here cannot be ended from outside."""
 
     def _stage(self, tasks: Sequence[Attempt]) -> Cells:
         made = {task: self._chance.attempt(tasks[task]) for task in self._chance.tasks(len(tasks))}

@@ -1,4 +1,4 @@
-"""Batches that the engine runs itself: it chooses the offsets, and they are kept with the batch.
+"""Batches, one after another: which input each has, when it begins, and how all of it ends.
 
 The intent of a batch says how far it goes, and so does its manifest; there is no other truth about offsets. A batch
 whose intent is durable is repeated as the intent says. Before, nobody has seen anything of it, and how far it goes is
@@ -10,22 +10,71 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 
+from thalweg.batch.contract import TasksCancelledError
+from thalweg.batch.listeners import Listeners
 from thalweg.batch.run import BatchRunner
-from thalweg.errors import ThalwegError, offsets_elsewhere, pipeline_failed, session_stopped, stopped_inside_batch
+from thalweg.errors import ThalwegError, pipeline_failed, session_stopped, stopped_inside_batch
+from thalweg.observe.progress import progress_of
 from thalweg.source.split import dump_splits
 from thalweg.source.split_planner import Offset, SplitPlanner, Target
 
 _POLLS = (0.01, 0.1)
 """Seconds between two looks for new input without a trigger: right after a batch, and at most."""
+_LOOK_SECONDS = 0.2
+"""How often a thread that waits looks up: a signal that another thread got does not wake it."""
+_CANCEL_SECONDS = 0.1
+"""How often tasks are cancelled until they have ended: those that are about to begin cannot be cancelled yet."""
 
-_one_at_a_time = threading.Lock()
-"""Held while a batch runs: all sessions of a process have one connection to DuckDB."""
+
+class Run:
+    """One `start` or one `run_available`. Its batches run in a thread of their own: what interrupts the caller, such
+    as Ctrl-C, does not break into a batch or a call to the JVM."""
+
+    def __init__(self, work: Callable[[Run], None]) -> None:
+        self.leaves = threading.Event()
+        """Set when no further batch shall begin."""
+        self._ending: Future[None] = Future()
+        # A daemon: a program that is interrupted twice ends without it.
+        self._thread = threading.Thread(target=self._work, args=(work,), name="thalweg-loop", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def _work(self, work: Callable[[Run], None]) -> None:
+        try:
+            work(self)
+        except BaseException as error:
+            self._ending.set_exception(error)
+        else:
+            self._ending.set_result(None)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ending.done()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is its own."""
+        return self._thread is threading.current_thread()
+
+    def wait(self) -> None:
+        """Returns when it has ended, however."""
+        while not self._ending.done():
+            wait([self._ending], _LOOK_SECONDS)
+        if not self.is_here:
+            self._thread.join()
+
+    def result(self) -> None:
+        """Raises what ended it."""
+        self._ending.result()
 
 
 class Loop:
-    """Runs one batch after another in the calling thread, or in one of its own."""
+    """Runs batches when it is asked to: all that is there, or as input arrives."""
 
     def __init__(
         self,
@@ -38,60 +87,46 @@ class Loop:
         self.batches = batches
         self._cause_of = cause_of
         self.after_batch = after_batch
-        if batches.manifest.batch >= 0 and "reached" not in batches.manifest.extra:
-            raise offsets_elsewhere(state_dir)
         self._planner = SplitPlanner(state_dir)
-        self._tick = batches.reached["tick"]
+        """Only the thread of a run uses it."""
+        self.listeners = Listeners()
+        self._tick = 0
         """Grows with every request for a batch."""
-        self._thread: threading.Thread | None = None
-        self._running: int | None = None
-        """The thread of the batch that runs."""
-        self._draining = False
+        self._run: Run | None = None
         self._failure: ThalwegError | None = None
         self._failed = (-1, 0)
         """A batch, and how often it has failed."""
-        self._batch = threading.Lock()
-        """Held while a batch runs."""
         self._wake = threading.Event()
-        self._stopping = threading.Event()
+        self._stopped = False
 
     @property
     def is_running(self) -> bool:
-        return self._draining or (self._thread is not None and self._thread.is_alive())
+        run = self._run  # once: another thread may be setting it
+        return run is not None and not run.has_ended
 
     def start(self, every_us: int) -> None:
         """Batches as data arrives, at most one in every `every_us` microseconds."""
-        self._check_open()
-        self._failure = None
-        self.tick()
-        self._thread = threading.Thread(target=self._serve, args=(every_us / 1e6,), name="thalweg-loop", daemon=True)
-        self._thread.start()
+        self._begin(partial(self._serve, every_us / 1e6))
 
     def run_available(self) -> None:
         """All that is there, in batches, and one last batch that closes what the final watermark closes."""
-        self._check_open()
-        self._failure = None
-        self._draining = True
+        run = self._begin(self._drain)
         try:
-            self.tick()
-            target = self._planner.target()
-            while self._next(target):
-                pass
-        except Exception as error:
-            raise self._reason(error) from error
-        finally:
-            self._draining = False
+            run.wait()
+        except BaseException:  # Ctrl-C: without its caller it would run on
+            self._end(run)
+            raise
+        run.result()
 
     def stop(self) -> None:
-        """Lets the batch that runs come to its end, and no other begin. A stopped pipeline stays stopped."""
-        if self._running == threading.get_ident():
+        """Ends the tasks that run, waits for a batch that is beyond them, and lets no other begin. A stopped pipeline
+        stays stopped."""
+        run = self._run
+        if run is not None and run.is_here:
             raise stopped_inside_batch()
-        self._stopping.set()
-        self._wake.set()
-        with self._batch:
-            pass
-        if self._thread is not None:
-            self._thread.join()
+        self._stopped = True
+        if run is not None:
+            self._end(run)
 
     def check(self) -> None:
         """Raises what ended the pipeline, if it did not end by `stop`: from when on it can be started again."""
@@ -100,58 +135,98 @@ class Loop:
 
     def tick(self) -> None:
         """Asks for a batch even where no stream has anything new."""
-        self._tick += 1
+        self._tick = max(self._tick, self.batches.reached["tick"]) + 1
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something new: it is looked for now, where no trigger says when."""
         self._wake.set()
 
-    def _check_open(self) -> None:
-        if self._stopping.is_set():
-            raise session_stopped()
+    # -- a run -----------------------------------------------------------------------------------------------
 
-    def _serve(self, every: float) -> None:
+    def _begin(self, work: Callable[[Run], None]) -> Run:
+        if self._stopped:
+            raise session_stopped()
+        self._failure = None
+        self.tick()
+        self._run = run = Run(work)
+        if self._stopped:  # by another thread, which did not see this one
+            raise session_stopped()
+        run.begin()
+        return run
+
+    def _end(self, run: Run) -> None:
+        run.leaves.set()
+        self._wake.set()
+        # Not by this thread: an interrupt would break the call to the JVM.
+        threading.Thread(target=self._cancel, args=(run,), name="thalweg-cancel", daemon=True).start()
+        run.wait()
+
+    def _cancel(self, run: Run) -> None:
+        while not run.has_ended:
+            self.batches.runner.cancel()
+            time.sleep(_CANCEL_SECONDS)
+
+    def _drain(self, run: Run) -> None:
+        try:
+            target = self._planner.target()
+            while not run.leaves.is_set() and self._next(target):
+                pass
+        except Exception as error:
+            reason = self._reason(error)
+            self.listeners.tell_end(reason)
+            raise reason from error
+        self.listeners.tell_end(None)
+
+    def _serve(self, every: float, run: Run) -> None:
+        try:
+            self._follow(every, run)
+        except BaseException as error:
+            self._failure = self._reason(error)
+        self.listeners.tell_end(self._failure)
+
+    def _follow(self, every: float, run: Run) -> None:
         pause = _POLLS[0]
-        while not self._stopping.is_set():
+        while not run.leaves.is_set():
             began = time.monotonic()
-            try:
-                ran = self._next(None)
-            except BaseException as error:
-                self._failure = self._reason(error)
-                return
+            self._wake.clear()
+            ran = self._next(None)
             if every:
-                self._stopping.wait(max(0.0, began + every - time.monotonic()))
+                run.leaves.wait(max(0.0, began + every - time.monotonic()))
             elif not ran:
                 self._wake.wait(pause)
                 pause = min(2 * pause, _POLLS[1])
             else:
                 pause = _POLLS[0]
-            self._wake.clear()
+
+    # -- a batch ---------------------------------------------------------------------------------------------
 
     def _next(self, target: Target | None) -> bool:
-        """Runs one batch; False where there is nothing to do."""
-        with self._batch, _one_at_a_time:
-            if self._stopping.is_set():
-                return False
-            start = self.batches.reached
-            end = self.batches.settled() or self._choose(start, target)
-            if end == start or (end["streams"] == start["streams"] and not self.batches.has_work_without_rows()):
-                return False
-            self._running = threading.get_ident()
-            try:
-                self._run(start, end)
-            finally:
-                self._running = None
-            return True
-
-    def _choose(self, start: Offset, target: Target | None) -> Offset:
-        tick = self._tick
-        return self._planner.latest(start, tick) if target is None else self._planner.until(start, target, tick)
-
-    def _run(self, start: Offset, end: Offset) -> None:
+        """Runs one batch; False where there is nothing to do, or where it was cancelled."""
+        began, start = time.perf_counter(), self.batches.reached
+        settled = self.batches.settled()
+        end = settled or self._choose(start, target)
+        if settled is None and not self._is_due(start, end):
+            return False
         splits = [dump_splits(task) for task in self._planner.splits(start, end, self.batches.tasks)]
-        self.batches.run(splits, self.batches.manifest.batch + 1, end)
+        try:
+            self.batches.run(splits, end, time.perf_counter() - began)
+        except TasksCancelledError:
+            return False
         self.after_batch()
         self._planner.release(end)
         if self.batches.has_more_to_close():
             self.tick()
+        self.listeners.tell(progress_of(self.batches.reports[-1]))
+        return True
+
+    def _is_due(self, start: Offset, end: Offset) -> bool:
+        """Whether the batch would change anything."""
+        return end["streams"] != start["streams"] or (end != start and self.batches.has_work_without_rows())
+
+    def _choose(self, start: Offset, target: Target | None) -> Offset:
+        tick = self._tick
+        return self._planner.latest(start, tick) if target is None else self._planner.until(start, target, tick)
 
     def _reason(self, error: BaseException) -> ThalwegError:
         if isinstance(error, ThalwegError):

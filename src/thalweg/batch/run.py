@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_orde
 from thalweg.adapt.probe_orders.measure import choices, join_load, next_choices, next_join_load, next_stores
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
 from thalweg.adapt.slot_count import Scaler
+from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.blame import blame, first_line
-from thalweg.batch.contract import Runner, Splits
+from thalweg.batch.checkpoint import forget_checkpoint, read_offset
+from thalweg.batch.contract import Runner, Way
 from thalweg.batch.delivery import present
 from thalweg.batch.requests import (
     Entry,
@@ -44,14 +46,15 @@ from thalweg.batch.requests import (
 from thalweg.batch.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.batch.totals import BatchTotals, add_up
 from thalweg.batch.work import Work
-from thalweg.errors import missing_batch, old_windows_of_joins, wrong_hash
+from thalweg.errors import old_windows_of_joins, wrong_hash
 from thalweg.model.bucket import Bucket, StoreBucket
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
-from thalweg.model.plan import Plan, slot_stages
+from thalweg.model.plan import Plan, slot_stages, updated_groupings
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.windows import BEGINNING, Stretch, needed_until
+from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
 from thalweg.operate.slot import Clock
@@ -62,6 +65,7 @@ from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
+from thalweg.source.split import rows_in
 from thalweg.source.split_planner import NOTHING, Offset
 from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
@@ -82,23 +86,6 @@ Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
 """Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
 
 
-@dataclass(frozen=True)
-class BatchReport:
-    """What one batch did, for progress."""
-
-    batch: int
-    rows: int
-    emitted: int
-    seconds: float
-    ended: float
-    """When, in seconds since the epoch."""
-    phases: Mapping[str, float]
-    """Step -> seconds, one step after the other; and of the tasks, what the slowest took."""
-    time: Mapping[str, float]
-    """Phase -> seconds, which add up to the batch: see `observe/stopwatch`."""
-    sent_bytes: int
-
-
 class BatchRunner:
     """Runs batches one after another. All its memory is the newest manifest; the rest is derived from it."""
 
@@ -115,8 +102,10 @@ class BatchRunner:
         repartitioning: Repartitioning | None = None,
         join_planning: JoinPlanning | None = None,
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
+        small_batches: SmallBatches | None = None,
     ) -> None:
-        """`slots`: None for as many as there is work for, up to one per task."""
+        """`slots`: None for as many as there is work for, up to one per task. `small_batches`: which way a batch
+        runs; None: all in stages."""
         self.runner = runner
         self.state_dir = state_dir
         self.changes = changes
@@ -125,6 +114,7 @@ class BatchRunner:
         self.deliver = deliver
         self.tasks = tasks = runner.tasks
         self.functions = functions
+        self.small_batches = small_batches
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
@@ -151,6 +141,8 @@ class BatchRunner:
         intent = read_intent(state_dir, self.manifest.batch + 1) or {}
         clean_tables(state_dir, self.tables(), intent.get("tables", {}))
         collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
+        if "reached" in self.manifest.extra:
+            forget_checkpoint(state_dir)
 
     def _check_format(self) -> None:
         """Up to format 3 partials of joined rows had names by which this release would not find them."""
@@ -165,19 +157,13 @@ class BatchRunner:
 
     # -- the batch -----------------------------------------------------------------------------------------
 
-    def run(self, splits: Splits, batch: int, reached: Offset | None = None) -> None:
-        """Runs batch `batch` over the split descriptors. A batch that has happened is not run again.
-
-        `reached`: the offset that the splits go up to, for a pipeline that keeps none of its own. It is in the
-        intent and in the manifest.
-        """
+    def run(self, splits: Sequence[str], reached: Offset, choosing_seconds: float = 0.0) -> None:
+        """Runs the next batch over the splits, which go up to the offset `reached`. It is in the intent and in the
+        manifest. `choosing_seconds`: what it took to choose them."""
         began = time.perf_counter()
-        if batch <= self.manifest.batch:
-            return
-        if batch > self.manifest.batch + 1:
-            raise missing_batch(self.state_dir, self.manifest.batch, batch)
         faults.point("batch.start")
-        before = self.manifest
+        start = self.reached
+        before, batch = self.manifest, self.manifest.batch + 1
         settled = read_intent(self.state_dir, batch)
         intent = settled or self._intent(reached)
         if self._tried != batch - 1:
@@ -201,12 +187,12 @@ class BatchRunner:
             write_intent(self.state_dir, batch, intent)
         faults.point("batch.intent")
         ran = time.perf_counter()
-        entries, emitted = self._emit(plan, entries, totals, batch)
+        entries, given = self._emit(plan, entries, totals, batch)
         faults.point("batch.sinks")
         delivered = time.perf_counter()
         failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
         lanes = next_lanes(lanes, plan, moment, failed)
-        after = self._next_manifest(plan, entries, totals, clock, intent, lanes, moment)
+        after = self._next_manifest(plan, entries, totals, clock, {**intent, "reached": reached}, lanes, moment)
         write_manifest(self.state_dir, after)
         faults.point("batch.manifest")
         # At once: whatever goes wrong from here on, the batch has happened.
@@ -226,7 +212,22 @@ class BatchRunner:
         rows, sink = sum(totals.rows.values()), delivered - ran
         rest = ended - began - totals.job_seconds - sink
         spent = break_down(totals.stages(), self.tasks, totals.job_seconds, sink, rest)
-        report = BatchReport(batch, rows, emitted, ended - began, time.time(), phases, spent, totals.sent_bytes)
+        now = time.time()
+        report = BatchReport(
+            batch,
+            rows,
+            sum(given.values()),
+            ended - began,
+            now,
+            phases,
+            spent,
+            totals.sent_bytes,
+            self._stream_reports(plan, clock, totals, start, reached),
+            {entries[id_].query.name: n for id_, n in given.items()},
+            choosing_seconds,
+            now - (ended - began) - choosing_seconds - self.reports[-1].ended if self.reports else None,
+            totals.way,
+        )
         self.repartitioner.take_in(plan, after, totals.routing, ended - began)
         self.join_planner.take_in(plan, after)
         self._learn(plan, after, totals)
@@ -235,6 +236,24 @@ class BatchRunner:
         with self.finished:
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
+
+    def _stream_reports(
+        self, plan: Plan, clock: Clock, totals: BatchTotals, start: Offset, end: Offset
+    ) -> dict[str, StreamReport]:
+        return {
+            name: StreamReport(
+                stream.source.kind,
+                start["streams"].get(name, 0),
+                end["streams"].get(name, 0),
+                totals.rows.get(name, 0),
+                totals.late.get(name, 0),
+                totals.rejected.get(name, 0),
+                totals.max_time_us.get(name),
+                None if clock.closing_us[name] <= BEGINNING else clock.closing_us[name],
+            )
+            for name, stream in sorted(self.streams().items())
+            if name in plan.streams
+        }
 
     def _learn(self, plan: Plan, after: Manifest, totals: BatchTotals) -> None:
         """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
@@ -246,7 +265,7 @@ class BatchRunner:
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
         self.aggregations = {**known, **reports}
 
-    def _intent(self, reached: Offset | None) -> dict[str, Any]:
+    def _intent(self, reached: Offset) -> dict[str, Any]:
         """What a batch runs with, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
         tables = dict(self.tables())
@@ -259,17 +278,25 @@ class BatchRunner:
             "ordering": self.join_planner.take(self.manifest).to_json(),
             "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
             **self.partitioning(self.repartitioner.take()),
-            **({} if reached is None else {"reached": reached}),
+            "reached": reached,
         }
 
     @property
     def reached(self) -> Offset:
         """How far the batches that have happened go."""
-        return dict(self.manifest.extra.get("reached", NOTHING))
+        if self.manifest.batch < 0:
+            return NOTHING
+        found: Offset | None = self.manifest.extra.get("reached")
+        return read_offset(self.state_dir, self.manifest.batch) if found is None else found
 
     def settled(self) -> Offset | None:
         """How far the next batch goes, if sinks may have seen it already; None if that is still open."""
-        return (read_intent(self.state_dir, self.manifest.batch + 1) or {}).get("reached")
+        batch = self.manifest.batch + 1
+        intent = read_intent(self.state_dir, batch)
+        if intent is None:
+            return None
+        found: Offset | None = intent.get("reached")
+        return read_offset(self.state_dir, batch) if found is None else found
 
     def _forget_rejected(self, batch: int) -> None:
         """An earlier attempt may have read other columns, and set rows aside that this one can read."""
@@ -375,7 +402,7 @@ class BatchRunner:
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(
-        self, splits: Splits, plan: Plan, clock: Clock, tables: Tables, uncollected: frozenset[str]
+        self, splits: Sequence[str], plan: Plan, clock: Clock, tables: Tables, uncollected: frozenset[str]
     ) -> BatchTotals:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[StoreBucket]] = {}
@@ -393,10 +420,27 @@ class BatchRunner:
             uncollected,
             stages=slot_stages(plan),
         )
+        load = Load(rows_in(splits), self._state_read(plan, clock))
+        way = Way.STAGES if self.small_batches is None else self.small_batches.choose(plan, load)
         began = time.perf_counter()
-        collected = self.runner.run(plan, work, splits)
+        collected = self.runner.run(plan, work, splits, way)
         ended = time.perf_counter()
-        return replace(add_up(collected, self.state_dir), job_seconds=ended - began)
+        totals = replace(add_up(collected, self.state_dir), job_seconds=ended - began, way=way)
+        if self.small_batches is not None:
+            self.small_batches.take_in(load, totals.work_seconds())
+        return totals
+
+    def _state_read(self, plan: Plan, clock: Clock) -> int:
+        """Bytes of the state that the batch may read: of buckets whose windows close or are shown, and of stores."""
+        shown, total = updated_groupings(plan), sum(b.nbytes for b in self.manifest.stores)
+        for bucket in self.manifest.buckets:
+            grouping = plan.groupings.get(bucket.grouping)
+            if grouping is None:
+                continue
+            closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
+            if grouping.id in shown or (closing > closed and min(start for start, _ in bucket.spans) < closing):
+                total += bucket.section.length
+        return total
 
     def _buckets_by_slot(self, plan: Plan) -> dict[int, list[Bucket]]:
         by_slot: dict[int, list[Bucket]] = {}
@@ -423,8 +467,9 @@ class BatchRunner:
 
     def _emit(
         self, plan: Plan, entries: Mapping[str, Entry], totals: BatchTotals, batch: int
-    ) -> tuple[dict[str, Entry], int]:
-        """Gives results to the sinks. A query that failed gives none; it is stopped, the others go on."""
+    ) -> tuple[dict[str, Entry], dict[str, int]]:
+        """Gives results to the sinks, and says how many. A query that failed gives none; it is stopped, the others go
+        on."""
         failed = blame(plan, totals.failures)
         members = {m.query: m for m in plan.members}
         tables = {}
@@ -442,7 +487,7 @@ class BatchRunner:
             emitted = made[id_] if id_ not in failed else 0
             entry = replace(entry, emitted=entry.emitted + emitted)
             after[id_] = replace(entry, state="failed", error=failed[id_]) if id_ in failed else entry
-        return after, made.total()
+        return after, {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}
 
     def _next_manifest(
         self,
@@ -486,9 +531,8 @@ class BatchRunner:
             "follows": plan.follows,
             "slots": plan.slots,
             "moves": next_moves(self.manifest, plan),
+            "reached": intent["reached"],
         }
-        if "reached" in intent:
-            extra["reached"] = intent["reached"]
         return Manifest(
             batch=clock.batch,
             groups=self.manifest.groups,
@@ -516,6 +560,8 @@ class BatchRunner:
         self._has_dropped = dropped
         if after.extra["through"] > before.extra.get("through", 0):
             self.changes.truncate_through(after.extra["through"])
+        if "reached" not in before.extra:
+            forget_checkpoint(self.state_dir)
 
 
 def uncollected(entries: Iterable[Entry]) -> frozenset[str]:

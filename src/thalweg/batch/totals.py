@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.batch.cells import CellKind, cells_of
+from thalweg.batch.contract import Way
 from thalweg.batch.reports import raise_reported
 from thalweg.model.address import QueryRows
 from thalweg.model.bucket import Bucket, Section, StoreBucket
 from thalweg.model.failure import Failures
 from thalweg.model.message import decode
 from thalweg.model.report import Counts, IngestReport, ProbeId, SlotReport, StreamSample
-from thalweg.observe.stopwatch import Stage
+from thalweg.observe.stopwatch import SHUFFLE, Stage
 from thalweg.route.bucket import unpack
 from thalweg.state.container import read_section
 
@@ -53,6 +54,8 @@ class BatchTotals:
     """From when the runner was given the tasks until it had collected what they report."""
     sent_bytes: int = 0
     """What INGEST gave to the shuffle."""
+    way: Way = Way.STAGES
+    """How the stages were run."""
 
     def add_ingested(self, report: IngestReport) -> None:
         raise_reported(report.error)
@@ -98,6 +101,10 @@ class BatchTotals:
         spent = self.time.setdefault((stage, task), {})
         for phase, seconds in time.items():
             spent[phase] = spent.get(phase, 0.0) + seconds
+
+    def work_seconds(self) -> float:
+        """Of all tasks together, without what they waited for."""
+        return sum(s for spent in self.time.values() for phase, s in spent.items() if phase != SHUFFLE)
 
     def stages(self) -> list[Stage]:
         """What the tasks of each stage spent on what."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from thalweg.batch.contract import Runner, SinkOpener
+from thalweg.batch.listeners import Listeners
 from thalweg.model.stream import Schema, Stream
 
 
@@ -16,6 +17,7 @@ class Pipeline(Protocol):
     """Turns input into batches, now or in the background."""
 
     after_batch: Callable[[], None]
+    listeners: Listeners
 
     @property
     def is_running(self) -> bool: ...
@@ -29,7 +31,8 @@ class Pipeline(Protocol):
         ...
 
     def stop(self) -> None:
-        """Lets the batch that runs come to its end, and no other begin. A stopped pipeline stays stopped."""
+        """Ends the tasks that run, waits for a batch that is beyond them, and lets no other begin. A stopped pipeline
+        stays stopped."""
         ...
 
     def check(self) -> None:
@@ -38,6 +41,10 @@ class Pipeline(Protocol):
 
     def tick(self) -> None:
         """Asks for a batch even where no stream has anything new."""
+        ...
+
+    def wake(self) -> None:
+        """Something new may have come: it need not wait until somebody looks."""
         ...
 
 

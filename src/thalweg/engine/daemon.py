@@ -16,15 +16,9 @@ _ENDED = 1
 
 def warm_up() -> None:
     """Imports the data path and loads its compiled kernels, then freezes them."""
-    import thalweg.batch.ingest_stage
-    import thalweg.batch.slot_stage  # noqa: F401
-    from thalweg.operate.gather import warm_gather
-    from thalweg.operate.probe import warm_probes
-    from thalweg.route.warm import warm_kernels
+    from thalweg.batch import local_runner
 
-    warm_kernels()
-    warm_probes()
-    warm_gather()
+    local_runner.warm_up()
     gc.collect()
     gc.freeze()
 

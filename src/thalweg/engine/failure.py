@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+from thalweg.errors import SourceError
+
 _HEADER = "Traceback (most recent call last):"
 _JAVA = re.compile(r"^(?:Caused by|): (?:[\w.$]+): (\S.*)$", re.MULTILINE)
 _NESTED = re.compile(r"^.*[\w.$]+(?:Exception|Error): (?=\S)")
 _CLASS = re.compile(r"\[[A-Z0-9_.]+\] ")
 _ADVICE = re.compile(r"\.? Consider setting .*$")
+_RAISED = re.compile(r"thalweg\.errors\.SourceError: (.*?)(?:\n\s*\n|\n\tat |\nTraceback|\Z)", re.DOTALL)
 _MOST_LINES, _MOST_CHARACTERS = 4, 600
 
 
@@ -45,3 +48,18 @@ def _innermost_of_java(text: str) -> str:
 def _is_sparks(text: str) -> bool:
     """Whether the text names its error itself."""
     return _CLASS.match(text) is not None or text.startswith("An error occurred while calling")
+
+
+def source_error_in(text: str) -> SourceError | None:
+    """The error that was raised where a streaming DataFrame is landed, found again in what Spark makes of it."""
+    match = _RAISED.search(text)
+    if match is None:
+        return None
+    lines = match[1].strip().splitlines()
+    marked = {"detail": None, "hint": None} | {
+        key: line.strip().removeprefix(f"{key}: ")
+        for line in lines[1:]
+        for key in ("detail", "hint")
+        if line.strip().startswith(f"{key}: ")
+    }
+    return SourceError(lines[0], detail=marked["detail"], hint=marked["hint"])

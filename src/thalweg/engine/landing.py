@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from thalweg import errors
-from thalweg.engine.source import source_error_in
+from thalweg.engine.failure import source_error_in
 from thalweg.engine.spark import await_ending, describe_jobs
 from thalweg.model.stream import Field, Schema, SourceSpec
 from thalweg.model.types import check_flat
@@ -42,13 +43,22 @@ _SETTINGS = {
 class Landing:
     """Keeps `directory` (the source directory of the stream) filled with what the DataFrame brings."""
 
-    def __init__(self, spark: SparkSession, stream_name: str, dataframe: DataFrame, directory: str | Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        stream_name: str,
+        dataframe: DataFrame,
+        directory: str | Path,
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`tell` is called after every micro-batch that has landed."""
         if not dataframe.isStreaming:
             raise errors.source_not_streaming(stream_name)
         self._spark = spark
         self._stream = stream_name
         self._dataframe = dataframe
         self._directory = Path(directory)
+        self._tell = tell
         self._schema = schema_of(stream_name, dataframe)
         self._query: StreamingQuery | None = None
         self._log: Log | None = None
@@ -129,6 +139,7 @@ class Landing:
             elif self._log is not None:
                 self._log.append([{"batch": batch_id, "files": files}])
             self._last = batch_id
+        self._tell()
 
     def _failed(self, reason: str) -> errors.SourceError:
         return source_error_in(reason) or errors.source_query_failed(self._stream, reason.split("\n\n")[0])

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -54,9 +57,20 @@ SETTINGS: dict[str, str] = {
     # copes with them best.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.shuffle.compress": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+
+BATCH_SETTINGS = (
+    "spark.sql.adaptive.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.execution.arrow.useLargeVarTypes",
+    "spark.sql.shuffle.partitions",
+)
+"""Those that act on batches, whoever made the Spark session."""
 
 _UTC = frozenset(
     f"{area}{name}"
@@ -64,6 +78,10 @@ _UTC = frozenset(
     for name in ("UTC", "UCT", "GMT", "GMT0", "Greenwich", "Universal", "Zulu")
 ) | {"Z", "+00:00"}
 """What a machine, or somebody who sets up a session, may call the zone."""
+_GROUP, _INTERRUPT = "spark.jobGroup.id", "spark.job.interruptOnCancel"
+"""Spark's names for what a thread's jobs belong to."""
+_PATIENCE_SECONDS = 10.0
+"""How long tasks may take to end that were cancelled."""
 _LOOK_SECONDS = 0.2
 """How often a thread that waits looks up: a signal that another thread got does not wake it."""
 
@@ -149,9 +167,68 @@ def check_settings(spark: SparkSession) -> SparkSession:
     return spark
 
 
+def batch_session(spark: SparkSession) -> SparkSession:
+    """A session of the engine's own on the same Spark: the user's is not touched, and what a user sets in it, now or
+    later, does not act on batches."""
+    to_dataframe = RDD.toDF
+    own = spark.newSession()
+    RDD.toDF = to_dataframe  # which PySpark has bound to the newest session
+    for name in BATCH_SETTINGS:
+        own.conf.set(name, SETTINGS[name])
+    return own
+
+
+def keeps_properties() -> bool:
+    """Whether what a thread sets for its jobs is there when it starts them: PySpark can be told otherwise."""
+    return os.getenv("PYSPARK_PIN_THREAD", "true").lower() == "true"
+
+
 def describe_jobs(spark: SparkSession, what: str) -> None:
     """What Spark's UI calls the jobs that this thread starts from now on."""
     spark.sparkContext.setJobDescription(f"thalweg: {what}")
+
+
+class JobGroup:
+    """The jobs that a thread starts while it is inside, which another thread can cancel. Tasks find `properties` in
+    their TaskContext."""
+
+    def __init__(self, context: SparkContext, what: str, properties: Mapping[str, str] | None = None) -> None:
+        self.is_cancelled = False
+        self._properties = properties or {}
+        self._context = context
+        self._what = what
+        self._id = f"thalweg-{uuid.uuid4().hex}"
+
+    def __enter__(self) -> JobGroup:
+        # Interrupted, a task ends at once; otherwise Spark looks after two seconds, and waits for two more.
+        self._context.setJobGroup(self._id, f"thalweg: {self._what}", interruptOnCancel=True)
+        for name, value in self._properties.items():
+            self._context.setLocalProperty(name, value)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with suppress(Exception):  # of a Spark that is gone, what went wrong before says more
+            for name in (_GROUP, _INTERRUPT, *self._properties):
+                self._context.setLocalProperty(name, None)
+
+    def cancel(self) -> None:
+        """Of jobs that begin later, nothing is known yet."""
+        self.is_cancelled = True
+        with suppress(Exception):
+            self._context.cancelJobGroup(self._id)
+
+    def wait(self) -> None:
+        """Until no task of it runs any more, but not for ever: a task may be out of reach."""
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        with suppress(Exception):
+            while self._active_tasks() and time.monotonic() < patience:
+                time.sleep(0.02)
+
+    def _active_tasks(self) -> int:
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._id)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
 
 def cores(spark: SparkSession) -> int:

@@ -1,4 +1,4 @@
-"""A session on Spark: its analyser, its jobs, its streaming query, its readers and writers."""
+"""A session on Spark: its analyser, its jobs, its readers and writers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from thalweg.batch.loop import Loop
 from thalweg.batch.run import BatchRunner
 from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.engine.failure import root_cause
 from thalweg.engine.landing import Landing
-from thalweg.engine.pipeline import Pipeline
-from thalweg.engine.spark import check_settings, cores, create_session, warm_up
+from thalweg.engine.spark import batch_session, check_settings, cores, create_session, warm_up
 from thalweg.engine.spark_runner import SparkRunner
 from thalweg.errors import bad_table, failed_sink
 from thalweg.model.query import Query
@@ -31,13 +31,19 @@ class SparkEngine:
         self.spark = create_session(**settings) if spark is None else check_settings(spark)
         self._warming = warm_up(self.spark) if spark is None else None
         self.analyzer = SparkAnalyzer(self.spark)
-        self.runner = SparkRunner(self.spark, cores(self.spark))
+        self.runner = SparkRunner(batch_session(self.spark), cores(self.spark))
+        self._loop: Loop | None = None
 
-    def pipeline(self, state_dir: Path, batches: BatchRunner, after_batch: Callable[[], None]) -> Pipeline:
-        return Pipeline(self.spark, state_dir, batches, after_batch)
+    def pipeline(self, state_dir: Path, batches: BatchRunner, after_batch: Callable[[], None]) -> Loop:
+        self._loop = Loop(state_dir, batches, after_batch, root_cause)
+        return self._loop
 
     def source(self, name: str, given: Any, directory: Path) -> Any:
-        return Landing(self.spark, name, given, directory) if isinstance(given, DataFrame) else given
+        return Landing(self.spark, name, given, directory, self._wake) if isinstance(given, DataFrame) else given
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            self._loop.wake()
 
     def read_table(self, name: str, given: Any, schema: Schema | None, kind: str | None) -> pa.Table:
         return read_rows(self.spark, name, given, schema, kind)

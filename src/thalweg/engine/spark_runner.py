@@ -2,57 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.batch.cells import Cells as Batches
+from thalweg.batch.contract import TasksCancelledError, Way
 from thalweg.batch.ingest_stage import ingest
+from thalweg.batch.local_runner import run_in_one, warm_up
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
+from thalweg.engine.spark import JobGroup, keeps_properties
 from thalweg.model.plan import Plan
 
 CELL_SCHEMA = "slot int, kind string, payload binary"
 
 
+_WORK = "thalweg.work"
+"""The local property by which a fused task gets its work: its DataFrame is the same for every batch of a plan."""
+_MOST_CHARACTERS = 4 << 20
+"""Of such a property. It travels through the driver's events, too."""
+
+
 class SparkRunner:
-    """One job a batch."""
+    """One job a batch, or none. `spark` is a session of its own: what a user sets does not act on batches."""
 
     def __init__(self, spark: SparkSession, tasks: int) -> None:
         self.tasks = tasks
         self._spark = spark
         self._broadcast: tuple[str, Broadcast[Plan]] | None = None
+        self._fused: tuple[str, DataFrame] | None = None
+        """plan -> what runs its fused tasks. Without a shuffle, Spark computes it anew every time."""
+        self._group: JobGroup | None = None
+        """Of the batch whose tasks run."""
+        self._warming: threading.Thread | None = None
 
-    def run(self, plan: Plan, work: Work, splits: DataFrame) -> pa.Table:
-        shared = self._shared(plan)
-        cells = splits.mapInArrow(_ingest_task(shared, replace(work, buckets={}, nodes={}, stores={})), CELL_SCHEMA)
+    def run(self, plan: Plan, work: Work, splits: Sequence[str], way: Way = Way.STAGES) -> pa.Table:
+        if way == Way.DRIVER and self._is_warm():
+            return run_in_one(plan, work, splits)
+        packed = _pack(work, splits) if way != Way.STAGES and keeps_properties() else None
+        if packed is None or len(packed) > _MOST_CHARACTERS:
+            return self._in_group(work, {}, lambda: self._stages(plan, work, splits))
+        return self._in_group(work, {_WORK: packed}, self._fused_frame(plan).toArrow)
+
+    def cancel(self) -> None:
+        group = self._group
+        if group is not None:
+            group.cancel()
+
+    def _in_group(self, work: Work, properties: Mapping[str, str], collect: Callable[[], pa.Table]) -> pa.Table:
+        described = f"batch {work.clock.batch} of {Path(work.state_dir).name}"
+        with JobGroup(self._spark.sparkContext, described, properties) as group:
+            self._group = group
+            try:
+                return collect()
+            except Exception as error:
+                if not group.is_cancelled:
+                    raise
+                group.wait()
+                raise TasksCancelledError(described) from error
+            finally:
+                self._group = None
+
+    def _stages(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
+        shared, tasks = self._shared(plan), len(splits)
+        first = _ingest_task(shared, replace(work, buckets={}, nodes={}, stores={}), tuple(splits))
+        cells = self._spark.range(0, tasks, 1, tasks).mapInArrow(first, CELL_SCHEMA)
         for stage in range(1, work.stages + 1):
             task = _slot_task(shared, replace(work, stage=stage))
             cells = cells.repartitionById(work.tasks, "slot").mapInArrow(task, CELL_SCHEMA)
         return cells.toArrow()
 
+    def _fused_frame(self, plan: Plan) -> DataFrame:
+        if self._fused is None or self._fused[0] != plan.id:
+            task = _fused_task(self._shared(plan))
+            self._fused = plan.id, self._spark.range(0, 1, 1, 1).mapInArrow(task, CELL_SCHEMA)
+        return self._fused[1]
+
     def _shared(self, plan: Plan) -> Broadcast[Plan]:
         """The plan goes to a worker once, not with every task."""
         if self._broadcast is None or self._broadcast[0] != plan.id:
-            old, self._broadcast = self._broadcast, None
+            old, self._broadcast, self._fused = self._broadcast, None, None
             if old is not None:
                 with suppress(Exception):  # its file may be gone: somebody cleans temporary directories
                     old[1].destroy()
             self._broadcast = (plan.id, self._spark.sparkContext.broadcast(plan))
         return self._broadcast[1]
 
+    def _is_warm(self) -> bool:
+        """Whether this process has loaded what batches need; it begins to, where it has not."""
+        if self._warming is None:
+            self._warming = threading.Thread(target=warm_up, name="thalweg-warm-up", daemon=True)
+            self._warming.start()
+        return not self._warming.is_alive()
 
-def _ingest_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
+
+def _pack(work: Work, splits: Sequence[str]) -> str:
+    return base64.b85encode(zlib.compress(cloudpickle.dumps((work, tuple(splits))), 1)).decode()
+
+
+def _unpack(text: str) -> tuple[Work, tuple[str, ...]]:
+    found: tuple[Work, tuple[str, ...]] = cloudpickle.loads(zlib.decompress(base64.b85decode(text)))
+    return found
+
+
+def _fused_task(plan: Broadcast[Plan]) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        texts = (text for batch in batches for text in batch.column(0).to_pylist())
-        return ingest(plan.value, work, texts, _task_number())
+        _exhaust(batches)
+        work, splits = _unpack(TaskContext.get().getLocalProperty(_WORK))
+        yield from run_in_one(plan.value, work, splits).to_batches()
 
     return run
+
+
+def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        _exhaust(batches)
+        task = _task_number()
+        return ingest(plan.value, work, [texts[task]], task)
+
+    return run
+
+
+def _exhaust(batches: Batches) -> None:
+    """One row, which says no more than the number of the task."""
+    for _ in batches:
+        pass
 
 
 def _slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,21 +29,31 @@ from thalweg.operate import duck
 _UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 Column = Any
 """An Arrow array, whole or in chunks."""
-_code: dict[str, bytes] = {}
-"""version -> the code that the running task means by it."""
+_defining = threading.Lock()
 _known: set[str] = set()
-"""The calls whose functions the connection has."""
+"""The calls whose functions the database has."""
+
+
+class _Code(threading.local):
+    """What the task that runs on this thread means by a version: sessions of one process may differ."""
+
+    def __init__(self) -> None:
+        self.of_version: dict[str, bytes] = {}
+
+
+_code = _Code()
 
 
 def define(plan: Plan) -> None:
     """Makes the plan's own aggregates known to this worker. What is known already costs nothing."""
     if not plan.functions:
         return
-    _code.update(plan.functions)
-    for grouping in plan.groupings.values():
-        for partial in (*grouping.partials, *grouping.extra):
-            if partial.own is not None and partial.own.id not in _known:
-                _register(partial.own)
+    _code.of_version.update(plan.functions)
+    with _defining:
+        for grouping in plan.groupings.values():
+            for partial in (*grouping.partials, *grouping.extra):
+                if partial.own is not None and partial.own.id not in _known:
+                    _register(partial.own)
 
 
 def _register(own: OwnPartial) -> None:
@@ -53,9 +64,8 @@ def _register(own: OwnPartial) -> None:
         (own.merge, call.merge, "BLOB[]", "BLOB"),
         (own.finish, call.finish, "BLOB", to_duck(own.type)),
     ]
-    connection = duck.connection()
     for name, function, takes, gives in signatures:
-        connection.create_function(name, function, [takes], gives, type="arrow", null_handling="special")
+        duck.create_function(name, function, [takes], gives)
     _known.add(own.id)
 
 
@@ -105,7 +115,7 @@ class _Call:
             raise aggregate_wrong_value(self.own.name, wrong, self.own.type) from error
 
     def _functions(self) -> Functions:
-        functions: Functions = self._guard("loading", _load, _code[self.own.version])
+        functions: Functions = self._guard("loading", _load, _code.of_version[self.own.version])
         return functions
 
     def _rows(self, structs: pa.StructArray) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""The streams of a state directory: written by the driver, read by the process that plans batches."""
+"""The streams that batches read: the session writes the list, whoever plans splits reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.state.durable import make_directory, write_json
 
 STREAMS_FILE = "streams.json"
-CONTROL_FILE = "control.json"
 _VERSION = 1
 
 
@@ -59,18 +58,6 @@ def recall_stream(state_dir: str | Path, name: str) -> Stream | None:
         return stream_from_json(json.loads((source_dir(state_dir, name) / "stream.json").read_bytes()))
     except FileNotFoundError:
         return None
-
-
-def save_tick(state_dir: str | Path, tick: int) -> None:
-    """Ask for a batch even if no stream has anything new: `tick` must be greater than any before."""
-    write_json(Path(state_dir) / CONTROL_FILE, {"tick": tick})
-
-
-def load_tick(state_dir: str | Path) -> int:
-    try:
-        return int(json.loads((Path(state_dir) / CONTROL_FILE).read_bytes())["tick"])
-    except FileNotFoundError:
-        return 0
 
 
 def stream_to_json(stream: Stream) -> dict[str, Any]:

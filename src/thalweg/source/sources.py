@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob as globbing
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -102,6 +102,10 @@ class Files:
         return self._kind
 
 
+def _nobody() -> None:
+    """Waits for rows."""
+
+
 class Memory:
     """Arrow tables that the program appends.
 
@@ -116,6 +120,7 @@ class Memory:
         self._waiting: list[pa.Table] = []
         self._directory: Path | None = None
         self._next = 0
+        self._tell: Callable[[], None] = _nobody
 
     def spec(self) -> SourceSpec:
         return SourceSpec("memory", {"max_files_per_batch": self._limit})
@@ -131,10 +136,13 @@ class Memory:
                 self._waiting.append(table)
             else:
                 self._write(self._directory, table)
+        self._tell()
 
-    def bind(self, directory: str | Path) -> None:
-        """Keep everything in `directory` from now on, after what earlier runs left there."""
+    def bind(self, directory: str | Path, tell: Callable[[], None] = _nobody) -> None:
+        """Keep everything in `directory` from now on, after what earlier runs left there. `tell` is called after
+        every append."""
         with self._lock:
+            self._tell = tell
             path = make_directory(Path(directory))
             self._next = count_memory_units(path)
             self._directory = path

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 _BYTES_PER_ROW = 64
 """A guess, to weigh text files, whose rows nobody has counted, against the others."""
+
+
+_LEAST_BYTES_PER_ROW = 8
+"""Of text, which may be compressed."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,17 @@ def dump_splits(splits: Sequence[Split]) -> str:
 
 def parse_splits(text: str) -> list[Split]:
     return [Split.from_json(value) for value in json.loads(text)]
+
+
+def join_splits(texts: Iterable[str]) -> str:
+    """The splits of several tasks as those of one."""
+    return dump_splits([split for text in texts for split in parse_splits(text)])
+
+
+def rows_in(texts: Iterable[str]) -> int:
+    """Rather too many than too few, where nobody has counted them."""
+    splits = (split for text in texts for split in parse_splits(text))
+    return sum(split.rows or 1 + split.bytes // _LEAST_BYTES_PER_ROW for split in splits)
 
 
 def pack(splits: Sequence[Split], parts: int) -> list[list[Split]]:

@@ -1,4 +1,4 @@
-"""Unit: what the pipeline's query and its jobs are called where people look for them, in Spark's UI."""
+"""Unit: what the pipeline's jobs are called where people look for them, in Spark's UI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _text(option: Any) -> str:
     return str(option.get()) if option.isDefined() else ""
 
 
-def test_the_query_and_its_jobs_have_names(spark: SparkSession, tmp_path: Path) -> None:
+def test_jobs_have_names(spark: SparkSession, tmp_path: Path) -> None:
     before = set(descriptions(spark))
     sessions = [thalweg.connect(tmp_path / name, spark=spark) for name in ("first", "second")]
     for session in sessions:
@@ -31,9 +31,6 @@ def test_the_query_and_its_jobs_have_names(spark: SparkSession, tmp_path: Path) 
         session.create_stream("purchases", source, time="ts", watermark="1 second")
         session.create_query("counts", "SELECT count(*) AS n FROM purchases GROUP BY window(ts, '1 second')")
         session.start("100 milliseconds")
-    names = sorted(query.name for query in spark.streams.active)
-    assert names[0] == "thalweg"
-    assert names[1].startswith("thalweg-")
     deadline = time.monotonic() + 120
     while min(session.progress()["batch"] for session in sessions) < 0 and time.monotonic() < deadline:
         time.sleep(0.1)

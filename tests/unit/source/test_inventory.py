@@ -13,7 +13,7 @@ from thalweg.errors import SourceError
 from thalweg.model.stream import Schema, Stream
 from thalweg.source import inventory as module
 from thalweg.source.inventory import ENDLESS, Inventory
-from thalweg.source.registry import load_streams, load_tick, save_streams, save_tick, source_dir
+from thalweg.source.registry import load_streams, save_streams, source_dir
 from thalweg.source.sources import Source, files, generate, memory
 
 
@@ -42,12 +42,6 @@ def test_a_broken_registry_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "streams.json").write_text("{")
     with pytest.raises(SourceError, match=r"cannot read .*streams\.json"):
         load_streams(tmp_path)
-
-
-def test_ticks(tmp_path: Path) -> None:
-    assert load_tick(tmp_path) == 0
-    save_tick(tmp_path, 7)
-    assert load_tick(tmp_path) == 7
 
 
 def test_files_are_numbered_by_time_then_path_and_hidden_ones_ignored(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import thalweg
+from thalweg import aggregates
 from thalweg.batch.local_runner import LocalRunner
 from thalweg.errors import SqlError, ThalwegError, UsageError
 from thalweg.model.stream import Schema
@@ -118,6 +121,86 @@ def test_a_batch_that_keeps_failing_says_so(local: Local, monkeypatch: pytest.Mo
     assert "has failed 2 times" in str(second.value.hint)
     monkeypatch.undo()
     assert session.results("all").num_rows == 1
+
+
+ORDERED = f"{SUMS} ORDER BY s DESC, k"
+TOTALS = "SELECT k, total(v) AS t, window.start AS w FROM events GROUP BY k, window(ts, '10 seconds') ORDER BY t, k"
+
+
+def test_two_sessions_in_threads_of_their_own(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a connection to DuckDB of its own, and means by an aggregate what was defined when it came up."""
+    monkeypatch.setattr(aggregates, "_defined", {})
+    sessions, failed = [], []
+    for factor in (1, 1000):
+
+        def add(state: int, batch: pa.RecordBatch, factor: int = factor) -> int:
+            return state + factor * int(pc.sum(batch.column(0)).as_py())
+
+        thalweg.aggregate("total", lambda: 0, add, lambda a, b: a + b, lambda state: state, returns="bigint")
+        sessions.append(local({"events": rows(0)}, {"sums": SUMS, "ordered": ORDERED, "totals": TOTALS}))
+
+    def feed(session: LocalSession) -> None:
+        try:
+            for batch in range(1, 13):
+                for k in range(3):
+                    session.append("events", rows(*range(10 * batch, 10 * batch + 10), k=k))
+                session.run_available()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=feed, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    for session in sessions:
+        assert {handle.status.error for handle in session.queries.values()} == {None}
+    one, other = sessions
+    for query in ("sums", "ordered"):
+        assert one.query(query).results().equals(other.query(query).results())
+    assert one.query("ordered").results().num_rows == 34
+    small, large = (session.query("totals").results().to_pylist() for session in sessions)
+    assert len(small) > 30
+    assert large == [{**row, "t": 1000 * row["t"]} for row in small]
+
+
+def test_progress_in_the_words_of_spark(local: Local) -> None:
+    session = local({"events": rows(1, 2, 12)}, {"sums": SUMS, "all": ALL})
+    heard: list[Any] = []
+
+    class Listener:
+        def on_progress(self, progress: Any) -> None:
+            heard.append(progress)
+
+    assert session.progress()["last_progress"] is None
+    listener = Listener()
+    session.add_listener(listener)
+    session.run_available()
+    first, last = heard
+    assert session.progress()["last_progress"] == last
+    assert [h["batchId"] for h in heard] == [0, 1]
+    assert [h["numInputRows"] for h in heard] == [3, 0]
+    (source,) = first["sources"]
+    assert (source["stream"], source["description"]) == ("events", "memory")
+    assert (source["startOffset"], source["endOffset"], source["numInputRows"]) == (0, 1, 3)
+    assert first["eventTime"] == {"events": {"max": "2026-01-01T00:00:12.000Z", "watermark": None}}
+    assert last["eventTime"] == {"events": {"max": None, "watermark": "2026-01-01T00:00:12.000Z"}}
+    assert first["sinks"] == [{"query": "all", "numOutputRows": 3}]
+    assert last["sinks"] == [{"query": "sums", "numOutputRows": 1}]
+    assert [h["numOutputRows"] for h in heard] == [3, 1]
+    steps = last["durationMs"]
+    assert steps["triggerExecution"] == last["batchDuration"]
+    assert abs(sum(steps.values()) - 2 * steps["triggerExecution"]) <= len(steps)
+    begun = datetime.fromisoformat(last["timestamp"])
+    assert timedelta(0) <= datetime.now(UTC) - begun < timedelta(minutes=5)
+    assert first["inputRowsPerSecond"] == 0.0
+    assert first["processedRowsPerSecond"] > 0
+    json.dumps(heard)
+    session.remove_listener(listener)
+    session.append("events", rows(30))
+    session.run_available()
+    assert len(heard) == 2
 
 
 def test_mistakes_are_told_as_spark_tells_them(local: Local) -> None:
