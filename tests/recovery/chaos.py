@@ -10,7 +10,7 @@ at a fault point or in the middle of any write, rename or sync, by a kill, a ful
 cannot be written; and whether the power is cut then, which takes all that was not synced.
 
 In the end every sink has each row of an undisturbed run exactly once, and still after more rows that bring to light
-what the state holds; and no file is there without a reason. What is known to fail is listed in KNOWN, by its entry
+what the state holds; and no file is there without a reason. What is known to differ is listed in KNOWN, by its entry
 in the audit of trust.
 
     chaos_world     what there is to do         chaos_fault     how lives end

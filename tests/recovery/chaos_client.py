@@ -39,6 +39,8 @@ class Client:
         """What queries without a sink of their own had given when they were dropped."""
         self._sources: dict[str, Any] = {}
         self._lives = 0
+        self.complete_from: dict[str, int] = {}
+        """Queries over joins that came later -> the event time, in microseconds, after which nothing is missing."""
 
     @property
     def is_done(self) -> bool:
@@ -67,6 +69,7 @@ class Client:
 
     def results(self, session: LocalSession) -> dict[str, pa.Table]:
         """query -> all that its sink has; of a dropped one without a sink, what it had then."""
+        self._note_completeness(session)
         return {name: self._results(session, query) for name, query in self.world.queries.items()}
 
     def rejected(self, session: LocalSession) -> dict[str, pa.Table]:
@@ -140,8 +143,15 @@ class Client:
                 raise RefusalError(name)
         self._given[name].setdefault(batch, table)
 
+    def _note_completeness(self, session: LocalSession) -> None:
+        for name, handle in session.queries.items():
+            since = handle.status.complete_from
+            if handle.definition.join is not None and since is not None:
+                self.complete_from[name] = int(since.timestamp() * 1e6)
+
     def _drop(self, session: LocalSession, name: str) -> None:
         if name in session.queries:
+            self._note_completeness(session)
             if self.world.queries[name].sink == "memory":
                 self._before_drop[name] = session.query(name).results()
             session.drop_query(name)
