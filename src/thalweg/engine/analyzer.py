@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from thalweg.engine.spark import further_session
 from thalweg.errors import SqlError, analysis_failed, bad_columns, unknown_column, unknown_stream
 from thalweg.model.stream import Schema, Stream
 
@@ -71,9 +72,7 @@ class SparkAnalyzer:
     """Streams and tables are temporary views in a session of its own: analysis touches no data and no other user."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark.newSession()
-        for key, value in _SETTINGS.items():
-            self._spark.conf.set(key, value)
+        self._spark = further_session(spark, _SETTINGS)
         self._names: set[str] = set()
         self._known: dict[str, list[tuple[str, str]]] = {}
 

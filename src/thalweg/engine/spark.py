@@ -168,14 +168,18 @@ def check_settings(spark: SparkSession) -> SparkSession:
 
 
 def batch_session(spark: SparkSession) -> SparkSession:
-    """A session of the engine's own on the same Spark: the user's is not touched, and what a user sets in it, now or
-    later, does not act on batches."""
+    """The session of batches: what a user sets in another, now or later, does not act on them."""
+    return further_session(spark, {name: SETTINGS[name] for name in BATCH_SETTINGS})
+
+
+def further_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session of the engine's own on the same Spark. The user's is not touched."""
     to_dataframe = RDD.toDF
-    own = spark.newSession()
+    made = spark.newSession()
     RDD.toDF = to_dataframe  # which PySpark has bound to the newest session
-    for name in BATCH_SETTINGS:
-        own.conf.set(name, SETTINGS[name])
-    return own
+    for name, value in settings.items():
+        made.conf.set(name, value)
+    return made
 
 
 def keeps_properties() -> bool:

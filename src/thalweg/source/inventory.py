@@ -1,6 +1,6 @@
 """What a stream's source has to offer: a numbered list of units that only grows and is never forgotten.
 
-A batch is a range of units per stream. Spark keeps the ranges; the inventory makes sure that number n means
+A batch is a range of units per stream. Manifests keep the ranges; the inventory makes sure that number n means
 the same input after every restart, by writing down a discovery before anyone hears of it.
 """
 
@@ -60,7 +60,7 @@ class Units(ABC):
 
 
 class Inventory:
-    """The units of one stream, for the one process that plans: only one may have it open."""
+    """The units of one stream, for the one loop that plans its batches: only one may have it open."""
 
     def __init__(self, stream: Stream, state_dir: str | Path) -> None:
         self.stream = stream

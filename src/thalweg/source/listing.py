@@ -1,4 +1,4 @@
-"""Which files a source has. Light to import: the process that plans starts anew with every query run."""
+"""Which files a source has."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def plan_splits(state_dir: str | Path, start_offset: Offset, end_offset: Offset,
 
 
 def _offset(start: Offset, tick: int, streams: dict[str, int]) -> Offset:
-    """`start` itself, to the letter, if there is nothing new: Spark compares texts."""
+    """`start` itself, if there is nothing new."""
     grown = any(units > start["streams"].get(name, 0) for name, units in streams.items())
     # A stream that no query reads at the moment is not in the registry, but its place is remembered.
     after = {"tick": tick, "streams": {**start["streams"], **streams}}

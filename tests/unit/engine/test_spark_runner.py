@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
 import thalweg
@@ -36,7 +37,7 @@ def test_what_a_user_sets_does_not_act_on_batches(spark: SparkSession, state_dir
         "spark.sql.execution.arrow.maxRecordsPerBatch": "7",
         "spark.sql.shuffle.partitions": "5",
     }
-    before = {name: spark.conf.get(name) for name in others}
+    before, to_dataframe = {name: spark.conf.get(name) for name in others}, RDD.toDF
     try:
         for name, value in others.items():
             spark.conf.set(name, value)
@@ -48,8 +49,7 @@ def test_what_a_user_sets_does_not_act_on_batches(spark: SparkSession, state_dir
                 name: SETTINGS[name] for name in BATCH_SETTINGS
             }
             assert {name: spark.conf.get(name) for name in others} == others, "the user's are not touched"
-            made: Any = spark.sparkContext.parallelize([(1,)])
-            assert made.toDF(["a"]).sparkSession is spark
+            assert RDD.toDF is to_dataframe, "PySpark binds it to every session that is made"
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
