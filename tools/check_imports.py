@@ -27,8 +27,8 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": VALUES,
     "stats": VALUES,
     "optimize": VALUES | {"stats", "partition"},
-    # What was measured -> what is decided. It still reads the totals of a batch and the manifest as they are.
-    "adapt": VALUES | {"optimize", "stats", "partition", "route", "batch", "operate", "state"},
+    # What was measured -> what is decided. It still reads manifests.
+    "adapt": VALUES | {"optimize", "stats", "partition", "route", "state"},
     # The data path, in the order data meets it.
     "partition": VALUES | {"route"},
     "observe": VALUES | {"state"},

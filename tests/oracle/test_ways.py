@@ -17,9 +17,9 @@ from tests.support.side import Side
 import thalweg
 from thalweg import aggregates
 from thalweg.adapt.small_batches import Load
-from thalweg.batch.contract import Way
 from thalweg.errors import StateError
 from thalweg.model.plan import Plan
+from thalweg.model.way import Way
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries

@@ -17,7 +17,6 @@ from tests.support.clocks import CountingClock
 
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.batch.cells import CellKind, cells_of
-from thalweg.batch.contract import Way
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
 from thalweg.batch.loop import Loop
@@ -32,6 +31,7 @@ from thalweg.model.query import Query, query_id
 from thalweg.model.report import IngestReport, SlotReport
 from thalweg.model.stream import Stream
 from thalweg.model.types import to_arrow
+from thalweg.model.way import Way
 from thalweg.optimize.grouping import GROUPS, Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.hash import HASH_NAME

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thalweg.batch.contract import Way
 from thalweg.model.plan import Plan
+from thalweg.model.way import Way
 
 SETTINGS = ("spark", "driver")
 """Where small batches with rows run; without rows, always in the driver."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,18 +10,8 @@ import pyarrow as pa
 from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
 from thalweg.model.query import Query
+from thalweg.model.way import Way
 from thalweg.sink.base import Sink
-
-
-class Way(StrEnum):
-    """How the stages of a batch are run. Results do not depend on it."""
-
-    STAGES = "stages"
-    """Tasks side by side, a shuffle of cells between two stages."""
-    FUSED = "fused"
-    """All in one task."""
-    DRIVER = "driver"
-    """All in the calling process."""
 
 
 class TasksCancelledError(Exception):

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from thalweg.batch.cells import CELLS
 from thalweg.batch.cells import Cells as Batches
-from thalweg.batch.contract import Way
 from thalweg.batch.ingest_stage import ingest
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
+from thalweg.model.way import Way
 from thalweg.operate.gather import warm_gather
 from thalweg.operate.probe import warm_probes
 from thalweg.route.warm import warm_kernels

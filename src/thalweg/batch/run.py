@@ -24,25 +24,15 @@ from thalweg.adapt.combining import loads_of, next_loads
 from thalweg.adapt.hot_join_keys import next_spread
 from thalweg.adapt.partitioners import aggregation_reports, chosen, next_dealing, next_policies
 from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_ordering
-from thalweg.adapt.probe_orders.measure import choices, join_load, next_choices, next_join_load, next_stores
+from thalweg.adapt.probe_orders.measure import join_load, next_join_load
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
 from thalweg.adapt.slot_count import Scaler
 from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.blame import blame, first_line
 from thalweg.batch.checkpoint import forget_checkpoint, read_offset
-from thalweg.batch.contract import Runner, Way
+from thalweg.batch.contract import Runner
 from thalweg.batch.delivery import present
-from thalweg.batch.requests import (
-    Entry,
-    Lane,
-    Moment,
-    Past,
-    apply_changes,
-    joined_moment,
-    next_lanes,
-    registered,
-    without_old_fences,
-)
+from thalweg.batch.requests import Entry, apply_changes, registered, without_old_fences
 from thalweg.batch.tables import Table, Tables, clean_tables, forget_versions
 from thalweg.batch.totals import BatchTotals, add_up
 from thalweg.batch.work import Work
@@ -53,11 +43,12 @@ from thalweg.model.partitioning import AggregationReport, Partitioning, Partitio
 from thalweg.model.plan import Plan, slot_stages, updated_groupings
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
+from thalweg.model.times import BatchTimes, StreamTimes, with_joined
+from thalweg.model.way import Way
 from thalweg.model.windows import BEGINNING, Stretch, needed_until
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
-from thalweg.operate.slot import Clock
 from thalweg.optimize.grouping import GROUPS, make_plan
 from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.shipping import GroupingLoad
@@ -71,6 +62,7 @@ from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
 from thalweg.state.container import forget_file
 from thalweg.state.durable import delete
+from thalweg.state.history import History, SliceHistory, choices, next_choices, next_lanes, next_stores
 from thalweg.state.manifest import (
     Manifest,
     StreamProgress,
@@ -170,15 +162,15 @@ class BatchRunner:
             self._forget_rejected(batch)
         self._tried = batch
         moment = self._moment(batch)
-        lanes = {id_: Lane.from_json(lane) for id_, lane in before.lanes.items()}
+        lanes = {id_: SliceHistory.from_json(lane) for id_, lane in before.lanes.items()}
         changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
-        past = Past(lanes, before.extra.get("held_from", {}), choices(before) if changes else {})
+        past = History(lanes, before.extra.get("held_from", {}), choices(before) if changes else {})
         tables = {name: Table.from_json(name, value) for name, value in intent.get("tables", {}).items()}
         schemas = {name: table.schema for name, table in tables.items()}
         entries = apply_changes(self.entries, changes, past, self.streams(), schemas, moment)
         entries = without_old_fences(entries, moment.closed_us)
         plan = self._make_plan(entries, intent, schemas)
-        moment = joined_moment(moment, plan.joins)
+        moment = with_joined(moment, plan.joins)
         clock = self._clock(plan, moment)
         planned = time.perf_counter()
         totals = self._run_tasks(splits, plan, clock, tables, uncollected(entries.values()))
@@ -238,7 +230,7 @@ class BatchRunner:
             self.finished.notify_all()
 
     def _stream_reports(
-        self, plan: Plan, clock: Clock, totals: BatchTotals, start: Offset, end: Offset
+        self, plan: Plan, clock: BatchTimes, totals: BatchTotals, start: Offset, end: Offset
     ) -> dict[str, StreamReport]:
         return {
             name: StreamReport(
@@ -303,8 +295,8 @@ class BatchRunner:
         for path in (self.state_dir / "rejected").glob(f"*/{batch:012d}-*"):
             delete(path)
 
-    def _moment(self, batch: int) -> Moment:
-        return Moment(
+    def _moment(self, batch: int) -> StreamTimes:
+        return StreamTimes(
             batch,
             {name: p.max_time_us for name, p in self.manifest.streams.items()},
             dict(self.manifest.extra.get("closed", {})),
@@ -362,11 +354,11 @@ class BatchRunner:
             self._planned = (given, make_plan(**given))
         return replace(self._planned[1], functions=self.functions(entry.query for entry in running))
 
-    def _clock(self, plan: Plan, moment: Moment) -> Clock:
+    def _clock(self, plan: Plan, moment: StreamTimes) -> BatchTimes:
         closed = {name: moment.closed_us.get(name, BEGINNING) for name in plan.streams}
         closing = {name: max(closed[name], self._watermark(plan, name)) for name in plan.streams}
         fences = tuple(sorted({m.fence[0] for m in plan.members if m.fence is not None}))
-        return Clock(moment.batch, closed, closing, fences)
+        return BatchTimes(moment.batch, closed, closing, fences)
 
     def _watermark(self, plan: Plan, stream: str) -> int:
         joined = plan.joins.joined.get(stream)
@@ -402,7 +394,7 @@ class BatchRunner:
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(
-        self, splits: Sequence[str], plan: Plan, clock: Clock, tables: Tables, uncollected: frozenset[str]
+        self, splits: Sequence[str], plan: Plan, clock: BatchTimes, tables: Tables, uncollected: frozenset[str]
     ) -> BatchTotals:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[StoreBucket]] = {}
@@ -430,7 +422,7 @@ class BatchRunner:
             self.small_batches.take_in(load, totals.work_seconds())
         return totals
 
-    def _state_read(self, plan: Plan, clock: Clock) -> int:
+    def _state_read(self, plan: Plan, clock: BatchTimes) -> int:
         """Bytes of the state that the batch may read: of buckets whose windows close or are shown, and of stores."""
         shown, total = updated_groupings(plan), sum(b.nbytes for b in self.manifest.stores)
         for bucket in self.manifest.buckets:
@@ -494,10 +486,10 @@ class BatchRunner:
         plan: Plan,
         entries: Mapping[str, Entry],
         totals: BatchTotals,
-        clock: Clock,
+        clock: BatchTimes,
         intent: Mapping[str, Any],
-        lanes: Mapping[str, Lane],
-        moment: Moment,
+        lanes: Mapping[str, SliceHistory],
+        moment: StreamTimes,
     ) -> Manifest:
         old = [b for b in self.manifest.buckets if b.name not in totals.replaced]
         live = tuple(b for b in (*old, *totals.kept) if _is_live(b, plan, clock))
@@ -569,7 +561,7 @@ def uncollected(entries: Iterable[Entry]) -> frozenset[str]:
     return frozenset(e.id for e in entries if e.query.sink.kind == "noop" and e.query.limit is None)
 
 
-def _is_live(bucket: Bucket, plan: Plan, clock: Clock) -> bool:
+def _is_live(bucket: Bucket, plan: Plan, clock: BatchTimes) -> bool:
     """Whether some window still open needs some slice of the bucket."""
     grouping = plan.groupings.get(bucket.grouping)
     if grouping is None:

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.batch.cells import CellKind, cells_of
-from thalweg.batch.contract import Way
 from thalweg.batch.reports import raise_reported
 from thalweg.model.address import QueryRows
 from thalweg.model.bucket import Bucket, Section, StoreBucket
 from thalweg.model.failure import Failures
 from thalweg.model.message import decode
 from thalweg.model.report import Counts, IngestReport, ProbeId, SlotReport, StreamSample
+from thalweg.model.way import Way
 from thalweg.observe.stopwatch import SHUFFLE, Stage
 from thalweg.route.bucket import unpack
 from thalweg.state.container import read_section

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from thalweg.model.bucket import Bucket, Section, StoreBucket
+from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
-from thalweg.operate.slot import Clock
 from thalweg.partition.cooperative import Policy
 from thalweg.state.collect import unique
 
@@ -16,7 +16,7 @@ from thalweg.state.collect import unique
 @dataclass(frozen=True)
 class Work:
     state_dir: str
-    clock: Clock
+    clock: BatchTimes
     buckets: Mapping[int, Sequence[Bucket]] = field(default_factory=dict)
     """slot -> live buckets with rows of that slot."""
     nodes: Mapping[str, frozenset[Stretch]] = field(default_factory=dict)

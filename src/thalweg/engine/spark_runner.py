@@ -16,13 +16,14 @@ from pyspark.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.batch.cells import Cells as Batches
-from thalweg.batch.contract import TasksCancelledError, Way
+from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.ingest_stage import ingest
 from thalweg.batch.local_runner import run_in_one, warm_up
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
 from thalweg.engine.spark import JobGroup, keeps_properties
 from thalweg.model.plan import Plan
+from thalweg.model.way import Way
 
 CELL_SCHEMA = "slot int, kind string, payload binary"
 

@@ -15,6 +15,7 @@ from thalweg.model.address import Partials, WholeRows
 from thalweg.model.failure import OfQuery
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys, updated_groupings
 from thalweg.model.probe import Store
+from thalweg.model.times import BatchTimes
 from thalweg.model.types import to_inner_arrow
 from thalweg.observe.stopwatch import PRE_AGGREGATE, PREDICATES, ROUTE
 from thalweg.operate import dense, duck
@@ -25,7 +26,6 @@ from thalweg.operate.materialise import alone
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.shipping import ship
-from thalweg.operate.slot import Clock
 from thalweg.operate.store import Sampled, choose_rows
 from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import deal, routing_table
@@ -37,7 +37,7 @@ Smaller ones travel, so that a slot keeps one bucket of them and not one for eac
 
 
 def consume(
-    plan: Plan, name: str, rows: pa.Table, clock: Clock, outbox: Outbox, tables: Mapping[str, pa.Table]
+    plan: Plan, name: str, rows: pa.Table, clock: BatchTimes, outbox: Outbox, tables: Mapping[str, pa.Table]
 ) -> None:
     """Runs rows of the stream `name`, base or derived, through the plan. `tables`: the static ones."""
     stream, joined = plan.streams[name], plan.joins.joined.get(name)
@@ -65,7 +65,7 @@ def _compute(plan: Plan, stream: StreamPlan, rows: pa.Table, outbox: Outbox) -> 
     return rows
 
 
-def _group_on_time(plan: Plan, stream: StreamPlan, rows: pa.Table, clock: Clock, outbox: Outbox) -> int:
+def _group_on_time(plan: Plan, stream: StreamPlan, rows: pa.Table, clock: BatchTimes, outbox: Outbox) -> int:
     """How many rows were late for all windows."""
     if not stream.groupings:
         return 0
@@ -85,7 +85,7 @@ def _selections(plan: Plan, stream: StreamPlan) -> Sequence[Selection]:
 
 
 def _feed_joins(
-    plan: Plan, stream: StreamPlan, rows: pa.Table, clock: Clock, outbox: Outbox, tables: Mapping[str, pa.Table]
+    plan: Plan, stream: StreamPlan, rows: pa.Table, clock: BatchTimes, outbox: Outbox, tables: Mapping[str, pa.Table]
 ) -> None:
     """Rows of a base stream are kept for its joins, or joined at once where there is nothing to wait for."""
     name = stream.stream.name
@@ -165,7 +165,9 @@ def _note_max(outbox: Outbox, name: str, times: np.ndarray) -> None:
         outbox.max_time_us[name] = max(outbox.max_time_us.get(name, -(2**63)), int(times.max()))
 
 
-def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: Clock, outbox: Outbox) -> None:
+def _group(
+    plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: BatchTimes, outbox: Outbox
+) -> None:
     grids: dict[tuple[int, int], Slices] = {}
     columns = dense.Columns(rows)
     made: dict[str, pa.Table] = {}
@@ -199,7 +201,9 @@ def _group(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, cl
             _ship(plan, stream, rows, times, clock, outbox)
 
 
-def _ship(plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: Clock, outbox: Outbox) -> None:
+def _ship(
+    plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: BatchTimes, outbox: Outbox
+) -> None:
     began = outbox.watch.read()
     name = stream.stream.name
     routed = tuple(by for by in shipped_keys(plan, stream) if by not in plan.partitioners)

@@ -17,6 +17,7 @@ from thalweg.model.expr import quote
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping, Member, Plan
 from thalweg.model.query import Window
+from thalweg.model.times import BatchTimes
 from thalweg.model.windows import (
     BEGINNING,
     Stretch,
@@ -86,17 +87,6 @@ class SlotResult:
     failures: Failures = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Per stream: windows up to `closed_us` had closed before the batch, those up to `closing_us` close in it."""
-
-    batch: int
-    closed_us: Mapping[str, int]
-    closing_us: Mapping[str, int]
-    fences: tuple[int, ...] = ()
-    """Batches at which some query began to see rows; buckets are not merged across them."""
-
-
 @dataclass
 class GroupingState:
     """All that a slot holds of one grouping."""
@@ -140,7 +130,7 @@ class GroupingState:
 
 def run_slot(
     plan: Plan,
-    clock: Clock,
+    clock: BatchTimes,
     arrived: Mapping[str, Sequence[pa.Table]],
     held: Mapping[str, Sequence[StoredBucket]],
     nodes: Mapping[str, frozenset[Stretch]],
@@ -197,7 +187,7 @@ def _state(
 # -- closing windows
 
 
-def closings(plan: Plan, clock: Clock, states: Mapping[str, GroupingState]) -> list[tuple[Closing, int]]:
+def closings(plan: Plan, clock: BatchTimes, states: Mapping[str, GroupingState]) -> list[tuple[Closing, int]]:
     """What is to be finished: (closing, first batch that counts), queries that see the same rows together."""
     found = []
     for (_, window, updates, sight), members in _shares(plan).items():
@@ -242,7 +232,7 @@ def _shares(plan: Plan) -> dict[tuple[str, Window, bool, _Sight], tuple[Member, 
 # -- keeping state
 
 
-def _keep(state: GroupingState, clock: Clock, result: SlotResult) -> None:
+def _keep(state: GroupingState, clock: BatchTimes, result: SlotResult) -> None:
     """New rows that later windows need become a bucket; complete runs become nodes; small buckets merge."""
     grouping = state.grouping
     closing = clock.closing_us[grouping.stream]
@@ -261,7 +251,7 @@ def _of_starts(table: pa.Table, starts: Iterable[int]) -> pa.Table:
     return table.filter(pc.is_in(table.column(START), pa.array(list(starts), pa.int64())))
 
 
-def _build_nodes(state: GroupingState, clock: Clock, result: SlotResult) -> None:
+def _build_nodes(state: GroupingState, clock: BatchTimes, result: SlotResult) -> None:
     """Merges runs of slices that the watermark has passed in this batch, level by level."""
     grouping = state.grouping
     closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
@@ -328,7 +318,7 @@ def _mapping(parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
     )
 
 
-def _to_compact(state: GroupingState, clock: Clock) -> list[list[StoredBucket]]:
+def _to_compact(state: GroupingState, clock: BatchTimes) -> list[list[StoredBucket]]:
     """Buckets of one level, one span and one side of every fence, enough of them to be worth merging."""
     alike: dict[tuple[int, int, int], list[StoredBucket]] = {}
     for h in state.held:

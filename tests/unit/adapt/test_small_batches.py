@@ -20,10 +20,10 @@ from thalweg.adapt.small_batches import (
     predict,
     small_work,
 )
-from thalweg.batch.contract import Way
 from thalweg.model.plan import Plan
 from thalweg.model.query import Aggregate, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.way import Way
 from thalweg.optimize.grouping import Registered, make_plan
 
 STREAM = Stream("s", Schema((Field("ts", "timestamp"),)), "ts", 0, SourceSpec("memory", {}))

@@ -16,13 +16,13 @@ from thalweg.model.expr import Expr
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.times import BatchTimes
 from thalweg.operate.columns import GROUP, SERVES
 from thalweg.operate.consume import consume
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment, groups_made, keys_together
 from thalweg.operate.shipping import ship, unship
-from thalweg.operate.slot import Clock
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.partition import names
@@ -174,7 +174,9 @@ def test_more_route_keys_than_a_mask_has_bits() -> None:
     stream = plan.streams["s"]
     assert len(shipped_keys(plan, stream)) == 64
     outbox = Outbox()
-    consume(plan, "s", rows(4, 50).select(stream.columns), Clock(0, {"s": -(2**62)}, {"s": -(2**62)}), outbox, {})
+    consume(
+        plan, "s", rows(4, 50).select(stream.columns), BatchTimes(0, {"s": -(2**62)}, {"s": -(2**62)}), outbox, {}
+    )
     raw = {id_ for id_, g in plan.groupings.items() if g.values}
     counts: Counter = Counter()
     for sent in outbox.sent.values():

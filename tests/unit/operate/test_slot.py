@@ -9,8 +9,9 @@ from thalweg.model.bucket import Bucket, Section
 from thalweg.model.expr import Expr
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.times import BatchTimes
 from thalweg.model.windows import node_spans
-from thalweg.operate.slot import Clock, StoredBucket, run_slot
+from thalweg.operate.slot import StoredBucket, run_slot
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.route.bucket import encode_offsets
 
@@ -36,6 +37,6 @@ def test_a_node_of_nodes_of_which_the_slot_has_no_rows_is_empty() -> None:
     bucket = Bucket(section, grouping.id, 0, 0, 0, 0, ((0, grouping.slice_us),), 16)
     shared = StoredBucket(bucket, Unread(), [(0, 8)], False)
     nodes = {grouping.id: frozenset((start, -narrow) for start in range(0, wide, narrow))}
-    clock = Clock(9, {"s": wide - SECOND}, {"s": wide})
+    clock = BatchTimes(9, {"s": wide - SECOND}, {"s": wide})
     result = run_slot(plan, clock, {}, {grouping.id: [shared]}, nodes)
     assert [(kept.span, kept.starts, kept.table.num_rows) for kept in result.kept] == [(-wide, (0,), 0)]

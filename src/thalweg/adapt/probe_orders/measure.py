@@ -7,100 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thalweg.adapt.probe_orders.counts import Probes, by_edge, next_sent, next_statistics
-from thalweg.batch.requests import Choice, Moment
-from thalweg.model.bucket import Layout, StoreBucket
-from thalweg.model.failure import Failures, failed_columns
+from thalweg.model.bucket import StoreBucket
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.report import StreamSample
-from thalweg.model.windows import BEGINNING
-from thalweg.operate.slot import Clock
 from thalweg.optimize.groups import Sample
 from thalweg.optimize.joining import JoinLoad
-from thalweg.state.manifest import Manifest
 from thalweg.stats.joining import JoinStatistics
 
 EPOCH = 8
 """Batches of an epoch, unless the session says otherwise."""
 STAYS = 1.8
 """A power of two is kept while the ratio is less than so many times away."""
-MOST_CHOICES = 8
-"""Of a store that are remembered each by itself; of what was before them, what they have in common."""
 _EDGE = "|"
 """Between the parts of an edge in a manifest."""
 REFRESHED = 16
 """Batches after which a sample of the same predicates is replaced."""
-
-
-def next_stores(
-    manifest: Manifest,
-    plan: Plan,
-    clock: Clock,
-    made: Sequence[StoreBucket],
-    replaced: set[str],
-    moment: Moment,
-    seen: Mapping[str, int],
-    failures: Failures,
-) -> tuple[tuple[StoreBucket, ...], dict[str, int]]:
-    """The live buckets after a batch, and from which event time on each store holds every row.
-
-    `seen`: the greatest event time of each stream after the batch.
-    """
-    held_from: dict[str, int] = {}
-    # Up to format 3 nobody wrote down what the stores had wanted: nothing can be said of the rows from then.
-    known = manifest.extra.get("held_from", {}) if "choices" in manifest.extra else {}
-    for name, store in plan.joins.stores.items():
-        held_from[name] = known.get(name, moment.unseen(name) - 1)
-        reads = {*store.columns, *(column for p in store.predicates for column in p.computed)}
-        if reads & failed_columns(failures, name):
-            # What fails is NULL for all rows beside it, so that they were not chosen, or are in no index.
-            held_from[name] = max(held_from[name], seen.get(name, BEGINNING))
-    live = []
-    for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
-        if bucket.stream not in plan.joins.stores:
-            continue
-        high, needs = bucket.layout.high_us, plan.joins.stores[bucket.stream].needs
-        if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in needs):
-            live.append(bucket)
-        else:
-            held_from[bucket.stream] = max(held_from[bucket.stream], high)
-    return tuple(live), {name: max(us, BEGINNING) for name, us in held_from.items()}
-
-
-def choices(manifest: Manifest) -> dict[str, list[Choice]]:
-    """What the stores have wanted so far, oldest first."""
-    return {
-        name: [
-            Choice(Layout(tuple(c["predicates"]), c["keeps_all"], 0, 0, {}), frozenset(c["columns"]), c["until"])
-            for c in of_stream
-        ]
-        for name, of_stream in manifest.extra.get("choices", {}).items()
-    }
-
-
-def next_choices(
-    known: Mapping[str, Sequence[Choice]], plan: Plan, seen: Mapping[str, int], held_from: Mapping[str, int]
-) -> dict[str, list[dict[str, Any]]]:
-    """With what they wanted in this batch, as JSON. What concerns only rows that are gone is forgotten."""
-    after = {}
-    for name, store in plan.joins.stores.items():
-        if name not in plan.joins.intermediates:
-            now = Choice(Layout.of(store, {}), frozenset(store.columns), seen.get(name, BEGINNING))
-            before = [c for c in known.get(name, ()) if c.until > held_from[name] and not c.is_like(now)]
-            if len(before) >= MOST_CHOICES:
-                before = [before[0].common(before[1]), *before[2:]]
-            after[name] = [_choice_to_json(c) for c in (*before, now)]
-    return after
-
-
-def _choice_to_json(choice: Choice) -> dict[str, Any]:
-    layout = choice.layout
-    return {
-        "predicates": layout.predicates,
-        "keeps_all": layout.keeps_all,
-        "columns": sorted(choice.columns),
-        "until": choice.until,
-    }
 
 
 def join_load(value: Mapping[str, Any], ordering: Ordering | None = None) -> JoinLoad:
