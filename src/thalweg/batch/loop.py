@@ -150,8 +150,8 @@ class Loop:
         self._failure = None
         self.tick()
         self._run = run = Run(work)
-        if self._stopped:  # by another thread, which did not see this one
-            raise session_stopped()
+        if self._stopped:  # by another thread, which may wait for this run or know nothing of it
+            run.leaves.set()
         run.begin()
         return run
 

@@ -293,6 +293,24 @@ def test_stop_waits_for_a_batch_that_cannot_be_cancelled_and_for_no_other(rig: R
         rig.loop.start(0)
 
 
+def test_a_run_that_begins_while_another_thread_stops_the_loop_ends_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = threading.Thread(target=rig.loop.stop)
+
+    def tick() -> None:
+        stopping.start()
+        wait_for(lambda: rig.loop._stopped)
+
+    rig.add("s").append(table(1))
+    monkeypatch.setattr(rig.loop, "tick", tick)  # the last that happens before the run is there
+    rig.loop.run_available()
+    stopping.join(30)
+    assert not stopping.is_alive()
+    assert not rig.loop.is_running
+    assert rig.batches.values == []
+
+
 class Job:
     """Tasks that go on until they are cancelled. Before they have begun, nothing can be."""
 
