@@ -256,6 +256,14 @@ def state_locked(path: object, holder: str) -> StateError:
     )
 
 
+def lost_lock(path: object) -> StateError:
+    return StateError(
+        f"this session no longer holds its state directory: {path} was removed or replaced",
+        detail="Another session may have opened the directory since. Nothing of this batch was given to a sink.",
+        hint="Stop this session, see to it that no other one uses the directory, then connect again.",
+    )
+
+
 def missing_file(path: object) -> StateError:
     return StateError(
         f"the state is incomplete: {path} is missing",

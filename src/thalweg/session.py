@@ -146,6 +146,7 @@ class Session:
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
                 join_planning=None if join_epoch is None else JoinPlanning(join_epoch),
                 functions=self._aggregates.code,
+                check_hold=self._lock.check,
                 small_batches=SmallBatches(small_batches, self._engine.runner.tasks) if small_batches else None,
             )
             self._pipeline = self._engine.pipeline(self.state_dir, self._runner, self._after_batch)

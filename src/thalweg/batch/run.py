@@ -94,6 +94,7 @@ class BatchRunner:
         repartitioning: Repartitioning | None = None,
         join_planning: JoinPlanning | None = None,
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
+        check_hold: Callable[[], None] = lambda: None,
         small_batches: SmallBatches | None = None,
     ) -> None:
         """`slots`: None for as many as there is work for, up to one per task. `small_batches`: which way a batch
@@ -105,6 +106,7 @@ class BatchRunner:
         self.tables = tables
         self.deliver = deliver
         self.tasks = tasks = runner.tasks
+        self._check_hold = check_hold
         self.functions = functions
         self.small_batches = small_batches
         self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
@@ -175,6 +177,7 @@ class BatchRunner:
         planned = time.perf_counter()
         totals = self._run_tasks(splits, plan, clock, tables, uncollected(entries.values()))
         faults.point("batch.tasks")
+        self._check_hold()
         if settled is None:
             write_intent(self.state_dir, batch, intent)
         faults.point("batch.intent")

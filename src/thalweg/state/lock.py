@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 from types import TracebackType
 
-from thalweg.errors import state_locked, unusable_directory
+from thalweg.errors import lost_lock, state_locked, unusable_directory
 from thalweg.state.durable import make_directory
 
 
@@ -18,24 +18,45 @@ class DirectoryLock:
     """Held from construction to `release`, or until the process dies in whatever way.
 
     `flock` belongs to the open file, so a second session in the same process is refused as well. The file
-    itself stays: deleting it would let a third process lock a name that the second no longer sees.
+    itself stays: deleting it would let a third process lock a name that the second no longer sees. Somebody else may
+    delete it all the same: `check` says so.
     """
 
     def __init__(self, state_dir: Path | str) -> None:
         self.path = make_directory(Path(state_dir)) / "lock"
-        try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise unusable_directory(Path(state_dir), error) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = _holder(self._descriptor)
-            self.release()
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise state_locked(Path(state_dir), holder) from error
-            raise unusable_directory(Path(state_dir), error) from error
+        while True:
+            self._descriptor = self._lock(Path(state_dir))
+            if self._has_name():
+                break
+            self.release()  # of a file that was deleted before it was locked
         self._sign()
+
+    def _lock(self, state_dir: Path) -> int:
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise unusable_directory(state_dir, error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise state_locked(state_dir, holder) from error
+            raise unusable_directory(state_dir, error) from error
+        return descriptor
+
+    def _has_name(self) -> bool:
+        """Whether the path leads to the file that is locked."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+        except OSError:
+            return False
+
+    def check(self) -> None:
+        """Refuses to go on once the file is no longer there: another session may hold the directory by now."""
+        if not self._has_name():
+            raise lost_lock(self.path)
 
     def _sign(self) -> None:
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
@@ -44,6 +65,8 @@ class DirectoryLock:
 
     def release(self) -> None:
         if self._descriptor >= 0:
+            # Closing would not do: a process that was forked meanwhile has the file open, too.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1
 

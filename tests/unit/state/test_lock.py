@@ -41,6 +41,36 @@ def test_another_process_is_refused_until_the_holder_is_killed(tmp_path: Path) -
     DirectoryLock(tmp_path).release()
 
 
+def test_a_lock_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    lock.check()
+    lock.path.unlink()
+    with pytest.raises(StateError, match="no longer holds"):
+        lock.check()
+    other = DirectoryLock(tmp_path)  # the name is free for anybody
+    with pytest.raises(StateError, match="no longer holds"):
+        lock.check()
+    other.check()
+    lock.release()
+    other.check()
+    other.release()
+
+
+def test_a_child_of_the_program_does_not_keep_the_lock(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reading, 1)
+        os._exit(0)
+    try:
+        lock.release()
+        DirectoryLock(tmp_path).release()
+    finally:
+        os.write(writing, b".")
+        os.waitpid(child, 0)
+
+
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="cannot be used"):

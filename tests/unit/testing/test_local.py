@@ -20,7 +20,7 @@ import pytest
 import thalweg
 from thalweg import aggregates
 from thalweg.batch.local_runner import LocalRunner
-from thalweg.errors import SqlError, ThalwegError, UsageError
+from thalweg.errors import SqlError, StateError, ThalwegError, UsageError
 from thalweg.model.stream import Schema
 from thalweg.testing import LocalSession
 from thalweg.testing.recorded import Answers, RecordedAnalyzer, spark_version
@@ -201,6 +201,17 @@ def test_progress_in_the_words_of_spark(local: Local) -> None:
     session.append("events", rows(30))
     session.run_available()
     assert len(heard) == 2
+
+
+def test_a_session_that_lost_its_directory_gives_nothing_to_sinks(local: Local, tmp_path: Path) -> None:
+    given: list[int] = []
+    session = local({"events": rows(1)}, state_dir=tmp_path / "state")
+    session.create_query("all", ALL, lambda table, batch: given.append(table.num_rows))
+    (tmp_path / "state" / "lock").unlink()
+    with pytest.raises(StateError, match="no longer holds"):
+        session.run_available()
+    assert given == []
+    assert session.progress()["batch"] == -1
 
 
 def test_mistakes_are_told_as_spark_tells_them(local: Local) -> None:
