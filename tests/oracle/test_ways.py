@@ -113,6 +113,7 @@ def world(seed: int) -> tuple[list[Feed], tuple[RandomQuery, ...]]:
     return feeds, tuple(random_queries(seed, feeds[0], 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 5])
 def test_ways_at_random_in_this_process(side: Side, state_dir: Path, seed: int) -> None:
     feeds, queries = world(seed)

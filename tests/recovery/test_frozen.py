@@ -199,6 +199,7 @@ def check_end(state_dir: Path, results: dict[str, pa.Table], case: Case) -> None
     assert not (state_dir / "control.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("archive", FINISHED, ids=named)
 def test_a_frozen_directory_goes_on_and_equals_the_oracle(
     local: Callable[..., LocalSession], tmp_path: Path, archive: Archive

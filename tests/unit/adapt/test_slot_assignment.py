@@ -57,6 +57,7 @@ def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.
     return RoutingTotals({"s": shipped}, ship_seconds=0.1, work_seconds=0.3, served=served)
 
 
+@pytest.mark.slow
 def test_new_route_keys_are_looked_at_and_proposed_once() -> None:
     repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
     plan = plan_of()
@@ -74,6 +75,7 @@ def test_new_route_keys_are_looked_at_and_proposed_once() -> None:
     assert report.answer.startswith("a better one was found: ")
 
 
+@pytest.mark.slow
 def test_what_is_in_force_is_left_and_said_so() -> None:
     repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
     plan = plan_of()
@@ -89,6 +91,7 @@ def test_what_is_in_force_is_left_and_said_so() -> None:
     assert repartitioner.report(manifest(1, settled)).answer.startswith("left as it is: ")
 
 
+@pytest.mark.slow
 def test_a_shift_asks_before_the_interval_is_over() -> None:
     patient = Repartitioning(interval_seconds=3600, least_seconds=0.0, budget_seconds=0.15)
     repartitioner = Repartitioner(patient, tasks=2, clock=CountingClock())

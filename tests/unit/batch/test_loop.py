@@ -174,6 +174,7 @@ def test_a_stream_that_comes_later_starts_at_its_beginning(rig: Rig) -> None:
     assert rig.run_available() == [[7], []]
 
 
+@pytest.mark.slow
 def test_in_the_background_data_streams_and_ticks_are_taken_up(rig: Rig) -> None:
     source = rig.add("s")
     source.append(table(1))
@@ -200,6 +201,7 @@ def test_an_append_is_not_waited_for(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     wait_for(lambda: rig.batches.values == [[], [1]], 10)
 
 
+@pytest.mark.slow
 def test_a_trigger_lets_rows_wait_until_it_is_time(rig: Rig) -> None:
     began: list[float] = []
     rig.batches.on_batch = lambda batch: began.append(time.monotonic())
@@ -266,6 +268,7 @@ def test_a_batch_that_fails_again_is_told_with_what_to_do(rig: Rig) -> None:
     assert "batch 8 is run again" in str(told().hint)
 
 
+@pytest.mark.slow
 def test_stop_waits_for_a_batch_that_cannot_be_cancelled_and_for_no_other(rig: Rig) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -332,6 +335,7 @@ class Job:
             self.ended.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begins_after", [0.0, 0.3])
 def test_stop_cancels_tasks_that_run_or_begin(rig: Rig, begins_after: float) -> None:
     job = Job(rig, begins_after)

@@ -39,6 +39,7 @@ def test_windows_close_and_every_row_of_a_stream_is_counted(monkeypatch: pytest.
     assert sums
 
 
+@pytest.mark.slow
 def test_noise_of_what_is_measured_makes_no_new_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 

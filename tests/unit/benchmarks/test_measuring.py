@@ -157,6 +157,7 @@ def test_what_nobody_asks_for_is_only_what_is_usual() -> None:
     assert Bench("e", "t", asked).chosen(both, usual=usual) == [ROCKS_COMPARISON]
 
 
+@pytest.mark.slow
 def test_what_is_measured_again_leaves_the_rest_of_the_file(runs: Runs, tmp_path: Path) -> None:
     file = tmp_path / "e.json"
 
@@ -379,6 +380,7 @@ def test_shuffle_bytes_from_an_event_log(tmp_path: Path) -> None:
     assert written(tmp_path) == {"bytes": 30, "records": 6}
 
 
+@pytest.mark.slow
 def test_cpu_of_a_child_is_counted() -> None:
     with CpuWatch() as watch:
         began = time.time()

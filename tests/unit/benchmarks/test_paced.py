@@ -188,6 +188,7 @@ def test_a_supply_is_the_stream_cut_anew(tmp_path: Path) -> None:
     assert expected_rows(SMALL.queries, SMALL, supply) == 25  # up to 2.6 s less 0.2 s
 
 
+@pytest.mark.slow
 def test_files_appear_at_their_moments(tmp_path: Path) -> None:
     supply = make_supply(SMALL, tmp_path / "supply", Size(2, 5), before_rows=25)
     root = tmp_path / "in"

@@ -218,6 +218,7 @@ DOTS = Series(
 ONE = Series("c", "One point", "queries", "s", {"Thalweg": [(5, 0.0)]}, log=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("series", [LINES, DOTS, ONE], ids=["lines", "dots", "one"])
 def test_plots_are_small_and_the_same_each_time(series: Series) -> None:
     drawn = report_plots.drawn(series)

@@ -90,8 +90,9 @@ def test_a_start_ends_at_once_with_130(statements: Path, tmp_path: Path, seconds
     run = thalweg_process("run", str(statements), cwd=tmp_path)
     time.sleep(seconds)
     code = run.interrupt()
-    # A fast machine may be in its steady run by then.
-    assert code == 130 or b"stopping" in run.out
+    # A fast machine may be in its steady run by then. On a slow one Python does not mind signals yet: it is killed by
+    # this one, which a shell tells as 130, too.
+    assert code in (130, -signal.SIGINT) or b"stopping" in run.out
     assert run.err == b""
 
 
@@ -146,9 +147,10 @@ def test_work_that_heeds_an_interrupt_comes_to_its_end() -> None:
     assert run_interruptibly(work) == 7
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_caught_wherever_the_main_thread_is() -> None:
     """Many in a row, each at another moment of its loop."""
-    for _ in range(200):
+    for _ in range(30):
 
         def work(interrupt: Interrupt) -> int:
             with interrupt.heeded():

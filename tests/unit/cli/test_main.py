@@ -145,6 +145,7 @@ def test_mistake_in_sql_is_text_and_exit_code_1(
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

@@ -102,6 +102,8 @@ class Context:
     def __init__(self) -> None:
         self.properties: dict[str, Any] = {}
         self.cancelled: list[str] = []
+        self.active = iter((1, 1, 0))
+        """Tasks that still run, at every look."""
 
     def setJobGroup(self, group: str, description: str, interruptOnCancel: bool) -> None:  # noqa: N802, N803
         self.properties["spark.jobGroup.id"] = group
@@ -115,11 +117,10 @@ class Context:
         self.cancelled.append(group)
 
     def statusTracker(self) -> Any:  # noqa: N802
-        active = iter((1, 1, 0))
         return SimpleNamespace(
             getJobIdsForGroup=lambda group: [4],
             getJobInfo=lambda job: SimpleNamespace(stageIds=[1, 2]),
-            getStageInfo=lambda stage: SimpleNamespace(numActiveTasks=next(active)) if stage == 1 else None,
+            getStageInfo=lambda stage: SimpleNamespace(numActiveTasks=next(self.active)) if stage == 1 else None,
         )
 
 

@@ -87,6 +87,7 @@ def test_dates_in_strings(given: str, sparks: str | None) -> None:
         assert value(f"DATE '{sparks}' = c", "string", given) is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "type_", "given"),
     [

@@ -51,6 +51,7 @@ PLAIN: dict[Any, Callable[[random.Random], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [IngestReport, SlotReport])
 def test_reports_come_as_they_were(kind: type[Any]) -> None:
     for seed in range(200):
@@ -64,6 +65,7 @@ def test_what_is_something_else_is_refused() -> None:
             decode(encode(value), IngestReport)
 
 
+@pytest.mark.slow
 def test_what_a_partitioner_has_learned() -> None:
     dalton = create("dalton", 4, cooperative=True, member=1)
     assert isinstance(dalton, Dalton)

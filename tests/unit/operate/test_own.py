@@ -151,6 +151,7 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: (row[0], row[1] is None, row[1] or 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize(("seed", "groups_per_row"), [(1, 0.1), (2, 0.1), (3, 1.0), (4, 1.0)])
 def test_many_batches_equal_one_pass_over_all_rows(
@@ -192,6 +193,7 @@ def failing(step: str) -> Functions:
     return replace(MEAN, **{step: raises})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "where", "shown"),
     [
@@ -253,6 +255,7 @@ def test_code_that_a_worker_cannot_load_fails_the_query(open_pipeline: OpenPipel
     assert "aggregate lost: loading raised ModuleNotFoundError" in pipeline.failures()["q"]
 
 
+@pytest.mark.slow
 def test_state_goes_on_with_the_code_that_is_defined_now(open_pipeline: OpenPipeline) -> None:
     """After a restart: the version names the state, the plan says what code stands for it."""
     pipeline = open_pipeline([query("q", TUMBLING, call("mean", "v", "double", "v"))], code(v=MEAN))

@@ -124,6 +124,7 @@ def cases(draw: Any) -> tuple[list[Predicate], pa.Table]:
     return draw(st.lists(predicate, max_size=20)), pa.table(columns)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(cases())
 def test_index_equals_plain_comparisons(case: tuple[list[Predicate], pa.Table]) -> None:

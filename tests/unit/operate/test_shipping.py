@@ -160,6 +160,7 @@ def test_keys_inside_others_are_noticed() -> None:
     assert share[0, 2] < 0.1
 
 
+@pytest.mark.slow
 def test_more_route_keys_than_a_mask_has_bits() -> None:
     """The surplus is made at the source, as everything was once."""
     v = Expr('"v"', "double", ("v",))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
@@ -273,6 +274,7 @@ def workload(rng: random.Random, count: int, known: str = "abcdef") -> tuple[lis
     return demands, samples
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(workloads())
 def test_groups_partition_the_queries(given_: tuple[list[Demand], dict[str, Sample], list[list[str]]]) -> None:
@@ -293,6 +295,7 @@ def test_groups_never_cost_more_than_running_apart_and_stay(seed: int, count: in
     assert form_groups(demands, samples, groups, sides=SIDES)[0] == groups
 
 
+@pytest.mark.slow
 def test_cost_is_near_the_best_partition() -> None:
     """Differential: all partitions of six queries, priced row by row. The greedy answer may miss the best one."""
     factors = []

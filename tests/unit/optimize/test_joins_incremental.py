@@ -52,6 +52,7 @@ def test_an_attached_query_shares_what_runs() -> None:
     assert plan.separate_cost == pytest.approx(950)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("materialize", [False, True])
 def test_attaching_at_once_leaves_what_runs_as_it_is_and_with_time_comes_near_a_full_run(

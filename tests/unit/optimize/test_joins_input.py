@@ -186,6 +186,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("method", ["auto", "ilp", "dp"])
 def test_one_large_query_within_the_budget(shape: str, method: str) -> None:

@@ -252,6 +252,7 @@ def test_the_plan_does_not_depend_on_the_seed_of_hashes() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("budget", [0.0, 0.01, 0.2])
 def test_a_bound_holds_however_short_the_time(seed: int, budget: float) -> None:

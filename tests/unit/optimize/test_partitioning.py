@@ -244,6 +244,7 @@ def test_a_hopeless_model_is_not_begun() -> None:
     assert solve_by((), graph, Effort(0.1, soon(), seed=0)) is None
 
 
+@pytest.mark.slow
 def test_merging_nodes_does_not_mix_slots() -> None:
     graph = compile_graph(drawn(16, 128, 4, rows=20_000), "copies")
     places = np.random.default_rng(0).integers(4, size=graph.nodes)
@@ -263,6 +264,7 @@ def test_list_scheduling_balances_and_greedy_shares() -> None:
     assert graph.cost(placed(graph, order, np.arange(4), sharing=1.0)) < graph.cost(balanced)
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_was_planted() -> None:
     problem = drawn(2, 64, 8, noise=0.0, rows=20_000, lat_proc=4.0)
     graph = compile_graph(problem, "copies")
@@ -279,6 +281,7 @@ def test_the_search_is_the_same_for_the_same_seed() -> None:
     assert (found[0] == found[1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["copies", "saspar"])
 def test_slots_are_renumbered_so_that_few_rows_move(objective: str) -> None:
     problem = drawn(3, 32, 4, noise=0.1, lat_proc=2.0)
@@ -310,6 +313,7 @@ def test_nothing_moves_for_nothing() -> None:
     assert (optimize(even, budget_seconds=0.2).slots["s", "a"] == even.hashed()["s", "a"]).all()
 
 
+@pytest.mark.slow
 def test_streams_apart_are_solved_apart() -> None:
     first = drawn(2, 16, 4, noise=0.2, lat_proc=2.0)
     counts = {(stream, key[1]): rows for stream in "stu" for key, rows in first.counts.items()}

@@ -61,6 +61,7 @@ def test_what_was_brought_together_stays() -> None:
     assert again.partitioning is None
 
 
+@pytest.mark.slow
 def test_independent_keys_are_left_alone() -> None:
     """An optimiser finds some agreement in any sample; on rows that it has not seen there is none."""
     verdict = decide(situation(independent(2)), budget_seconds=0.15)

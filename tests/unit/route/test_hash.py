@@ -230,6 +230,7 @@ def test_key_groups_are_the_scaled_high_half() -> None:
         key_groups(hashes, 65_537)
 
 
+@pytest.mark.slow
 def test_kernels_compile_where_no_cache_can_be_written(tmp_path: Any) -> None:
     """A read-only package and a home that does not exist: slower, not broken."""
     source = (

@@ -196,6 +196,7 @@ def raising(failure: Exception) -> Callable[..., Any]:
     return raise_it
 
 
+@pytest.mark.slow
 def test_a_corrupt_row_group_does_not_take_the_others_along(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     table = pa.table({"a": pa.array(range(3_000_000), pa.int64())})

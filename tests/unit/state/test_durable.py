@@ -114,6 +114,7 @@ def test_a_full_disk_leaves_no_temporaries(tmp_path: Path) -> None:
         assert [path for path in tmp_path.iterdir() if durable.is_temporary(path)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["sync", "replace", "sync_directory"])
 def test_a_container_that_cannot_be_finished_leaves_no_temporary(tmp_path: Path, verb: str) -> None:
     disk = FaultyDisk(tmp_path)

@@ -51,6 +51,7 @@ def test_committing_a_batch_again_keeps_the_one_before(tmp_path: Path) -> None:
     assert manifest_batches(tmp_path) == [3, 4]
 
 
+@pytest.mark.slow
 def test_a_newest_manifest_cut_at_any_byte_is_an_error(tmp_path: Path) -> None:
     write_manifest(tmp_path, manifest(0))
     path = write_manifest(tmp_path, manifest(1))

@@ -80,6 +80,7 @@ def test_usable_on_independent_keys() -> None:
     assert trained("independent")[1].usable
 
 
+@pytest.mark.slow
 def test_unusable_on_a_stream_that_cannot_be_learnt() -> None:
     shares, forest = trained("hashed")
     assert forest.error > 0.3
@@ -109,6 +110,7 @@ def test_pairs_of_the_test_are_never_trained_on() -> None:
     assert {tuple(sorted((KEYS[int(a)], KEYS[int(b)]))) for a, b in again.cells.features[:, [0, 2]]} == learnt
 
 
+@pytest.mark.slow
 def test_rectangles_are_what_sklearn_predicts() -> None:
     from sklearn.ensemble import RandomForestRegressor
 

@@ -127,6 +127,7 @@ ORDERED = f"{SUMS} ORDER BY s DESC, k"
 TOTALS = "SELECT k, total(v) AS t, window.start AS w FROM events GROUP BY k, window(ts, '10 seconds') ORDER BY t, k"
 
 
+@pytest.mark.slow
 def test_two_sessions_in_threads_of_their_own(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a connection to DuckDB of its own, and means by an aggregate what was defined when it came up."""
     monkeypatch.setattr(aggregates, "_defined", {})
@@ -294,6 +295,7 @@ def test_rows_that_are_none(local: Local, given: Any, match: str) -> None:
         local({"events": given})
 
 
+@pytest.mark.slow
 def test_no_process_is_started_and_no_directory_left(tmp_path: Path) -> None:
     """In a process of its own, with Java out of reach."""
     program = f"""

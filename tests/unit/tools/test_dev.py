@@ -57,6 +57,7 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
+@pytest.mark.slow
 def test_running_needs_the_package_alone(tree: Tree) -> None:
     assert tree.installed("demo") == ["package"]
     for chore in ("demo", "run", "explain", "python"):
@@ -64,6 +65,7 @@ def test_running_needs_the_package_alone(tree: Tree) -> None:
     assert tree.run("demo", "--seconds", "5") == ["-m thalweg.cli demo --seconds 5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chore", "wanted"),
     [
@@ -79,6 +81,7 @@ def test_tools_come_with_their_chores(tree: Tree, chore: str, wanted: list[str])
     assert tree.installed(chore) == []
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_installed(tree: Tree) -> None:
     tree.run("demo")
     assert tree.installed("lint") == ["package[dev]"]
@@ -86,6 +89,7 @@ def test_only_what_is_missing_is_installed(tree: Tree) -> None:
     assert tree.installed("bench") == []
 
 
+@pytest.mark.slow
 def test_another_list_of_packages_is_installed_anew(tree: Tree) -> None:
     tree.run("lint")
     with open(tree.root / "pyproject.toml", "a") as file:

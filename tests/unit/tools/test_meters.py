@@ -93,6 +93,7 @@ def test_worse_and_better() -> None:
     assert better == ["fan-out of a 20 -> 19", "fan-out of b 17 -> 15"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [(0, 0, ""), (-1, 1, "worse than committed: string keys"), (1, 0, "better than committed: string keys")],
