@@ -15,7 +15,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
-from thalweg.batch.cells import Cells as Batches
+from thalweg.batch.cells import Cells
 from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.ingest_stage import ingest
 from thalweg.batch.local_runner import run_in_one, warm_up
@@ -116,8 +116,8 @@ def _unpack(text: str) -> tuple[Work, tuple[str, ...]]:
     return found
 
 
-def _fused_task(plan: Broadcast[Plan]) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
+def _fused_task(plan: Broadcast[Plan]) -> Callable[[Cells], Cells]:
+    def run(batches: Cells) -> Cells:
         _exhaust(batches)
         work, splits = _unpack(TaskContext.get().getLocalProperty(_WORK))
         yield from run_in_one(plan.value, work, splits).to_batches()
@@ -125,8 +125,8 @@ def _fused_task(plan: Broadcast[Plan]) -> Callable[[Batches], Batches]:
     return run
 
 
-def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
+def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Callable[[Cells], Cells]:
+    def run(batches: Cells) -> Cells:
         _exhaust(batches)
         task = _task_number()
         return ingest(plan.value, work, [texts[task]], task)
@@ -134,14 +134,14 @@ def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Cal
     return run
 
 
-def _exhaust(batches: Batches) -> None:
+def _exhaust(batches: Cells) -> None:
     """One row, which says no more than the number of the task."""
     for _ in batches:
         pass
 
 
-def _slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
+def _slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Cells], Cells]:
+    def run(batches: Cells) -> Cells:
         return run_slots(plan.value, work, batches, _task_number())
 
     return run
