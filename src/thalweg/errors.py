@@ -223,6 +223,14 @@ def unusable_directory(path: object, error: OSError) -> StateError:
     )
 
 
+def cannot_create_once(place: object, reason: str) -> StateError:
+    return StateError(
+        f"{place} cannot hold the state: of two writers of one name it cannot refuse the second",
+        detail=reason,
+        hint="Give a directory on a file system with hard links, or an object store with conditional writes.",
+    )
+
+
 def dangling_link(path: object, link: object, target: str) -> StateError:
     return StateError(
         f"the state directory {path} cannot be made",

@@ -30,17 +30,21 @@ class Handle(Protocol):
 
 
 class Disk(Protocol):
-    def open(self, path: Path) -> Handle:
-        """Open a file to append to it. It is created, empty, if it is not there."""
+    def open(self, path: Path, private: bool = False) -> Handle:
+        """Open a file to append to it. It is created, empty, if it is not there. `private`: nobody else may read it."""
         ...
 
     def replace(self, old: Path, new: Path) -> None:
         """Rename within one directory; a file that has the new name goes."""
         ...
 
+    def link(self, old: Path, new: Path) -> None:
+        """Give a file a second name in its directory. FileExistsError if somebody has that name."""
+        ...
+
     def unlink(self, path: Path) -> None: ...
 
-    def mkdir(self, path: Path) -> None: ...
+    def mkdir(self, path: Path, private: bool = False) -> None: ...
 
     def rmdir(self, path: Path) -> None: ...
 
@@ -71,17 +75,26 @@ class _Descriptor(Handle):
 class OperatingSystem(Disk):
     """The real disk."""
 
-    def open(self, path: Path) -> Handle:
-        return _Descriptor(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))
+    def open(self, path: Path, private: bool = False) -> Handle:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600 if private else 0o666)
+        if private:  # the umask of the program may take away what its owner needs
+            os.fchmod(descriptor, 0o600)
+        return _Descriptor(descriptor)
 
     def replace(self, old: Path, new: Path) -> None:
         os.replace(old, new)
 
+    def link(self, old: Path, new: Path) -> None:
+        os.link(old, new)
+
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 
-    def mkdir(self, path: Path) -> None:
-        os.mkdir(path)
+    def mkdir(self, path: Path, private: bool = False) -> None:
+        os.mkdir(path, 0o700 if private else 0o777)
+        if private:
+            os.chmod(path, 0o700)
 
     def rmdir(self, path: Path) -> None:
         os.rmdir(path)

@@ -27,12 +27,15 @@ from thalweg.errors import (
     unusable_directory,
 )
 from thalweg.state.disk import Data, Disk, Handle, OperatingSystem
+from thalweg.state.storage import ObjectWriter
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"\..+\.\d+-[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 _disk: Disk = OperatingSystem()
 _settled: set[Path] = set()
 """The directories whose names this process knows to be durable."""
+_looked_at: set[Path] = set()
+"""The directories whose names were made durable before this process acted on them."""
 _UNSYNCABLE = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP)
 """Of a directory above ours: it is not to be opened, or its file system has nothing to sync."""
 
@@ -45,11 +48,13 @@ def use(disk: Disk) -> Iterator[None]:
     before = _disk
     _disk = disk
     _settled.clear()
+    _looked_at.clear()
     try:
         yield
     finally:
         _disk = before
         _settled.clear()
+        _looked_at.clear()
 
 
 # -- names ---------------------------------------------------------------------------------------------------
@@ -69,30 +74,30 @@ def is_temporary(path: Path) -> bool:
 
 
 def make_directory(path: Path) -> Path:
-    """A directory of the state, as `make_directories` makes it."""
+    """A directory of the state, as `make_directories` makes it, for nobody else to look into."""
     try:
-        return make_directories(path)
+        return make_directories(path, private=True)
     except OSError as error:
         raise _no_directory(path, error) from error
 
 
-def make_directories(path: Path) -> Path:
-    """Create `path` and its parents, each of them durably."""
+def make_directories(path: Path, private: bool = False) -> Path:
+    """Create `path` and its parents, each of them durably. `private`: of those that are new."""
     if path in _settled and path.is_dir():
         return path
     if path.is_dir():
         _settle(path)
     else:
         if path.parent != path:
-            make_directories(path.parent)
-        _make(path)
+            make_directories(path.parent, private)
+        _make(path, private)
     _settled.add(path)
     return path
 
 
-def _make(path: Path) -> None:
+def _make(path: Path, private: bool) -> None:
     try:
-        _disk.mkdir(path)
+        _disk.mkdir(path, private)
     except FileExistsError:
         if not path.is_dir():  # or another process was quicker
             raise
@@ -120,6 +125,13 @@ def _no_directory(path: Path, error: OSError) -> StateError:
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable: a rename is not until its directory is synced."""
     _disk.sync_directory(path)
+
+
+def settle(path: Path) -> None:
+    """Once in a life of this process: the names in a directory may be of one that died before it synced them."""
+    if path not in _looked_at:
+        sync_directory(path)
+        _looked_at.add(path)
 
 
 def delete(path: Path) -> None:
@@ -152,21 +164,39 @@ def publish(temporary: Path, path: Path, sync: bool = True) -> None:
         sync_directory(path.parent)
 
 
-def write_atomic(path: Path, data: Data, sync: bool = True) -> None:
+def write_atomic(path: Path, data: Data, sync: bool = True, private: bool = False) -> None:
     """Replace `path` by `data`: temporary file, fsync, rename, fsync of the directory."""
     temporary = temporary_name(path)
     try:
-        handle = _disk.open(temporary)
-        try:
-            write_all(handle, data)
-            if sync:
-                handle.sync()
-        finally:
-            handle.close()
+        _write_temporary(temporary, data, sync, private)
         publish(temporary, path, sync)
     except BaseException:
         delete(temporary)
         raise
+
+
+def create_atomic(path: Path, data: Data, private: bool = False) -> bool:
+    """Make `path` of `data`, unless it is there: temporary file, fsync, link, fsync of the directory."""
+    temporary = temporary_name(path)
+    try:
+        _write_temporary(temporary, data, True, private)
+        _disk.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        delete(temporary)
+    sync_directory(path.parent)
+    return True
+
+
+def _write_temporary(path: Path, data: Data, sync: bool, private: bool) -> None:
+    handle = _disk.open(path, private)
+    try:
+        write_all(handle, data)
+        if sync:
+            handle.sync()
+    finally:
+        handle.close()
 
 
 def write_all(handle: Handle, data: Data) -> None:
@@ -176,29 +206,28 @@ def write_all(handle: Handle, data: Data) -> None:
         rest = rest[handle.write(rest) :]
 
 
-class Writer(io.BufferedWriter):
+class Writer(ObjectWriter):
     """A file that is written in pieces. It has its name once `finish` returns."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, private: bool = False) -> None:
         self._path = path
         self._temporary = temporary_name(path)
-        self._file = _Raw(_disk.open(self._temporary))
+        self._file = _Raw(_disk.open(self._temporary, private))
         super().__init__(self._file)
 
-    def finish(self, sync: bool = True) -> None:
-        """`sync=False` for what a crash may take."""
+    def finish(self, durable: bool = True) -> None:
         try:
             self.flush()
-            if sync:
+            if durable:
                 self._file.handle.sync()
             self.close()
-            publish(self._temporary, self._path, sync)
+            publish(self._temporary, self._path, durable)
         except BaseException:
             self.abandon()
             raise
 
     def abandon(self) -> None:
-        """Leave nothing behind, and write nothing more: the disk may be full."""
+        """The disk may be full: nothing is written any more."""
         self._file.is_abandoned = True
         self.close()
         delete(self._temporary)

@@ -40,7 +40,7 @@ from thalweg.state.disk import Data, Disk, Handle, OperatingSystem
 
 Done = TypeVar("Done")
 
-VERBS = ("open", "create", "write", "truncate", "sync", "replace", "unlink", "mkdir", "rmdir", "sync_directory")
+VERBS = ("open", "create", "write", "truncate", "sync", "replace", "link", "unlink", "mkdir", "rmdir", "sync_directory")
 _NEED_SPACE = ("create", "write", "mkdir")
 """What a full disk refuses. To cut, rename, delete and sync takes no space."""
 
@@ -175,14 +175,14 @@ class FaultyDisk(Disk):
 
     # -- the verbs -------------------------------------------------------------------------------------------
 
-    def open(self, path: Path) -> Handle:
+    def open(self, path: Path, private: bool = False) -> Handle:
         path = _absolute(path)
         if not self._is_below(path):
-            return self._outside(lambda: self._real.open(path))
+            return self._outside(lambda: self._real.open(path, private))
 
         def effect() -> Handle:
             node = self._node(path)
-            real = self._real.open(path)
+            real = self._real.open(path, private)
             if node is None:
                 node = _File(b"")
                 self._note(path, node)
@@ -211,6 +211,20 @@ class FaultyDisk(Disk):
 
         return self._do("replace", new, effect)
 
+    def link(self, old: Path, new: Path) -> None:
+        old, new = _absolute(old), _absolute(new)
+        if old.parent != new.parent:
+            raise NotImplementedError(f"{old} and {new} are in two directories")
+        if not self._is_below(old):
+            return self._outside(lambda: self._real.link(old, new))
+
+        def effect() -> None:
+            node = self._node(old)
+            self._real.link(old, new)
+            self._note(new, node)
+
+        return self._do("link", new, effect)
+
     def unlink(self, path: Path) -> None:
         path = _absolute(path)
         if not self._is_below(path):
@@ -223,13 +237,13 @@ class FaultyDisk(Disk):
 
         return self._do("unlink", path, effect)
 
-    def mkdir(self, path: Path) -> None:
+    def mkdir(self, path: Path, private: bool = False) -> None:
         path = _absolute(path)
         if not self._is_below(path):
-            return self._outside(lambda: self._real.mkdir(path))
+            return self._outside(lambda: self._real.mkdir(path, private))
 
         def effect() -> None:
-            self._real.mkdir(path)
+            self._real.mkdir(path, private)
             self._note(path, _Directory())
 
         return self._do("mkdir", path, effect)
