@@ -37,6 +37,8 @@ class Client:
         self._given: dict[str, dict[int, pa.Table]] = {q.name: {} for q in world.queries.values()}
         self._before_drop: dict[str, pa.Table] = {}
         """What queries without a sink of their own had given when they were dropped."""
+        self._errors_before_drop: dict[str, str] = {}
+        """Why queries had failed when they were dropped. The session forgets it with them."""
         self._sources: dict[str, Any] = {}
         self._lives = 0
         self.complete_from: dict[str, int] = {}
@@ -71,6 +73,10 @@ class Client:
         """query -> all that its sink has; of a dropped one without a sink, what it had then."""
         self._note_completeness(session)
         return {name: self._results(session, query) for name, query in self.world.queries.items()}
+
+    def errors(self, session: LocalSession) -> dict[str, str]:
+        """The queries that have failed, and why; of a dropped one, what was so then."""
+        return self._errors_before_drop | _errors(session)
 
     def rejected(self, session: LocalSession) -> dict[str, pa.Table]:
         """stream -> its rows that could not be read."""
@@ -149,9 +155,17 @@ class Client:
             if handle.definition.join is not None and since is not None:
                 self.complete_from[name] = int(since.timestamp() * 1e6)
 
+    def _note_error(self, session: LocalSession, name: str) -> None:
+        """Of a query that is dropped next. If a death undoes that, what the next life finds counts."""
+        self._errors_before_drop.pop(name, None)
+        errors = _errors(session)
+        if name in errors:
+            self._errors_before_drop[name] = errors[name]
+
     def _drop(self, session: LocalSession, name: str) -> None:
         if name in session.queries:
             self._note_completeness(session)
+            self._note_error(session, name)
             if self.world.queries[name].sink == "memory":
                 self._before_drop[name] = session.query(name).results()
             session.drop_query(name)
@@ -168,6 +182,10 @@ class Client:
         if query.name in self.world.dropped:
             return self._before_drop[query.name]
         return session.query(query.name).results()
+
+
+def _errors(session: LocalSession) -> dict[str, str]:
+    return {name: str(h.status.error) for name, h in session.queries.items() if h.status.state == "failed"}
 
 
 def _concat(tables: Sequence[pa.Table]) -> pa.Table:

@@ -59,7 +59,7 @@ class Outcome:
     rejected: dict[str, pa.Table]
     state: dict[str, Any]
     errors: dict[str, str]
-    """The queries that have failed, and why."""
+    """The queries that have failed, and why; those that were dropped afterwards, too."""
     complete_from: dict[str, int] = field(default_factory=dict)
     """As of `Client`."""
 
@@ -69,7 +69,7 @@ def look(client: Client, session: LocalSession) -> Outcome:
         client.results(session),
         client.rejected(session),
         described(latest_manifest(session.state_dir)),
-        {name: str(h.status.error) for name, h in session.queries.items() if h.status.state == "failed"},
+        client.errors(session),
         dict(client.complete_from),
     )
 

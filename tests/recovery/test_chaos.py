@@ -26,10 +26,11 @@ slow = pytest.mark.slow
 
 
 @slow
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 10, 12, 16, 17, 18, 22, 26, 33])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 10, 12, 16, 17, 18, 22, 26, 33, 730, 1300])
 def test_every_row_comes_once_whatever_dies(seed: int) -> None:
     """12 and 26 failed when units of streams that nobody reads any more stayed, 33 when half-written units of memory
-    sources did. 17, 18 and 22 have JSON lines, 2, 6, 10 and 16 CSV, 3 and 17 a static table."""
+    sources did. 17, 18 and 22 have JSON lines, 2, 6, 10 and 16 CSV, 3 and 17 a static table. In 730 and 1300
+    a sink fails, and its query is dropped in the next step."""
     story = run_seed(seed)
     assert not story.wrong, "\n".join([*story.log, *story.wrong])
 
@@ -90,6 +91,18 @@ def test_only_a_sink_that_was_made_to_fail_excuses_its_query() -> None:
     assert "not by its sink" in _compared([1], [1, 2], failed=True, refused="sinks/q/another'").wrong[0]
     assert len(_compared([1], [1, 2], failed=False, refused=reason).wrong) == 1
     assert len(_compared([1, 1], [1, 2], failed=True, refused=reason).wrong) == 1  # what it has is right all the same
+
+
+@slow
+@pytest.mark.parametrize("seed", [730, 1300])
+def test_a_query_that_was_dropped_needs_the_same_excuse(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """These two had failed, one into files and one into a callable. If something else was refused, that is a
+    mistake."""
+    monkeypatch.setattr(chaos, "refused_sinks", lambda client, _: {q: {"another"} for q in client.world.dropped})
+    story = run_seed(seed)
+    assert "not by its sink" in story.wrong[0]
+    assert "missing" in story.wrong[1]
+    assert story.lost
 
 
 def _compared(found: list[int], wanted: list[int], *, failed: bool, refused: str = "") -> Story:
