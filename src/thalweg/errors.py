@@ -272,11 +272,52 @@ def lost_lock(path: object) -> StateError:
     )
 
 
+def lost_manifest(path: object, batch: int) -> StateError:
+    return StateError(
+        f"another session has run batch {batch}: {path} is there already",
+        detail="Of two sessions on one state the first to commit a batch counts. Nothing of this session's batch was "
+        "given to a sink.",
+        hint="Stop this session. The other one goes on; if there should be none, connect again once it has ended.",
+    )
+
+
+def newer_term(path: object, mine: int, newest: int) -> StateError:
+    return StateError(
+        f"another session has opened this state since: {path}",
+        detail=f"this session is number {mine}, the newest is {newest}; nothing of this batch was given to a sink",
+        hint="Stop this session. To go on here instead, end the other one and connect again.",
+    )
+
+
+def sink_ahead(query: str, place: object, batch: int, newest: int) -> SinkError:
+    return SinkError(
+        f"query {query}: {place} holds results of batch {newest}, but the state has got only as far as batch {batch}",
+        detail="The state is a copy, or was restored from one: its batches would be other ones under the same names.",
+        hint="Go on with the newest state, or connect(..., fork=True) and give the query a new place.",
+    )
+
+
+def sink_of_a_copy(query: str, place: object) -> SinkError:
+    return SinkError(
+        f"query {query}: another copy of this state writes to {place}",
+        detail="Both would give the same names to other batches.",
+        hint="Stop one of the two, or connect(..., fork=True) and give its queries new places.",
+    )
+
+
 def missing_file(path: object) -> StateError:
     return StateError(
         f"the state is incomplete: {path} is missing",
         detail="The manifest names this file, so it was there when the last batch was committed.",
         hint="Put the file back from a copy of the whole state directory, or start with an empty directory.",
+    )
+
+
+def missing_rejected(place: object, expected: int, found: int) -> StateError:
+    return StateError(
+        f"the state is incomplete: files in {place} are missing",
+        detail=f"{expected} rows were set aside as unreadable, {found} are there",
+        hint="Put the files back from a copy of the whole state directory.",
     )
 
 
@@ -304,7 +345,7 @@ def old_windows_of_joins(state_dir: object, found: int, queries: Iterable[str]) 
     )
 
 
-def unwritable_change_log(path: object, error: object) -> StateError:
+def unwritable_request(path: object, error: object) -> StateError:
     return StateError(
         f"the request could not be made durable in {path}",
         detail=str(error),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import threading
 import weakref
@@ -25,9 +24,9 @@ from thalweg.adapt.small_batches import SmallBatches
 from thalweg.aggregates import InUse
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.listeners import Listener
-from thalweg.batch.requests import Entry, registered
+from thalweg.batch.requests import registered
 from thalweg.batch.run import BatchRunner
-from thalweg.batch.tables import Table, load_tables, save_tables, store_table
+from thalweg.batch.tables import store_table
 from thalweg.engine.contract import Engine, Feeder
 from thalweg.frontend.bind import bind
 from thalweg.frontend.intervals import parse_interval
@@ -41,6 +40,8 @@ from thalweg.frontend.statements import (
     Show,
     parse,
 )
+from thalweg.model.entry import Entry
+from thalweg.model.manifest import StreamProgress
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, query_from_json, query_id
 from thalweg.model.stream import Schema, Stream
@@ -52,17 +53,20 @@ from thalweg.observe.progress import progress_of
 from thalweg.observe.stopwatch import mean, shares
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.sink.specs import parse_spec, to_callable
-from thalweg.source.registry import save_streams, source_dir, stream_from_json, stream_to_json
 from thalweg.source.schema import as_schema
 from thalweg.source.sources import Files, Memory, files, generate, memory
-from thalweg.state.changes import ChangeLog
-from thalweg.state.container import read_footer, read_section
+from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables, save_streams, save_tables
 from thalweg.state.definitions import copy_definitions
-from thalweg.state.durable import write_atomic
-from thalweg.state.lock import DirectoryLock
-from thalweg.state.ownership import claim_directory
+from thalweg.state.manifest import Manifests
+from thalweg.state.places import open_storage
+from thalweg.state.rejected import read_rejected
+from thalweg.state.requests import CreateQuery as CreateQueryRequest
+from thalweg.state.requests import DropQuery as DropQueryRequest
+from thalweg.state.requests import RequestLog
+from thalweg.state.storage import Storage
+from thalweg.state.term import take_term
 
-__all__ = ["QueryHandle", "Session", "Status", "connect", "copy_definitions"]
+__all__ = ["QueryHandle", "Session", "Status", "connect", "copy_state"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_US, _LAST_US = (
@@ -79,18 +83,20 @@ def connect(
     repartition: str | timedelta | None = "4 minutes",
     join_epoch: int | None = EPOCH,
     small_batches: str = "spark",
+    fork: bool = False,
     **settings: Any,
 ) -> Session:
-    """Opens (or makes) a state directory. What it holds of streams and queries goes on where it was.
+    """Opens (or makes) a state: a directory, or a URL of an object store (`s3://bucket/prefix`). What it holds of
+    streams and queries goes on where it was.
 
-    `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration.
-    `slots`: places where state lives and work is done; one per core unless given. "auto": as many as there is work
-    for, up to one per core.
-    `repartition`: how often the assignment of keys to slots is optimised (also when the data drift); None: never.
-    `join_epoch`: batches after which the orders of joins are looked at again; None: they are not planned.
-    `small_batches`: where batches of little work run: "spark", in one task; or "driver", in this process, which is
-    quicker, but what goes wrong there goes wrong here. Never with aggregates of your own.
-    """
+    `spark`: an existing SparkSession; without it a local one is made, with `settings` for its configuration. `slots`:
+    places where state lives and work is done; one per core unless given. "auto": as many as there is work for, up to
+    one per core. `repartition`: how often the assignment of keys to slots is optimised (also when the data drift);
+    None: never. `join_epoch`: batches after which the orders of joins are looked at again; None: they are not
+    planned. `small_batches`: where batches of little work run: "spark", in one task; or "driver", in this process,
+    which is quicker, but what goes wrong there goes wrong here. Never with aggregates of your own. `fork`: the state
+    is a copy of another that goes on, or is behind its sinks: it becomes one of its own, whose queries must have new
+    places for their results."""
     every = None if repartition is None else to_microseconds(repartition)
 
     def on_spark() -> Engine:
@@ -98,22 +104,31 @@ def connect(
 
         return SparkEngine(spark, settings)
 
-    return Session(Path(state_dir), on_spark, slots, every, join_epoch, small_batches)
+    return Session(open_storage(state_dir), on_spark, slots, every, join_epoch, small_batches, fork)
+
+
+def copy_state(state_dir: str | Path, into: str | Path) -> None:
+    """What a state says of streams, tables and queries, into a directory that is not there yet. The state is only
+    read, and may be in use."""
+    storage = open_storage(state_dir)
+    storage.check()
+    copy_definitions(storage, open_storage(into))
 
 
 class Session:
-    """One state directory, one pipeline, any number of queries. Methods may be called from any thread."""
+    """One state, one pipeline, any number of queries. Methods may be called from any thread."""
 
     def __init__(
         self,
-        state_dir: Path,
+        storage: Storage,
         open_engine: Callable[[], Engine],
         slots: int | str | None,
         repartition_us: int | None,
         join_epoch: int | None,
         small_batches: str | None = None,
+        fork: bool = False,
     ) -> None:
-        """`open_engine` is called once the state directory is ours. `small_batches`: None if all run alike."""
+        """`open_engine` is called once the state is ours. `small_batches`: None if all run alike."""
         if small_batches is not None and small_batches not in SMALL_BATCHES:
             raise errors.bad_small_batches(small_batches, SMALL_BATCHES)
         if join_epoch is not None and (not isinstance(join_epoch, int) or join_epoch < 1):
@@ -121,44 +136,53 @@ class Session:
         whole = isinstance(slots, int) and not isinstance(slots, bool)
         if not (slots is None or slots == AUTO or (whole and int(slots) > 0)):
             raise errors.bad_slots(slots)
-        self.state_dir = state_dir.absolute()
-        claim_directory(self.state_dir)
-        self._lock = DirectoryLock(self.state_dir)
+        self.storage = storage
+        storage.claim()
+        self._hold = storage.hold()
         try:
             self._engine = open_engine()
             self._mutex = threading.RLock()
-            self._changes = ChangeLog(self.state_dir)
-            self._streams = self._load_catalog()
-            self._restored = set(self._streams)
-            self._tables = load_tables(self.state_dir)
-            self._restored_tables = set(self._tables)
+            storage.sweep()
+            term = take_term(storage, fork)
+            manifests = Manifests(storage)
+            newest = manifests.newest()
+            self._streams, self._tables = load_streams(storage), load_tables(storage)
+            if newest is not None:
+                check_catalog(storage, newest, self._streams, self._tables)
+            self._requests: RequestLog | None = RequestLog(storage, 0 if newest is None else newest.through)
+            self._restored, self._restored_tables = set(self._streams), set(self._tables)
             self._sources: dict[str, Any] = {}
             self._aggregates = InUse()
-            self._delivery = Delivery(self._engine, self.state_dir)
+            self._delivery = Delivery(self._engine, storage, term, newest)
             self._runner = BatchRunner(
                 self._engine.runner,
-                self.state_dir,
-                self._changes,
+                storage,
+                term,
+                manifests,
+                self._requests,
                 lambda: self._streams,
                 lambda: self._tables,
-                self._delivery.deliver,
+                self._delivery,
                 slots=None if slots == AUTO else int(slots or self._engine.runner.tasks),
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
                 join_planning=None if join_epoch is None else JoinPlanning(join_epoch),
                 functions=self._aggregates.code,
-                check_hold=self._lock.check,
+                check_hold=self._hold.check,
                 small_batches=SmallBatches(small_batches, self._engine.runner.tasks) if small_batches else None,
             )
-            self._pipeline = self._engine.pipeline(self.state_dir, self._runner, self._after_batch)
+            self._handles: dict[str, QueryHandle] = {}
+            self._active: Mapping[str, Stream] = {}
+            self._pipeline = self._engine.pipeline(
+                self._runner, lambda: self._streams, lambda: self._active, self._after_batch
+            )
             self._analyzer = self._engine.analyzer
             self._register_known()
-            self._handles: dict[str, QueryHandle] = {}
             self._alive: weakref.WeakSet[QueryHandle] = weakref.WeakSet()
             self._draining = False
             self._rehearses = False
             self._restore_handles()
         except BaseException:
-            self._lock.release()
+            self._hold.release()
             raise
 
     # -- streams -------------------------------------------------------------------------------------------
@@ -173,7 +197,7 @@ class Session:
         with self._mutex:
             self._check_open()
             _check_name("stream", name)
-            source = self._engine.source(name, source, source_dir(self.state_dir, name))
+            source = self._engine.source(name, source, self.storage)
             if not hasattr(source, "spec"):
                 raise errors.wrong_source(name, source)
             stream = self._stream(name, source, time, watermark, schema)
@@ -186,10 +210,10 @@ class Session:
             self._analyzer.register(stream)
             self._restored.discard(name)
             if isinstance(source, Memory):
-                source.bind(source_dir(self.state_dir, name), self._pipeline.wake)
+                source.bind(self.storage, name, self._pipeline.wake)
             self._sources = {**self._sources, name: source}  # not in place: progress() looks without the mutex
             self._streams = {**self._streams, name: stream}
-            self._save_catalog()
+            save_streams(self.storage, self._streams)
             self._activate_streams()
             return stream
 
@@ -235,12 +259,12 @@ class Session:
         rows = self._engine.read_table(name, source, expected, format)
         columns = expected or as_schema(rows.schema)
         self._analyzer.check_table(name, columns)
-        table = store_table(self.state_dir, name, rows, columns)
+        table = store_table(self.storage, name, rows, columns)
         with self._mutex:
             self._table_columns(name, columns, replace)  # the name may have been taken, or come into use, meanwhile
             self._analyzer.register_table(name, columns)
             before, tables = self._tables.get(name), {**self._tables, name: table}
-            save_tables(self.state_dir, tables)
+            save_tables(self.storage, tables)
             self._tables = tables
             if before is not None:
                 self._runner.retire_table(before)
@@ -268,7 +292,7 @@ class Session:
             if self._uses_table(name):
                 raise errors.table_in_use(name, "it cannot be dropped")
             tables = {n: t for n, t in self._tables.items() if n != name}
-            save_tables(self.state_dir, tables)
+            save_tables(self.storage, tables)
             self._runner.retire_table(self._tables[name])
             self._tables = tables
             self._analyzer.unregister(name)
@@ -294,7 +318,7 @@ class Session:
     ) -> QueryHandle:
         """A continuous query. It is durable when this returns and takes part from the next batch on."""
         with self._mutex:
-            self._check_open()
+            requests = self._check_open()
             _check_name("query", name)
             spec = sink if isinstance(sink, SinkSpec) else to_callable() if callable(sink) else SinkSpec()
             if sink is not None and not isinstance(sink, SinkSpec) and not callable(sink):
@@ -323,8 +347,8 @@ class Session:
             if self._pipeline.is_running and not self._draining:
                 self._feed(query.streams)  # before it is durable: a DataFrame that cannot be run is told here
             if handle is None:
-                sequence = self._changes.append({"op": "create", "query": query.json})
-                handle = QueryHandle(self, query_id(name, sequence), query)
+                number = requests.append(CreateQueryRequest(query.json))
+                handle = QueryHandle(self, query_id(name, number), query)
                 self._alive.add(handle)
             handle.restored = False
             if callable(sink):
@@ -337,9 +361,9 @@ class Session:
     def drop_query(self, name: str) -> None:
         """Ends a query from the next batch on; state that only it used is freed then."""
         with self._mutex:
-            self._check_open()
+            requests = self._check_open()
             handle = self.query(name)
-            self._changes.append({"op": "drop", "name": name})
+            requests.append(DropQueryRequest(name))
             self._handles = {n: h for n, h in self._handles.items() if n != name}
             handle.dropped = True
             self._activate_streams()
@@ -499,18 +523,21 @@ class Session:
         self._runner.repartitioner.wait(10)
         self._runner.join_planner.wait(10)
         with self._mutex:
-            if self._changes is None:
+            if self._requests is None:
                 return
             self._stop_landings()
-            self._changes.close()
-            self._changes = None  # type: ignore[assignment]
-            self._lock.release()
+            for source in self._sources.values():
+                if isinstance(source, Memory):
+                    source.unbind()
+            self._requests.close()
+            self._requests = None
+            self._hold.release()
             self._engine.stop()
 
     def __repr__(self) -> str:
-        state = "stopped" if self._changes is None else "running" if self._pipeline.is_running else "idle"
+        state = "stopped" if self._requests is None else "running" if self._pipeline.is_running else "idle"
         counts = f"{_counted(len(self._streams), 'stream')}, {_counted(len(self._handles), 'query', 'queries')}"
-        return f"<thalweg session in {self.state_dir}: {state}, {counts}>"
+        return f"<thalweg session in {self.storage.place}: {state}, {counts}>"
 
     def __enter__(self) -> Session:
         return self
@@ -525,7 +552,7 @@ class Session:
     def rehearse(self) -> None:
         """From now on statements are only tried out, to be explained: no sink is opened, and nothing can be started.
 
-        Over a copy of a state directory's definitions (`copy_definitions`) nothing of it stays.
+        Over a copy of a state directory's definitions (`copy_state`) nothing of it stays.
         """
         self._rehearses = True
 
@@ -571,7 +598,7 @@ class Session:
         streams = {}
         for name in self._streams:
             p = manifest.streams.get(name)
-            closed = manifest.extra.get("closed", {}).get(name, BEGINNING)
+            closed = manifest.closed.get(name, BEGINNING)
             streams[name] = {
                 "rows": p.rows if p else 0,
                 "late": p.late if p else 0,
@@ -587,8 +614,8 @@ class Session:
             "time": self._time(),
             "state": {
                 "buckets": len(manifest.buckets) + len(manifest.stores),
-                "rows": sum(b.rows for b in manifest.buckets) + sum(b.section.rows for b in manifest.stores),
-                "bytes": sum(b.section.length for b in manifest.buckets) + sum(b.nbytes for b in manifest.stores),
+                "rows": sum(b.section.rows for b in (*manifest.buckets, *manifest.stores)),
+                "bytes": sum(b.nbytes for b in (*manifest.buckets, *manifest.stores)),
             },
             "sent_bytes": last.sent_bytes if last else 0,
             "slots": self._runner.slots,
@@ -619,15 +646,9 @@ class Session:
 
     def rejected(self, stream: str) -> pa.Table:
         """The rows of a stream that could not be read, each with its reason."""
-        directory = self.state_dir / "rejected" / stream
-        schema = pa.schema([("reason", pa.string()), ("row", pa.string())])
-        tables = [
-            read_section(directory, section)
-            for path in sorted(directory.glob("[0-9]*.arrow"))
-            for section in read_footer(path)
-            if section.meta["batch"] <= self._runner.manifest.batch
-        ]
-        return pa.concat_tables([schema.empty_table(), *tables])
+        manifest = self._runner.manifest
+        progress = manifest.streams.get(stream, StreamProgress())
+        return read_rejected(self.storage, stream, manifest.batch, progress.rejected)
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -639,19 +660,17 @@ class Session:
         if query.sink.kind != "memory":
             raise errors.not_in_memory(query.name, query.sink.kind)
         schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
-        return self._delivery.log.read(handle.id, schema, self._runner.manifest.batch)
+        return self._delivery.results.read(handle.id, schema)
 
     def _restore_handles(self) -> None:
         for id_, entry in self._runner.entries.items():
             self._handles[entry.query.name] = QueryHandle(self, id_, entry.query, restored=True)
-        for sequence, change in self._changes.read_after(self._runner.manifest.extra.get("through", 0)):
-            if change["op"] == "create":
-                query = query_from_json(change["query"])
-                id_ = query_id(query.name, sequence)
-                self._handles[query.name] = QueryHandle(self, id_, query, restored=True)
+        for number, request in self._runner.requests.read_after(self._runner.manifest.through):
+            if isinstance(request, CreateQueryRequest):
+                query = query_from_json(request.query)
+                self._handles[query.name] = QueryHandle(self, query_id(query.name, number), query, restored=True)
             else:
-                self._handles.pop(change["name"], None)
-        self._delivery.log.retain([h.id for h in self._handles.values()])
+                self._handles.pop(request.name, None)
         self._activate_streams()
 
     def _after_batch(self) -> None:
@@ -660,14 +679,14 @@ class Session:
             ids = {*self._runner.entries, *(h.id for h in self._handles.values())}
             self._delivery.forget_all_but(ids)
             # What a dropped query has given can be read as long as somebody holds its handle.
-            self._delivery.log.retain(ids | {h.id for h in self._alive})
-        self._delivery.log.compact(self._runner.manifest.batch)
+            self._delivery.kept = {h.id for h in self._alive}
+            self._delivery.results.forget_reads(ids | self._delivery.kept)
 
     def _activate_streams(self) -> None:
         """Only streams that some query reads are read; the others wait where they are."""
         with self._mutex:
             used = self._used_streams()
-            save_streams(self.state_dir, [s for name, s in self._streams.items() if name in used])
+            self._active = {name: s for name, s in self._streams.items() if name in used}
             # A landing waits for nothing that the mutex is held for, so it can be waited for under it.
             if not self._draining and any(landing.is_started for landing in self._landings()):
                 self._stop_landings(but=used if self._pipeline.is_running else ())
@@ -712,10 +731,11 @@ class Session:
             if self._streams[name].source.kind == "spark" and name not in self._sources:
                 raise errors.source_not_given(name)
 
-    def _check_open(self) -> None:
+    def _check_open(self) -> RequestLog:
         """Not whether anything has failed: what is called now may be what puts it right."""
-        if self._changes is None:
+        if self._requests is None:
             raise errors.session_stopped()
+        return self._requests
 
     def _check_alive(self) -> None:
         """Raises what has ended the pipeline or a source in the background, until it is started again."""
@@ -723,27 +743,17 @@ class Session:
         for landing in self._landings():
             landing.check()
 
-    def _load_catalog(self) -> dict[str, Stream]:
-        path = self.state_dir / "catalog.json"
-        if not path.exists():
-            return {}
-        return {s["name"]: stream_from_json(s) for s in json.loads(path.read_bytes())["streams"]}
-
     def _register_known(self) -> None:
         """What the state directory holds, made known to the analyser."""
         try:
-            path = self.state_dir / "catalog.json"
+            place = "catalog.json"
             for stream in self._streams.values():
                 self._analyzer.register(stream)
-            path = self.state_dir / "tables.json"
+            place = "tables.json"
             for table in self._tables.values():
                 self._analyzer.register_table(table.name, table.schema)
         except errors.SourceError as error:
-            raise errors.unusable_entry(path, error) from None
-
-    def _save_catalog(self) -> None:
-        value = {"streams": [stream_to_json(s) for s in self._streams.values()]}
-        write_atomic(self.state_dir / "catalog.json", json.dumps(value).encode())
+            raise errors.unusable_entry(self.storage.locate(place), error) from None
 
 
 class Status(dict[str, Any]):

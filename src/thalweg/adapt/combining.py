@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from thalweg.adapt.routing_totals import RoutingTotals
+from thalweg.model.measurements import Combining
 from thalweg.model.plan import Plan
 from thalweg.optimize.shipping import GroupingLoad
 
@@ -15,9 +15,9 @@ FEW = 0.005
 """Or by this many: so few groups are cheap wherever they are made."""
 
 
-def loads_of(measured: Mapping[str, Any]) -> dict[str, GroupingLoad]:
-    in_slots = set(measured.get("shipped", ()))
-    return {id_: GroupingLoad(ratio, id_ in in_slots) for id_, ratio in measured.get("loads", {}).items()}
+def loads_of(measured: Combining) -> dict[str, GroupingLoad]:
+    in_slots = {*measured.shipped}
+    return {id_: GroupingLoad(ratio, id_ in in_slots) for id_, ratio in measured.loads.items()}
 
 
 def next_loads(

@@ -14,11 +14,12 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from thalweg.adapt.routing_totals import Floats, RoutingTotals, Shipped
+from thalweg.model.manifest import Manifest
+from thalweg.model.measurements import Moves
 from thalweg.model.partitioning import Partitioning, PartitioningReport, Replication
 from thalweg.model.plan import Plan, route_key, route_keys
 from thalweg.optimize.deadline import SECONDS, Clock
@@ -26,14 +27,12 @@ from thalweg.optimize.partitioning import RouteKey
 from thalweg.optimize.repartitioning import Situation, Verdict, decide
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
-from thalweg.state.manifest import Manifest
 from thalweg.stats.drift import drift
 from thalweg.stats.forest import Forest, fill, train
 from thalweg.stats.sharing import Shares, Sharing, gather
 
 ENOUGH = 4096
 """Sampled rows of a stream before the optimiser looks at it."""
-NO_MOVES: Mapping[str, Any] = {"batch": None, "groups": 0, "switches": 0}
 RECENT = 0.5
 """What a batch still counts in the recent statistics after the next one."""
 SMOOTHING = 0.2
@@ -148,8 +147,8 @@ class Repartitioner:
         for name, forest in sorted(self.forests.items()):
             used = "used" if forest.usable else "not used"
             answer += f"; pairs of {name} that are not counted: the forest is {used} (error {forest.error:.0%})"
-        moves = manifest.extra.get("moves", NO_MOVES)
-        return PartitioningReport(streams, self.asked, answer, moves["switches"], moves["batch"], moves["groups"])
+        moves = manifest.measured.slot_assignment.moves
+        return PartitioningReport(streams, self.asked, answer, moves.switches, moves.batch, moves.groups)
 
     # -- statistics
 
@@ -303,9 +302,9 @@ def _held_rows(plan: Plan, manifest: Manifest) -> dict[str, Floats]:
     """Rows in the state by route key and key group."""
     held: dict[str, Floats] = {}
     for bucket in manifest.buckets:
-        grouping = plan.groupings.get(bucket.grouping)
+        grouping = plan.groupings.get(bucket.relation)
         if grouping is not None:
-            rows = np.diff(decode_offsets(bucket.section.meta["offsets"])).astype(np.float64)
+            rows = np.diff(decode_offsets(bucket.offsets)).astype(np.float64)
             held[grouping.route_key] = held.get(grouping.route_key, 0.0) + rows
     return held
 
@@ -317,12 +316,12 @@ def yield_to_batches() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
-def next_moves(before: Manifest, plan: Plan) -> dict[str, Any]:
+def next_moves(before: Manifest, plan: Plan) -> Moves:
     """The last switch: in which batch, and how many key groups it moved; and how many switches there have been."""
-    known: Mapping[str, Any] = before.extra.get("moves", NO_MOVES)
-    if before.extra.get("slots") != plan.slots:
-        return dict(known)
-    old, follows = before.extra.get("assignment", {}), before.extra.get("follows", {})
+    decided = before.measured.slot_assignment
+    if decided.slots != plan.slots:
+        return decided.moves
+    old, follows = decided.assignment, decided.follows
     used = route_keys(plan)
     moved = 0
     for name in sorted({*old, *plan.assignment} & used):
@@ -330,5 +329,5 @@ def next_moves(before: Manifest, plan: Plan) -> dict[str, Any]:
         moved += int(np.count_nonzero(routing_table(plan, name).owners != then))
     still = {key: leader for key, leader in follows.items() if key in used and leader in used}
     if not moved and still == plan.follows:
-        return dict(known)
-    return {"batch": before.batch + 1, "groups": moved, "switches": known["switches"] + 1}
+        return decided.moves
+    return Moves(before.batch + 1, moved, decided.moves.switches + 1)

@@ -1,50 +1,102 @@
-"""Results to sinks: one log for all memory queries, one sink object for each of the others."""
+"""Results to sinks, in two steps: prepared before the manifest, committed after it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from thalweg.batch.contract import SinkOpener
-from thalweg.batch.requests import Entry
 from thalweg.errors import ThalwegError, failed_sink, repeated_column
+from thalweg.model.bucket import Section
+from thalweg.model.entry import Entry
+from thalweg.model.manifest import Manifest, Prepared, ResultFile
 from thalweg.model.plan import Member
 from thalweg.model.query import Query
 from thalweg.model.types import to_arrow
 from thalweg.operate.finish import order_rows
 from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
-from thalweg.sink.memory import ResultLog
-from thalweg.state.identity import identity
+from thalweg.state.collect import prepared_name, unique
+from thalweg.state.container import ContainerWriter, read_section
+from thalweg.state.results import Results
+from thalweg.state.storage import Storage
+from thalweg.state.term import Term
+
+Tables = Mapping[str, tuple[Entry, pa.Table]]
+
+
+@dataclass
+class Preparation:
+    """What a batch has ready for its manifest."""
+
+    results: tuple[ResultFile, ...] = ()
+    undelivered: list[Prepared] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Query id -> what its sink said against its results."""
 
 
 class Delivery:
     """Opens a query's sink when its first results come, and keeps it."""
 
-    def __init__(self, opener: SinkOpener, state_dir: Path) -> None:
+    def __init__(self, opener: SinkOpener, storage: Storage, term: Term, newest: Manifest | None) -> None:
         self._opener = opener
-        self.owner = identity(state_dir)
-        self.place = str(state_dir)
-        self.log = ResultLog(state_dir)
+        self._storage = storage
+        self._term = term
+        self.results = Results(storage, () if newest is None else newest.results)
         self.callbacks: dict[str, Callback] = {}
         """Query id -> the callable that takes its results."""
+        self.kept: set[str] = set()
+        """Dropped queries whose results somebody may still read."""
+        self.newest = -1 if newest is None else newest.batch
+        """The newest batch that can have been committed."""
+        self._pending = () if newest is None else newest.undelivered
         self._sinks: dict[str, Sink] = {}
 
-    def deliver(self, batch: int, results: Mapping[str, tuple[Entry, pa.Table]]) -> dict[str, str]:
-        """Commits a batch; what a sink objects to stops its query, by id, and nothing else."""
+    def prepare(self, batch: int, tables: Tables, live: Collection[str]) -> Preparation:
+        """Makes the results of a batch durable, where nobody sees them. What a sink objects to stops its query, and
+        nothing else. `live`: all queries that run."""
+        ready = Preparation()
+        rows: dict[str, pa.Table] = {}
+        for id_, (entry, table) in tables.items():
+            kind = entry.query.sink.kind
+            if kind in ("memory", "noop") or not table.num_rows:
+                continue
+            try:
+                token = self._sink(entry).prepare(batch, table)
+            except (Exception, SystemExit) as error:
+                ready.failed[id_] = _objection(entry.query, error)
+                continue
+            if token:
+                ready.undelivered.append(Prepared(id_, batch, table.num_rows, token=token))
+            else:
+                rows[id_] = table
+        ready.undelivered += [Prepared(s.name, batch, s.rows, s) for s in self._keep(batch, rows)]
+        kept = {id_: table for id_, (entry, table) in tables.items() if entry.query.sink.kind == "memory"}
+        ready.results = self.results.prepare(batch, kept, {*live, *self.kept})
+        return ready
+
+    def _keep(self, batch: int, rows: Mapping[str, pa.Table]) -> Sequence[Section]:
+        if not rows:
+            return ()
+        with ContainerWriter(self._storage, prepared_name(batch, 0, unique)) as writer:
+            for id_, table in rows.items():
+                writer.add(id_, table)
+            return writer.close()
+
+    def commit(self, undelivered: Sequence[Prepared], entries: Mapping[str, Entry]) -> dict[str, str]:
+        """Gives out what a manifest holds; query id -> what its sink said against it."""
         failed: dict[str, str] = {}
-        kept = {id_: table for id_, (entry, table) in results.items() if entry.query.sink.kind == "memory"}
-        if kept:
-            self.log.commit(batch, kept)
-        for id_, (entry, table) in results.items():
-            if id_ not in kept and table.num_rows:
-                try:
-                    self._sink(entry).commit(batch, table)
-                except ThalwegError as error:
-                    failed[id_] = str(error)
-                except (Exception, SystemExit) as error:  # a sink's own mistake, or a value that it cannot show
-                    failed[id_] = str(failed_sink(entry.query.name, entry.query.sink.kind, error))
+        for prepared in undelivered:
+            entry = entries.get(prepared.query)
+            if entry is None or prepared.query in failed:
+                continue
+            section = prepared.section
+            table = None if section is None else read_section(self._storage, section)
+            try:
+                self._sink(entry).commit(prepared.batch, prepared.token, table)
+            except (Exception, SystemExit) as error:  # also a sink's own mistake, or a value that it cannot show
+                failed[prepared.query] = _objection(entry.query, error)
         return failed
 
     def check(self, query: Query, *, opening: bool = True) -> None:
@@ -68,8 +120,22 @@ class Delivery:
 
     def _open(self, query: Query, id_: str) -> Sink:
         if query.sink.kind == "spark":
-            return self._opener.open_sink(query, id_, self.owner)
-        return open_sink(query.sink, SinkContext(query.name, self.owner, self.callbacks.get(id_), self.place))
+            return self._opener.open_sink(query, id_, self._term.timeline)
+        context = SinkContext(
+            query=query.name,
+            timeline=self._term.timeline,
+            term=self._term.token,
+            known_terms=frozenset(self._term.known),
+            newest=self.newest,
+            pending=frozenset(p.token for p in self._pending if p.query == id_),
+            callback=self.callbacks.get(id_),
+            place=self._storage.place,
+        )
+        return open_sink(query.sink, context)
+
+
+def _objection(query: Query, error: BaseException) -> str:
+    return str(error if isinstance(error, ThalwegError) else failed_sink(query.name, query.sink.kind, error))
 
 
 def present(entry: Entry, member: Member | None, parts: list[pa.Table]) -> pa.Table:

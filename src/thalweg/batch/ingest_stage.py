@@ -7,7 +7,6 @@ A function of a plan, the batch's work, what came in and the number of the task;
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -32,7 +31,7 @@ from thalweg.sink.outlet import Outlet
 from thalweg.source.read import read
 from thalweg.source.split import parse_splits
 from thalweg.state.container import ContainerWriter
-from thalweg.state.durable import make_directory
+from thalweg.state.rejected import rejected_name
 
 ROWS_AT_ONCE = 1_000_000
 """Rows that INGEST groups in one go: more per pass means fewer partials, this many bounds its memory."""
@@ -82,10 +81,8 @@ def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], outbox
 
 def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: IngestReport) -> None:
     """Rows that cannot be read are kept with their reasons, under a name that a repeat writes again."""
-    file = f"{work.clock.batch:012d}-{name}.arrow"
-    directory = make_directory(Path(work.state_dir) / "rejected" / stream)
-    with ContainerWriter(directory / file) as writer:
-        writer.add(stream, rejected, {"batch": work.clock.batch})
+    with ContainerWriter(work.storage, rejected_name(stream, work.clock.batch, name)) as writer:
+        writer.add(stream, rejected)
         writer.close()
     report.rejected[stream] = report.rejected.get(stream, 0) + rejected.num_rows
 
@@ -93,7 +90,7 @@ def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: I
 def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cells:
     """What the task has made, on its way to slots, state and driver; the report is filled on the way."""
     yield from _to_slots(plan, outbox, report)
-    outlet = Outlet(work.state_dir, work.clock.batch, 0, outbox.watch, work.uncollected, work.unique)
+    outlet = Outlet(work.storage, work.clock.batch, 0, outbox.watch, work.uncollected, work.unique)
     for query, table in outbox.take_emitted():
         outlet.add(query, table)
     yield from results(0, outlet)

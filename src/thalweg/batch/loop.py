@@ -1,26 +1,25 @@
 """Batches, one after another: which input each has, when it begins, and how all of it ends.
 
-The intent of a batch says how far it goes, and so does its manifest; there is no other truth about offsets. A batch
-whose intent is durable is repeated as the intent says. Before, nobody has seen anything of it, and how far it goes is
-chosen anew.
-"""
+The manifest of a batch says how far it goes; there is no other truth about offsets. Before its manifest is there,
+nobody has seen anything of a batch, and how far it goes is chosen anew."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
-from pathlib import Path
 
 from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.listeners import Listeners
 from thalweg.batch.run import BatchRunner
 from thalweg.errors import ThalwegError, pipeline_failed, session_stopped, stopped_inside_batch
+from thalweg.model.offsets import Offsets
+from thalweg.model.stream import Stream
 from thalweg.observe.progress import progress_of
 from thalweg.source.split import dump_splits
-from thalweg.source.split_planner import Offset, SplitPlanner, Target
+from thalweg.source.split_planner import SplitPlanner, Target
 
 _POLLS = (0.01, 0.1)
 """Seconds between two looks for new input without a trigger: right after a batch, and at most."""
@@ -78,16 +77,18 @@ class Loop:
 
     def __init__(
         self,
-        state_dir: Path,
         batches: BatchRunner,
+        known: Callable[[], Mapping[str, Stream]],
+        used: Callable[[], Mapping[str, Stream]],
         after_batch: Callable[[], None],
         cause_of: Callable[[BaseException], str] = repr,
     ) -> None:
-        """`cause_of`: what went wrong in a batch, in one line."""
+        """`known`: all streams; `used`: those that some query reads. `cause_of`: what went wrong in a batch, in one
+        line."""
         self.batches = batches
         self._cause_of = cause_of
         self.after_batch = after_batch
-        self._planner = SplitPlanner(state_dir)
+        self._planner = SplitPlanner(batches.storage, used, known, batches.manifest.marks)
         """Only the thread of a run uses it."""
         self.listeners = Listeners()
         self._tick = 0
@@ -135,7 +136,7 @@ class Loop:
 
     def tick(self) -> None:
         """Asks for a batch even where no stream has anything new."""
-        self._tick = max(self._tick, self.batches.reached["tick"]) + 1
+        self._tick = max(self._tick, self.batches.reached.tick) + 1
         self.wake()
 
     def wake(self) -> None:
@@ -172,6 +173,7 @@ class Loop:
             target = self._planner.target()
             while not run.leaves.is_set() and self._next(target):
                 pass
+            self.batches.note_delivery()
         except Exception as error:
             reason = self._reason(error)
             self.listeners.tell_end(reason)
@@ -181,6 +183,7 @@ class Loop:
     def _serve(self, every: float, run: Run) -> None:
         try:
             self._follow(every, run)
+            self.batches.note_delivery()
         except BaseException as error:
             self._failure = self._reason(error)
         self.listeners.tell_end(self._failure)
@@ -203,6 +206,7 @@ class Loop:
 
     def _next(self, target: Target | None) -> bool:
         """Runs one batch; False where there is nothing to do, or where it was cancelled."""
+        self.batches.recover()
         began, start = time.perf_counter(), self.batches.reached
         settled = self.batches.settled()
         end = settled or self._choose(start, target)
@@ -210,7 +214,7 @@ class Loop:
             return False
         splits = [dump_splits(task) for task in self._planner.splits(start, end, self.batches.tasks)]
         try:
-            self.batches.run(splits, end, time.perf_counter() - began)
+            self.batches.run(splits, end, time.perf_counter() - began, self._planner.marks(end))
         except TasksCancelledError:
             return False
         self.after_batch()
@@ -220,11 +224,11 @@ class Loop:
         self.listeners.tell(progress_of(self.batches.reports[-1]))
         return True
 
-    def _is_due(self, start: Offset, end: Offset) -> bool:
+    def _is_due(self, start: Offsets, end: Offsets) -> bool:
         """Whether the batch would change anything."""
-        return end["streams"] != start["streams"] or (end != start and self.batches.has_work_without_rows())
+        return end.streams != start.streams or (end != start and self.batches.has_work_without_rows())
 
-    def _choose(self, start: Offset, target: Target | None) -> Offset:
+    def _choose(self, start: Offsets, target: Target | None) -> Offsets:
         tick = self._tick
         return self._planner.latest(start, tick) if target is None else self._planner.until(start, target, tick)
 

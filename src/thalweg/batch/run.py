@@ -1,10 +1,8 @@
-"""One batch, as the driver runs it: tasks, intent, sinks, manifest, in this order.
+"""One batch, as the driver runs it: decisions, tasks, prepared results, manifest, sinks, in this order.
 
-The order is what makes results exact. The intent says which requests and which measurements the batch ran
-with: from when a sink may have seen something, a repeat of the batch decides alike. Before, it decides anew, so
-that a query which the batch cannot be run with can be dropped. Sinks are keyed by batch id. The manifest is last:
-until it is there, the batch has not happened.
-"""
+The order is what makes results exact. Before the manifest nothing has happened: a batch may be decided anew, so that
+a query which it cannot be run with can be dropped. The manifest is created once and holds what was prepared. After
+it, sinks commit, keyed by batch; what a crash kept from them is committed again, under the same key."""
 
 from __future__ import annotations
 
@@ -13,31 +11,34 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from thalweg import faults
-from thalweg.adapt.combining import loads_of, next_loads
-from thalweg.adapt.hot_join_keys import next_spread
-from thalweg.adapt.partitioners import aggregation_reports, chosen, next_dealing, next_policies
-from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_ordering
-from thalweg.adapt.probe_orders.measure import join_load, next_join_load
-from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
+from thalweg.adapt.combining import loads_of
+from thalweg.adapt.partitioners import aggregation_reports, chosen, next_policies
+from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning
+from thalweg.adapt.probe_orders.measure import join_load
+from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning
 from thalweg.adapt.slot_count import Scaler
 from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.blame import blame, first_line
-from thalweg.batch.checkpoint import forget_checkpoint, read_offset
 from thalweg.batch.contract import Runner
-from thalweg.batch.delivery import present
-from thalweg.batch.requests import Entry, apply_changes, registered, without_old_fences
-from thalweg.batch.tables import Table, Tables, clean_tables, forget_versions
+from thalweg.batch.decisions import Decisions, from_intent
+from thalweg.batch.delivery import Delivery, Preparation, present
+from thalweg.batch.requests import apply_requests, registered, without_old_fences
+from thalweg.batch.settle import Ran, settle
+from thalweg.batch.tables import clean_tables, forget_versions
 from thalweg.batch.totals import BatchTotals, add_up
 from thalweg.batch.work import Work
 from thalweg.errors import old_windows_of_joins, wrong_hash
-from thalweg.model.bucket import Bucket, StoreBucket
+from thalweg.model.bucket import RowBucket, SliceBucket
+from thalweg.model.entry import Entry
+from thalweg.model.history import History
+from thalweg.model.manifest import FORMAT, Manifest, Prepared
+from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Plan, slot_stages, updated_groupings
@@ -45,7 +46,7 @@ from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
 from thalweg.model.way import Way
-from thalweg.model.windows import BEGINNING, Stretch, needed_until
+from thalweg.model.windows import BEGINNING, Stretch
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
@@ -57,25 +58,17 @@ from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
 from thalweg.source.split import rows_in
-from thalweg.source.split_planner import NOTHING, Offset
-from thalweg.state.changes import ChangeLog
-from thalweg.state.collect import collect_garbage
-from thalweg.state.container import forget_file
-from thalweg.state.durable import delete
-from thalweg.state.history import History, SliceHistory, choices, next_choices, next_lanes, next_stores
-from thalweg.state.manifest import (
-    Manifest,
-    StreamProgress,
-    latest_manifest,
-    read_intent,
-    write_intent,
-    write_manifest,
-)
+from thalweg.state.catalog import Table, Tables
+from thalweg.state.collect import collect_garbage, collect_unfinished
+from thalweg.state.delivered import Delivered, find_delivered, save_delivered
+from thalweg.state.manifest import Manifests
+from thalweg.state.migrate import find_old_intent, forget_old
+from thalweg.state.rejected import forget_rejected
+from thalweg.state.requests import RequestLog
+from thalweg.state.storage import Storage
+from thalweg.state.term import Term, check_term, forget_terms
 
-faults.register("batch.start", "batch.tasks", "batch.intent", "batch.sinks", "batch.manifest", "batch.end")
-
-Deliver = Callable[[int, Mapping[str, tuple[Entry, pa.Table]]], dict[str, str]]
-"""Gives results to sinks: (batch id, query id -> entry and table) -> query id -> what its sink said against it."""
+faults.register("batch.start", "batch.tasks", "batch.prepared", "batch.manifest", "batch.sinks", "batch.end")
 
 
 class BatchRunner:
@@ -84,11 +77,13 @@ class BatchRunner:
     def __init__(
         self,
         runner: Runner,
-        state_dir: Path,
-        changes: ChangeLog,
+        storage: Storage,
+        term: Term,
+        manifests: Manifests,
+        requests: RequestLog,
         streams: Callable[[], Mapping[str, Stream]],
         tables: Callable[[], Tables],
-        deliver: Deliver,
+        delivery: Delivery,
         *,
         slots: int | None,
         repartitioning: Repartitioning | None = None,
@@ -100,23 +95,20 @@ class BatchRunner:
         """`slots`: None for as many as there is work for, up to one per task. `small_batches`: which way a batch
         runs; None: all in stages."""
         self.runner = runner
-        self.state_dir = state_dir
-        self.changes = changes
+        self.storage = storage
+        self.term = term
+        self.manifests = manifests
+        self.requests = requests
         self.streams = streams
         self.tables = tables
-        self.deliver = deliver
+        self.delivery = delivery
         self.tasks = tasks = runner.tasks
         self._check_hold = check_hold
         self.functions = functions
         self.small_batches = small_batches
-        self.manifest = latest_manifest(state_dir) or Manifest(-1, GROUPS, HASH_NAME)
-        if self.manifest.hash != HASH_NAME:
-            raise wrong_hash(state_dir, self.manifest.hash, HASH_NAME)
+        self._load()
         self.scaler = Scaler(tasks) if slots is None else None
-        self.slots = slots or min(tasks, self.manifest.extra.get("slots", tasks))
-        self.entries = {id_: Entry.from_json(id_, e) for id_, e in self.manifest.queries.items()}
-        self._check_format()
-        self.plan: Plan | None = None
+        self.slots = slots or min(tasks, self.manifest.measured.slot_assignment.slots or tasks)
         self.repartitioner = Repartitioner(repartitioning, tasks)
         self.join_planner = JoinPlanner(join_planning)
         self.policies: dict[str, Policy] = {}
@@ -131,19 +123,42 @@ class BatchRunner:
         self._used_tables: dict[str, Table] = {}
         """file -> version, of those that batches have used or nobody will, and that were not deleted."""
         self._has_dropped = True
-        """Whether the last batch may have let go of files: the manifest before it still names them."""
-        intent = read_intent(state_dir, self.manifest.batch + 1) or {}
-        clean_tables(state_dir, self.tables(), intent.get("tables", {}))
-        collect_garbage(state_dir, self.manifest if self.manifest.batch >= 0 else None, starting=True)
-        if "reached" in self.manifest.extra:
-            forget_checkpoint(state_dir)
+        """Whether the last batch may have let go of objects: the manifest before it still names them."""
+        clean_tables(storage, self.tables(), {} if self._repeated is None else self._repeated.tables)
+        if self.manifest.batch >= 0:
+            collect_garbage(storage, self.manifest)
+        collect_unfinished(storage, self.manifest.batch)
+        manifests.sweep()
+        forget_terms(storage, term)
+        if self.manifest.format == FORMAT:
+            forget_old(storage)
+
+    def _load(self) -> None:
+        """Begins from the newest manifest."""
+        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME)
+        if self.manifest.hash != HASH_NAME:
+            raise wrong_hash(self.storage.place, self.manifest.hash, HASH_NAME)
+        self._check_format()
+        self.entries = dict(self.manifest.queries)
+        self.plan: Plan | None = None
+        self._is_unsure = False
+        """Whether the commit of a batch failed, so that only the storage knows if it has happened."""
+        done = find_delivered(self.storage)
+        is_done = done is not None and done.batch == self.manifest.batch
+        self.undelivered: tuple[Prepared, ...] = () if is_done else self.manifest.undelivered
+        """What the newest manifest holds for sinks and they have not been given by this session."""
+        if done is not None and is_done:
+            self._fail(done.failed)
+        intent = find_old_intent(self.storage, self.manifest.batch + 1) if self.manifest.format < FORMAT else None
+        self._repeated = None if intent is None else from_intent(intent)
+        """What the next batch runs with, if an earlier release may have shown sinks something of it."""
 
     def _check_format(self) -> None:
         """Up to format 3 partials of joined rows had names by which this release would not find them."""
-        running = [e.query for e in self.entries.values() if e.state != "failed"]
+        running = [e.query for e in self.manifest.queries.values() if e.state != "failed"]
         old = [query.name for query in running if query.join is not None and query.window is not None]
         if self.manifest.format < 4 and old:
-            raise old_windows_of_joins(self.state_dir, self.manifest.format, old)
+            raise old_windows_of_joins(self.storage.place, self.manifest.format, old)
 
     def retire_table(self, table: Table) -> None:
         """A version that is not in force any more, used or not. It goes after the next batch."""
@@ -151,60 +166,66 @@ class BatchRunner:
 
     # -- the batch -----------------------------------------------------------------------------------------
 
-    def run(self, splits: Sequence[str], reached: Offset, choosing_seconds: float = 0.0) -> None:
-        """Runs the next batch over the splits, which go up to the offset `reached`. It is in the intent and in the
-        manifest. `choosing_seconds`: what it took to choose them."""
+    def run(
+        self,
+        splits: Sequence[str],
+        reached: Offsets,
+        choosing_seconds: float = 0.0,
+        marks: Mapping[str, SourceMark] | None = None,
+    ) -> None:
+        """Runs the next batch over the splits, which go up to the offsets `reached`. `choosing_seconds`: what it took
+        to choose them. `marks`: what is known of the sources."""
         began = time.perf_counter()
         faults.point("batch.start")
         start = self.reached
         before, batch = self.manifest, self.manifest.batch + 1
-        settled = read_intent(self.state_dir, batch)
-        intent = settled or self._intent(reached)
         if self._tried != batch - 1:
-            self._forget_rejected(batch)
+            forget_rejected(self.storage, batch)
         self._tried = batch
-        moment = self._moment(batch)
-        lanes = {id_: SliceHistory.from_json(lane) for id_, lane in before.lanes.items()}
-        changes = [c for c in self.changes.read_after(before.extra.get("through", 0)) if c[0] <= intent["through"]]
-        past = History(lanes, before.extra.get("held_from", {}), choices(before) if changes else {})
-        tables = {name: Table.from_json(name, value) for name, value in intent.get("tables", {}).items()}
-        schemas = {name: table.schema for name, table in tables.items()}
-        entries = apply_changes(self.entries, changes, past, self.streams(), schemas, moment)
-        entries = without_old_fences(entries, moment.closed_us)
-        plan = self._make_plan(entries, intent, schemas)
-        moment = with_joined(moment, plan.joins)
+        decisions = self._repeated or self._decide(reached)
+        moment, entries, plan = self._plan_batch(decisions)
         clock = self._clock(plan, moment)
+        clock_us = time.time_ns() // 1000
         planned = time.perf_counter()
-        totals = self._run_tasks(splits, plan, clock, tables, uncollected(entries.values()))
+        totals = self._run_tasks(splits, plan, clock, decisions.tables, uncollected(entries.values()))
         faults.point("batch.tasks")
-        self._check_hold()
-        if settled is None:
-            write_intent(self.state_dir, batch, intent)
-        faults.point("batch.intent")
         ran = time.perf_counter()
-        entries, given = self._emit(plan, entries, totals, batch)
+        entries, given, ready = self._prepare(plan, entries, totals, batch)
+        faults.point("batch.prepared")
+        after = settle(
+            before,
+            Ran(decisions, plan, moment, clock, totals, clock_us),
+            entries,
+            frozenset(self.streams()),
+            self.join_planner.epoch,
+        )
+        self._commit(
+            replace(
+                after,
+                timeline=self.term.timeline,
+                term=self.term.number,
+                marks={**before.marks, **(marks or {})},
+                results=ready.results,
+                undelivered=tuple(ready.undelivered),
+            ),
+            plan,
+        )
+        faults.point("batch.manifest")
+        settled = time.perf_counter()
+        self.deliver()
         faults.point("batch.sinks")
         delivered = time.perf_counter()
-        failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
-        lanes = next_lanes(lanes, plan, moment, failed)
-        after = self._next_manifest(plan, entries, totals, clock, {**intent, "reached": reached}, lanes, moment)
-        write_manifest(self.state_dir, after)
-        faults.point("batch.manifest")
-        # At once: whatever goes wrong from here on, the batch has happened.
-        self.manifest, self.entries, self.plan = after, entries, plan
-        self._clean_up(before, after, totals)
-        self._used_tables.update({table.version.file: table for table in tables.values()})
-        forget_versions(self.state_dir, self._used_tables, self.tables())
+        self._clean_up(before, totals, decisions.tables)
         faults.point("batch.end")
         ended = time.perf_counter()
         phases = {
             "plan": planned - began,
             "tasks": ran - planned,
-            "sink": delivered - ran,
-            "manifest": ended - delivered,
+            "sink": delivered - settled,
+            "manifest": ended - ran - (delivered - settled),
             **totals.seconds,
         }
-        rows, sink = sum(totals.rows.values()), delivered - ran
+        rows, sink = sum(totals.rows.values()), delivered - settled
         rest = ended - began - totals.job_seconds - sink
         spent = break_down(totals.stages(), self.tasks, totals.job_seconds, sink, rest)
         now = time.time()
@@ -223,23 +244,83 @@ class BatchRunner:
             now - (ended - began) - choosing_seconds - self.reports[-1].ended if self.reports else None,
             totals.way,
         )
-        self.repartitioner.take_in(plan, after, totals.routing, ended - began)
-        self.join_planner.take_in(plan, after)
-        self._learn(plan, after, totals)
+        self.repartitioner.take_in(plan, self.manifest, totals.routing, ended - began)
+        self.join_planner.take_in(plan, self.manifest)
+        self._learn(plan, totals)
         if self.scaler is not None and rows:
             self.slots = self.scaler.after(plan.slots, totals.busy_seconds)
         with self.finished:
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
 
+    def _commit(self, after: Manifest, plan: Plan) -> None:
+        """Creates the manifest. Whatever goes wrong from here on, the batch has happened."""
+        self._check_hold()
+        check_term(self.storage, self.term)
+        self._is_unsure = True
+        self.manifests.create(after)
+        self._is_unsure = False
+        self.manifest, self.entries, self.plan = after, dict(after.queries), plan
+        self.undelivered, self._repeated = after.undelivered, None
+        self.delivery.newest = after.batch
+        self.delivery.results.commit(after.results)
+
+    def recover(self) -> None:
+        """After a commit that failed: what has happened is what the storage says. Then what sinks were not given."""
+        if self._is_unsure:
+            self._load()
+            self.delivery.newest = self.manifest.batch
+            self.delivery.results.commit(self.manifest.results)
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Gives sinks what the newest manifest holds for them. One that objects stops its query, and nothing else."""
+        waiting, self.undelivered = self.undelivered, ()
+        self._fail(self.delivery.commit(waiting, self.entries), waiting)
+
+    def _fail(self, failed: Mapping[str, str], waiting: Sequence[Prepared] = ()) -> None:
+        """Until the next manifest says so, too."""
+        rows = {prepared.query: prepared.rows for prepared in waiting}
+        for id_, error in failed.items():
+            entry = self.entries.get(id_)
+            if entry is not None:
+                emitted = entry.emitted - rows.get(id_, 0)
+                self.entries = {**self.entries, id_: replace(entry, state="failed", error=error, emitted=emitted)}
+
+    def note_delivery(self) -> None:
+        """Says durably that sinks have been given everything, where no later manifest will for now."""
+        if self.manifest.undelivered and not self.undelivered and not self._is_unsure:
+            known = find_delivered(self.storage)
+            if known is None or known.batch < self.manifest.batch:
+                failed = {
+                    id_: entry.error or ""
+                    for id_, entry in self.entries.items()
+                    if entry.state == "failed" and self.manifest.queries[id_].state != "failed"
+                }
+                save_delivered(self.storage, Delivered(self.manifest.batch, failed))
+
+    def _plan_batch(self, decisions: Decisions) -> tuple[StreamTimes, dict[str, Entry], Plan]:
+        """The requests applied, and how the batch runs."""
+        before = self.manifest
+        moment = StreamTimes(
+            before.batch + 1, {name: p.max_time_us for name, p in before.streams.items()}, dict(before.closed)
+        )
+        requests = [r for r in self.requests.read_after(before.through) if r[0] <= decisions.through]
+        past = History(before.lanes, before.held_from, (before.choices or {}) if requests else {})
+        schemas = {name: table.schema for name, table in decisions.tables.items()}
+        entries = apply_requests(self.entries, requests, past, self.streams(), schemas, moment)
+        entries = without_old_fences(entries, moment.closed_us)
+        plan = self._make_plan(entries, decisions, schemas)
+        return with_joined(moment, plan.joins), entries, plan
+
     def _stream_reports(
-        self, plan: Plan, clock: BatchTimes, totals: BatchTotals, start: Offset, end: Offset
+        self, plan: Plan, clock: BatchTimes, totals: BatchTotals, start: Offsets, end: Offsets
     ) -> dict[str, StreamReport]:
         return {
             name: StreamReport(
                 stream.source.kind,
-                start["streams"].get(name, 0),
-                end["streams"].get(name, 0),
+                start.streams.get(name, 0),
+                end.streams.get(name, 0),
                 totals.rows.get(name, 0),
                 totals.late.get(name, 0),
                 totals.rejected.get(name, 0),
@@ -250,79 +331,60 @@ class BatchRunner:
             if name in plan.streams
         }
 
-    def _learn(self, plan: Plan, after: Manifest, totals: BatchTotals) -> None:
+    def _learn(self, plan: Plan, totals: BatchTotals) -> None:
         """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
         try:
             self.policies = next_policies(self.policies, plan, totals.routing)
-            reports = aggregation_reports(plan, totals.routing, after.extra["dealing"])
+            reports = aggregation_reports(plan, totals.routing, self.manifest.measured.partitioners.dealing)
         except Exception:
             self.policies, reports = {}, {}
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
         self.aggregations = {**known, **reports}
 
-    def _intent(self, reached: Offset) -> dict[str, Any]:
+    def _decide(self, reached: Offsets) -> Decisions:
         """What a batch runs with, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
-        tables = dict(self.tables())
-        return {
-            "through": self.changes.last_sequence,
-            "loads": self.manifest.extra.get("loads", {}),
-            "shipped": self.manifest.extra.get("shipped", []),
-            "slots": self.slots,
-            "joins": self.manifest.extra.get("joins", {}),
-            "ordering": self.join_planner.take(self.manifest).to_json(),
-            "tables": {name: table.to_json() for name, table in {**tables, **self.tables()}.items()},
+        tables, through = dict(self.tables()), self.requests.last
+        measured = self.manifest.measured
+        return Decisions(
+            through=through,
+            reached=reached,
+            slots=self.slots,
+            combining=measured.combining,
+            joins=measured.probe_orders.joins,
+            ordering=self.join_planner.take(self.manifest),
+            tables={**tables, **self.tables()},
             **self.partitioning(self.repartitioner.take()),
-            "reached": reached,
-        }
+        )
 
     @property
-    def reached(self) -> Offset:
+    def reached(self) -> Offsets:
         """How far the batches that have happened go."""
-        if self.manifest.batch < 0:
-            return NOTHING
-        found: Offset | None = self.manifest.extra.get("reached")
-        return read_offset(self.state_dir, self.manifest.batch) if found is None else found
+        return self.manifest.reached
 
-    def settled(self) -> Offset | None:
-        """How far the next batch goes, if sinks may have seen it already; None if that is still open."""
-        batch = self.manifest.batch + 1
-        intent = read_intent(self.state_dir, batch)
-        if intent is None:
-            return None
-        found: Offset | None = intent.get("reached")
-        return read_offset(self.state_dir, batch) if found is None else found
-
-    def _forget_rejected(self, batch: int) -> None:
-        """An earlier attempt may have read other columns, and set rows aside that this one can read."""
-        for path in (self.state_dir / "rejected").glob(f"*/{batch:012d}-*"):
-            delete(path)
-
-    def _moment(self, batch: int) -> StreamTimes:
-        return StreamTimes(
-            batch,
-            {name: p.max_time_us for name, p in self.manifest.streams.items()},
-            dict(self.manifest.extra.get("closed", {})),
-        )
+    def settled(self) -> Offsets | None:
+        """How far the next batch goes, if an earlier release may have shown sinks something of it."""
+        return None if self._repeated is None else self._repeated.reached
 
     def loads(self) -> dict[str, GroupingLoad]:
         """What was measured of the groupings so far."""
-        return loads_of(self.manifest.extra)
+        return loads_of(self.manifest.measured.combining)
 
     def partitioning(self, proposed: Partitioning | None = None) -> dict[str, Any]:
         """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
-        extra = self.manifest.extra
-        known = Partitioning(extra.get("assignment", {}), extra.get("follows", {}), extra.get("slots", 0))
+        measured = self.manifest.measured
+        decided = measured.slot_assignment
+        known = Partitioning(decided.assignment, decided.follows, decided.slots)
         if known.slots != self.slots:
             known = Partitioning(slots=self.slots)
         if proposed is not None and proposed.slots == self.slots:
             known = known.changed_by(proposed)
-        partitioners = chosen(extra.get("dealing", {})) if known.slots == extra.get("slots", 0) else {}
+        partitioners = chosen(measured.partitioners.dealing) if known.slots == decided.slots else {}
         return {
             "assignment": known.assignment_lists(),
             "follows": dict(known.follows),
             "partitioners": partitioners,
-            "spread": extra.get("spread", {}),
+            "spread": measured.hot_join_keys.spread,
         }
 
     def partitioning_report(self) -> PartitioningReport:
@@ -333,25 +395,23 @@ class BatchRunner:
 
     def join_load(self) -> JoinLoad:
         """What was measured of the joins so far."""
-        extra = self.manifest.extra
-        return join_load(extra.get("joins", {}), Ordering.from_json(extra.get("ordering", {})))
+        orders = self.manifest.measured.probe_orders
+        return join_load(orders.joins, Ordering.from_json(orders.ordering))
 
-    def _make_plan(
-        self, entries: Mapping[str, Entry], intent: Mapping[str, Any], schemas: Mapping[str, Schema]
-    ) -> Plan:
+    def _make_plan(self, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]) -> Plan:
         running = registered(entries.values())
-        given = {
+        given: dict[str, Any] = {
             "registered": running,
             "streams": self.streams(),
-            "slots": intent["slots"],
+            "slots": decisions.slots,
             "groups": self.manifest.groups,
-            "loads": loads_of(intent),
+            "loads": decisions.loads(),
             "tables": schemas,
-            "joins": join_load(intent.get("joins", {}), Ordering.from_json(intent.get("ordering", {}))),
-            "assignment": intent.get("assignment", {}),
-            "follows": intent.get("follows", {}),
-            "partitioners": intent.get("partitioners", {}),
-            "spread": intent.get("spread", {}),
+            "joins": decisions.join_load(),
+            "assignment": decisions.assignment,
+            "follows": decisions.follows,
+            "partitioners": decisions.partitioners,
+            "spread": decisions.spread,
         }
         if self._planned is None or self._planned[0] != given:
             self._planned = (given, make_plan(**given))
@@ -381,17 +441,18 @@ class BatchRunner:
         plan = self.plan
         if plan is None:
             return False
-        closed = self.manifest.extra["closed"]
-        kept = {plan.groupings[b.grouping].stream for b in self.manifest.buckets}
-        kept |= {d.joined for d in plan.joins.decisions if any(b.stream == d.stream for b in self.manifest.stores)}
+        closed = self.manifest.closed
+        kept = {plan.groupings[b.relation].stream for b in self.manifest.buckets}
+        held = {b.relation for b in self.manifest.stores}
+        kept |= {d.joined for d in plan.joins.decisions if d.stream in held}
         return any(self._watermark(plan, stream) > closed[stream] for stream in kept)
 
     def has_work_without_rows(self) -> bool:
         """Whether a batch without data would change anything: requests wait, or a watermark has moved. Also before
         the first batch of this life, of which nobody knows yet."""
-        if self.plan is None or self.changes.last_sequence > self.manifest.extra.get("through", 0):
+        if self.plan is None or self.requests.last > self.manifest.through:
             return True
-        closed = self.manifest.extra["closed"]
+        closed = self.manifest.closed
         return any(self._watermark(self.plan, name) > closed.get(name, BEGINNING) for name in self.plan.streams)
 
     # -- the tasks -----------------------------------------------------------------------------------------
@@ -400,11 +461,11 @@ class BatchRunner:
         self, splits: Sequence[str], plan: Plan, clock: BatchTimes, tables: Tables, uncollected: frozenset[str]
     ) -> BatchTotals:
         tasks = min(self.tasks, plan.slots)
-        stores: dict[str, list[StoreBucket]] = {}
+        stores: dict[str, list[RowBucket]] = {}
         for bucket in self.manifest.stores:
-            stores.setdefault(bucket.stream, []).append(bucket)
+            stores.setdefault(bucket.relation, []).append(bucket)
         work = Work(
-            str(self.state_dir),
+            self.storage,
             clock,
             self._buckets_by_slot(plan),
             self._nodes(),
@@ -420,7 +481,7 @@ class BatchRunner:
         began = time.perf_counter()
         collected = self.runner.run(plan, work, splits, way)
         ended = time.perf_counter()
-        totals = replace(add_up(collected, self.state_dir), job_seconds=ended - began, way=way)
+        totals = replace(add_up(collected, self.storage), job_seconds=ended - began, way=way)
         if self.small_batches is not None:
             self.small_batches.take_in(load, totals.work_seconds())
         return totals
@@ -429,25 +490,25 @@ class BatchRunner:
         """Bytes of the state that the batch may read: of buckets whose windows close or are shown, and of stores."""
         shown, total = updated_groupings(plan), sum(b.nbytes for b in self.manifest.stores)
         for bucket in self.manifest.buckets:
-            grouping = plan.groupings.get(bucket.grouping)
+            grouping = plan.groupings.get(bucket.relation)
             if grouping is None:
                 continue
             closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
             if grouping.id in shown or (closing > closed and min(start for start, _ in bucket.spans) < closing):
-                total += bucket.section.length
+                total += bucket.nbytes
         return total
 
-    def _buckets_by_slot(self, plan: Plan) -> dict[int, list[Bucket]]:
-        by_slot: dict[int, list[Bucket]] = {}
+    def _buckets_by_slot(self, plan: Plan) -> dict[int, list[SliceBucket]]:
+        by_slot: dict[int, list[SliceBucket]] = {}
         for bucket in self.manifest.buckets:
-            grouping = plan.groupings.get(bucket.grouping)
+            grouping = plan.groupings.get(bucket.relation)
             if grouping is None:
                 continue
-            held = np.diff(decode_offsets(bucket.section.meta["offsets"])) > 0
+            held = np.diff(decode_offsets(bucket.offsets)) > 0
             owners = routing_table(plan, grouping.route_key).owners
             slots = {*np.unique(owners[held]).tolist()}
             if len(slots) > 1:
-                slots.add(bucket.slot % plan.slots)  # which may merge it with others
+                slots.add(bucket.place % plan.slots)  # which may merge it with others
             for slot in sorted(slots):
                 by_slot.setdefault(slot, []).append(bucket)
         return by_slot
@@ -455,16 +516,16 @@ class BatchRunner:
     def _nodes(self) -> dict[str, frozenset[Stretch]]:
         nodes: dict[str, set[Stretch]] = {}
         for bucket in self.manifest.buckets:
-            nodes.setdefault(bucket.grouping, set()).update(s for s in bucket.spans if s[1] < 0)
+            nodes.setdefault(bucket.relation, set()).update(s for s in bucket.spans if s[1] < 0)
         return {grouping: frozenset(found) for grouping, found in nodes.items()}
 
     # -- results and state ---------------------------------------------------------------------------------
 
-    def _emit(
+    def _prepare(
         self, plan: Plan, entries: Mapping[str, Entry], totals: BatchTotals, batch: int
-    ) -> tuple[dict[str, Entry], dict[str, int]]:
-        """Gives results to the sinks, and says how many. A query that failed gives none; it is stopped, the others go
-        on."""
+    ) -> tuple[dict[str, Entry], dict[str, int], Preparation]:
+        """Makes results durable, and says how many there are. A query that failed gives none; it is stopped, the
+        others go on."""
         failed = blame(plan, totals.failures)
         members = {m.query: m for m in plan.members}
         tables = {}
@@ -476,112 +537,31 @@ class BatchRunner:
                     failed[id_] = first_line(str(error))
         made = Counter({id_: table.num_rows for id_, (_, table) in tables.items()})
         made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
-        failed |= self.deliver(batch, tables)
+        ready = self.delivery.prepare(batch, tables, entries)
+        failed |= ready.failed
         after = {}
         for id_, entry in entries.items():
-            emitted = made[id_] if id_ not in failed else 0
-            entry = replace(entry, emitted=entry.emitted + emitted)
-            after[id_] = replace(entry, state="failed", error=failed[id_]) if id_ in failed else entry
-        return after, {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}
+            if id_ in failed:
+                after[id_] = replace(entry, state="failed", error=failed[id_])
+            else:
+                after[id_] = replace(entry, emitted=entry.emitted + made[id_]) if made[id_] else entry
+        return after, {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}, ready
 
-    def _next_manifest(
-        self,
-        plan: Plan,
-        entries: Mapping[str, Entry],
-        totals: BatchTotals,
-        clock: BatchTimes,
-        intent: Mapping[str, Any],
-        lanes: Mapping[str, SliceHistory],
-        moment: StreamTimes,
-    ) -> Manifest:
-        old = [b for b in self.manifest.buckets if b.name not in totals.replaced]
-        live = tuple(b for b in (*old, *totals.kept) if _is_live(b, plan, clock))
-        streams = _next_progress(self.manifest.streams, totals)
-        seen = {name: p.max_time_us for name, p in streams.items() if p.max_time_us is not None}
-        stores, held_from = next_stores(
-            self.manifest, plan, clock, totals.stores, totals.replaced, moment, seen, totals.failures
-        )
-        extra = {
-            "through": intent["through"],
-            "closed": {**self._closed_streams(), **clock.closing_us},
-            "loads": next_loads(
-                self.manifest.extra.get("loads", {}), plan, totals.groups, totals.passed, totals.routing
-            ),
-            "shipped": sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped),
-            "spread": next_spread(self.manifest.extra.get("spread", {}), plan, totals.routing),
-            "dealing": next_dealing(self.manifest.extra.get("dealing", {}), plan, totals.routing),
-            "joins": next_join_load(
-                self.manifest.extra.get("joins", {}),
-                plan,
-                clock.batch,
-                totals.probes,
-                totals.samples,
-                stores,
-                self.join_planner.epoch,
-            ),
-            "ordering": next_ordering(intent, plan),
-            "held_from": held_from,
-            "choices": next_choices(choices(self.manifest), plan, seen, held_from),
-            "assignment": {route_key: list(slots) for route_key, slots in plan.assignment.items()},
-            "follows": plan.follows,
-            "slots": plan.slots,
-            "moves": next_moves(self.manifest, plan),
-            "reached": intent["reached"],
-        }
-        return Manifest(
-            batch=clock.batch,
-            groups=self.manifest.groups,
-            hash=self.manifest.hash,
-            streams=streams,
-            buckets=live,
-            stores=stores,
-            queries={id_: entry.to_json() for id_, entry in entries.items()},
-            lanes={id_: lane.to_json() for id_, lane in lanes.items()},
-            extra=extra,
-        )
-
-    def _closed_streams(self) -> dict[str, int]:
-        """How far streams had closed; joined ones count only while they are joined."""
-        streams = self.streams()
-        return {name: us for name, us in self.manifest.extra.get("closed", {}).items() if name in streams}
-
-    def _clean_up(self, before: Manifest, after: Manifest, totals: BatchTotals) -> None:
-        for file in {section.file for section in totals.spills}:
-            forget_file(self.state_dir / file)
-            delete(self.state_dir / file)
-        dropped = bool(before.files() - after.files())
+    def _clean_up(self, before: Manifest, totals: BatchTotals, tables: Tables) -> None:
+        after = self.manifest
+        dropped = bool(before.files() - after.files()) or bool(totals.spills)
         if dropped or self._has_dropped or after.batch % 64 == 0:
-            collect_garbage(self.state_dir, after)
+            collect_garbage(self.storage, after, before if before.batch >= 0 else None)
         self._has_dropped = dropped
-        if after.extra["through"] > before.extra.get("through", 0):
-            self.changes.truncate_through(after.extra["through"])
-        if "reached" not in before.extra:
-            forget_checkpoint(self.state_dir)
+        if after.through > before.through:
+            self.requests.forget_through(after.through)
+        if before.format < FORMAT:
+            forget_old(self.storage)
+        self.manifests.prune()
+        self._used_tables.update({table.version.file: table for table in tables.values()})
+        forget_versions(self.storage, self._used_tables, self.tables())
 
 
 def uncollected(entries: Iterable[Entry]) -> frozenset[str]:
     """Queries whose results nobody takes. What is left by a LIMIT only the driver can tell."""
     return frozenset(e.id for e in entries if e.query.sink.kind == "noop" and e.query.limit is None)
-
-
-def _is_live(bucket: Bucket, plan: Plan, clock: BatchTimes) -> bool:
-    """Whether some window still open needs some slice of the bucket."""
-    grouping = plan.groupings.get(bucket.grouping)
-    if grouping is None:
-        return False
-    closing = clock.closing_us[grouping.stream]
-    return any(needed_until(start, grouping.windows) > closing for start, _ in bucket.spans)
-
-
-def _next_progress(streams: Mapping[str, StreamProgress], totals: BatchTotals) -> dict[str, StreamProgress]:
-    after = dict(streams)
-    for name in {*totals.rows, *totals.rejected}:
-        p = after.get(name, StreamProgress())
-        times = [t for t in (p.max_time_us, totals.max_time_us.get(name)) if t is not None]
-        after[name] = StreamProgress(
-            max(times, default=None),
-            p.rows + totals.rows.get(name, 0),
-            p.late + totals.late.get(name, 0),
-            p.rejected + totals.rejected.get(name, 0),
-        )
-    return after

@@ -18,7 +18,7 @@ from thalweg.batch.stores import compact_stores, keep_intermediates, open_tables
 from thalweg.batch.work import Work
 from thalweg.errors import ThalwegError
 from thalweg.model.address import Address, NodeTuples, Partials, QueryRows, WholeRows
-from thalweg.model.bucket import StoreBucket
+from thalweg.model.bucket import RowBucket
 from thalweg.model.failure import Failures
 from thalweg.model.message import decode, encode
 from thalweg.model.plan import Plan
@@ -63,7 +63,7 @@ class _Inbox:
 
     grouped: dict[int, dict[Address, list[pa.Table]]] = field(default_factory=dict)
     tuples: dict[int, list[tuple[NodeTuples, pa.Table]]] = field(default_factory=dict)
-    stored: list[StoreBucket] = field(default_factory=list)
+    stored: list[RowBucket] = field(default_factory=list)
 
     def put(self, slot: int, kind: CellKind, payload: pa.Scalar, is_last: bool) -> bool:
         """False for what is not for this stage."""
@@ -75,7 +75,7 @@ class _Inbox:
             came = self.tuples.setdefault(slot, [])
             came += [(a, table) for a, table in unpack(payload.as_buffer()) if isinstance(a, NodeTuples)]
         elif kind == CellKind.STORED:
-            self.stored += decode(payload.as_py(), list[StoreBucket])
+            self.stored += decode(payload.as_py(), list[RowBucket])
         else:
             return False
         return True
@@ -85,7 +85,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, wa
     began = watch.read()
     report = SlotReport(slot, work.stage, slot % work.tasks)
     outbox = Outbox(partitioners=Partitioners(work.policies, slot), watch=watch)
-    outlet = Outlet(work.state_dir, work.clock.batch, slot, watch, work.uncollected, work.unique)
+    outlet = Outlet(work.storage, work.clock.batch, slot, watch, work.uncollected, work.unique)
     try:
         with watch.during(OPERATE):
             intermediates = _join(plan, work, slot, inbox, views, outbox, outlet)
@@ -117,7 +117,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, wa
 
 def _join(
     plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, outbox: Outbox, outlet: Outlet
-) -> list[StoreBucket]:
+) -> list[RowBucket]:
     """The slot's part of the joins in this stage; new buckets of intermediates. Results leave as they are made: there
     can be more of them than fit in memory."""
     if not plan.joins.groups or work.stage > plan.joins.stages:
@@ -149,7 +149,7 @@ def _joined_rows(
     yield from joined.finish()
 
 
-def _to_next_stage(work: Work, outbox: Outbox, intermediates: list[StoreBucket]) -> Cells:
+def _to_next_stage(work: Work, outbox: Outbox, intermediates: list[RowBucket]) -> Cells:
     if intermediates and not work.is_last:
         news = encode(intermediates)
         for task in range(work.tasks):

@@ -1,4 +1,4 @@
-"""Stores between Spark's tasks and the state directory: INGEST writes rows and indexes once, slots map them.
+"""Stores between the tasks and the state: INGEST writes rows and indexes once, slots map them.
 
 Rows do not travel with the shuffle: the task that read them leaves them in the state, where they have to be
 anyway, and tells every slot where. What travels is the news, and row numbers.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from thalweg.batch.work import Work
-from thalweg.model.bucket import Layout, StoreBucket
+from thalweg.model.bucket import Layout, RowBucket, StoredIndex
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
 from thalweg.model.report import StreamSample
@@ -39,7 +39,6 @@ from thalweg.operate.store import (
 )
 from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter, read_section
-from thalweg.state.durable import make_directory
 from thalweg.state.reader import StateReader
 
 LOOKED_AT = 8192
@@ -55,9 +54,9 @@ WIDEST = 4
 # -- INGEST
 
 
-def sampled(plan: Plan, outbox: Outbox, buckets: Sequence[StoreBucket]) -> dict[str, StreamSample]:
+def sampled(plan: Plan, outbox: Outbox, buckets: Sequence[RowBucket]) -> dict[str, StreamSample]:
     """What the task has seen of the streams that are joined: a sample of rows and the number of keys."""
-    distinct = {b.stream: b.section.meta["distinct"] for b in buckets}
+    distinct = {b.relation: dict(b.distinct) for b in buckets}
     found = {}
     for name, sample in outbox.samples.items():
         predicates = tuple(p.id for p in plan.joins.stores[name].predicates)
@@ -80,15 +79,14 @@ def probing_rows(plan: Plan, stored: Mapping[str, Sequence[pa.Table]]) -> dict[s
     return found
 
 
-def store_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[pa.Table]]) -> list[StoreBucket]:
+def store_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[pa.Table]]) -> list[RowBucket]:
     """Writes the rows that joins may need into one file. Small buckets have small indexes, and expire sooner."""
     if not stored:
         return []
-    path = _new_file(work, 0)
     closed = {name: us for name, us in work.clock.closed_us.items() if name not in plan.joins.joined}
     batch = work.clock.batch
     buckets = []
-    with ContainerWriter(path, root=work.state_dir) as writer:
+    with _new_file(work, 0) as writer:
         for name, tables in sorted(stored.items()):
             store = plan.joins.stores[name]
             layout = Layout.of(store, closed)
@@ -101,10 +99,8 @@ def store_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[
     return buckets
 
 
-def _new_file(work: Work, slot: int) -> Path:
-    path = Path(work.state_dir) / bucket_name(work.clock.batch, slot, work.unique)
-    make_directory(path.parent)
-    return path
+def _new_file(work: Work, slot: int) -> ContainerWriter:
+    return ContainerWriter(work.storage, bucket_name(work.clock.batch, slot, work.unique))
 
 
 def _write_bucket(
@@ -114,16 +110,25 @@ def _write_bucket(
     layout: Layout,
     level: int,
     batches: tuple[int, int],
-    part: int,
-) -> StoreBucket:
+    place: int,
+) -> RowBucket:
     table = in_key_order(store, add_words(store, rows))
     times = numbers(table.column(store.time))
-    layout = replace(layout, low_us=int(times.min()), high_us=int(times.max()))
+    layout = structs.replace(layout, low_us=int(times.min()), high_us=int(times.max()))
     made = make_indexes(store, table)
-    indexes = {id_: writer.add(id_, index_to_table(index), {"bits": index.bits}) for id_, index in made.items()}
-    distinct = {id_: round(distinct_keys(index)) for id_, index in made.items()}
-    section = writer.add(store.stream, table, {"columns": table.column_names, "distinct": distinct})
-    return StoreBucket(store.stream, section, indexes, level, *batches, part, layout)
+    indexes = {id_: StoredIndex(writer.add(id_, index_to_table(index)), index.bits) for id_, index in made.items()}
+    return RowBucket(
+        section=writer.add(store.stream, table),
+        relation=store.stream,
+        level=level,
+        batch_from=batches[0],
+        batch_to=batches[1],
+        place=place,
+        indexes=indexes,
+        layout=layout,
+        columns=tuple(table.column_names),
+        distinct={id_: round(distinct_keys(index)) for id_, index in made.items()},
+    )
 
 
 # -- static tables
@@ -132,7 +137,7 @@ def _write_bucket(
 def open_tables(plan: Plan, work: Work) -> dict[str, pa.Table]:
     """The tables that the plan looks rows up in."""
     names = {t.table for joined in plan.joins.joined.values() for t in joined.tables}
-    return {name: read_section(work.state_dir, work.tables[name]) for name in sorted(names)}
+    return {name: read_section(work.storage, work.tables[name]) for name in sorted(names)}
 
 
 # -- SLOT
@@ -145,13 +150,13 @@ def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
     return replace(plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen))
 
 
-def open_views(plan: Plan, work: Work, new: Sequence[StoreBucket]) -> Views:
+def open_views(plan: Plan, work: Work, new: Sequence[RowBucket]) -> Views:
     """The stores as a task sees them. `new`: what came with the batch."""
-    reader = StateReader(work.state_dir)
+    reader = StateReader(work.storage)
 
     def view(store: Store) -> View:
         """Old buckets as the manifest lists them, then those of the batch by the task that wrote them."""
-        mine = sorted((b for b in new if b.stream == store.stream), key=lambda b: b.part)
+        mine = sorted((b for b in new if b.relation == store.stream), key=lambda b: b.place)
         old = [Rows(store, b, reader, False) for b in work.stores.get(store.stream, ())]
         return View(store, [*old, *(Rows(store, b, reader, True) for b in mine)])
 
@@ -159,12 +164,12 @@ def open_views(plan: Plan, work: Work, new: Sequence[StoreBucket]) -> Views:
     return Views({name: view(store) for name, store in plan.joins.stores.items()}, plan.joins.intermediates, streams)
 
 
-def keep_intermediates(plan: Plan, work: Work, slot: int, probing: Probing) -> list[StoreBucket]:
+def keep_intermediates(plan: Plan, work: Work, slot: int, probing: Probing) -> list[RowBucket]:
     """Writes the new rows of the intermediates that the plan keeps."""
     if not probing.kept:
         return []
     batch, buckets = work.clock.batch, []
-    with ContainerWriter(_new_file(work, slot), root=work.state_dir) as writer:
+    with _new_file(work, slot) as writer:
         for name, parts in sorted(probing.kept.items()):
             store, of = plan.joins.stores[name], plan.joins.intermediates[name]
             tuples = Tuples.concat([tuples for _, tuples in parts])
@@ -178,9 +183,9 @@ def keep_intermediates(plan: Plan, work: Work, slot: int, probing: Probing) -> l
 # -- compaction
 
 
-def compact_stores(plan: Plan, work: Work, slot: int) -> tuple[list[StoreBucket], list[str]]:
+def compact_stores(plan: Plan, work: Work, slot: int) -> tuple[list[RowBucket], list[str]]:
     """Merges small buckets of the stores that this slot looks after: what is new, and what it replaces."""
-    merged: list[StoreBucket] = []
+    merged: list[RowBucket] = []
     replaced: list[str] = []
     for name, store in plan.joins.stores.items() if work.stage == 1 else ():
         if zlib.crc32(name.encode()) % plan.slots != slot:
@@ -191,21 +196,20 @@ def compact_stores(plan: Plan, work: Work, slot: int) -> tuple[list[StoreBucket]
     return merged, replaced
 
 
-def _to_merge(store: Store, held: Sequence[StoreBucket]) -> list[list[StoreBucket]]:
+def _to_merge(store: Store, held: Sequence[RowBucket]) -> list[list[RowBucket]]:
     """Runs of buckets alike in all but their rows, none of which was late for anyone."""
     reach = max(us for _, us in store.needs)
-    alike: dict[Any, list[StoreBucket]] = {}
+    alike: dict[Any, list[RowBucket]] = {}
     for bucket in held:
         layout = bucket.layout
         late = max(layout.threshold(streams) for streams, _ in store.needs)
         current = {index.id for index in store.indexes} == set(bucket.indexes)
         if layout.low_us > late and current:
-            columns = tuple(bucket.section.meta["columns"])
-            key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, columns)
+            key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, bucket.columns)
             alike.setdefault(key, []).append(bucket)
     found = []
     for buckets in alike.values():
-        buckets = sorted(buckets, key=lambda b: (b.batch_from, b.part))
+        buckets = sorted(buckets, key=lambda b: (b.batch_from, b.place))
         for at in range(0, len(buckets) - FANOUT + 1, FANOUT):
             group = buckets[at : at + FANOUT]
             layouts = [b.layout for b in group]
@@ -215,14 +219,14 @@ def _to_merge(store: Store, held: Sequence[StoreBucket]) -> list[list[StoreBucke
     return found
 
 
-def _merge(work: Work, store: Store, group: Sequence[StoreBucket], slot: int) -> StoreBucket:
-    rows = pa.concat_tables([read_section(work.state_dir, b.section) for b in group])
+def _merge(work: Work, store: Store, group: Sequence[RowBucket], slot: int) -> RowBucket:
+    rows = pa.concat_tables([read_section(work.storage, b.section) for b in group])
     layout = group[0].layout
     closed = {name: min(b.layout.closed_us.get(name, BEGINNING) for b in group) for name in layout.closed_us}
-    with ContainerWriter(_new_file(work, slot), root=work.state_dir) as writer:
+    with _new_file(work, slot) as writer:
         batches = (group[0].batch_from, max(b.batch_to for b in group))
         level = group[0].level + 1
-        layout = replace(layout, closed_us=closed)
-        merged = _write_bucket(writer, store, rows, layout, level, batches, group[0].part)
+        layout = structs.replace(layout, closed_us=closed)
+        merged = _write_bucket(writer, store, rows, layout, level, batches, group[0].place)
         writer.close()
     return merged

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -13,7 +12,7 @@ from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.batch.cells import CellKind, cells_of
 from thalweg.batch.reports import raise_reported
 from thalweg.model.address import QueryRows
-from thalweg.model.bucket import Bucket, Section, StoreBucket
+from thalweg.model.bucket import RowBucket, Section, SliceBucket
 from thalweg.model.failure import Failures
 from thalweg.model.message import decode
 from thalweg.model.report import Counts, IngestReport, ProbeId, SlotReport, StreamSample
@@ -21,6 +20,7 @@ from thalweg.model.way import Way
 from thalweg.observe.stopwatch import SHUFFLE, Stage
 from thalweg.route.bucket import unpack
 from thalweg.state.container import read_section
+from thalweg.state.storage import Storage
 
 
 @dataclass
@@ -28,7 +28,7 @@ class BatchTotals:
     results: dict[str, list[pa.Table]] = field(default_factory=dict)
     counted: Counter[str] = field(default_factory=Counter)
     """query -> rows of results that nobody takes."""
-    kept: list[Bucket] = field(default_factory=list)
+    kept: list[SliceBucket] = field(default_factory=list)
     replaced: set[str] = field(default_factory=set)
     """Names of buckets."""
     failures: Failures = field(default_factory=dict)
@@ -39,7 +39,7 @@ class BatchTotals:
     groups: Counts = field(default_factory=dict)
     passed: Counts = field(default_factory=dict)
     spills: list[Section] = field(default_factory=list)
-    stores: list[StoreBucket] = field(default_factory=list)
+    stores: list[RowBucket] = field(default_factory=list)
     probes: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
     """What each probe saw: tuples, pairs."""
     samples: dict[str, StreamSample] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def _together(one: StreamSample, other: StreamSample) -> StreamSample:
     return StreamSample(one.predicates, one.rows + other.rows, one.seen + other.seen, one.distinct)
 
 
-def add_up(cells: pa.Table, state_dir: Path) -> BatchTotals:
+def add_up(cells: pa.Table, storage: Storage) -> BatchTotals:
     """Of all that the last stage has left."""
     totals = BatchTotals()
     for _, kind, payload in cells_of(cells):
@@ -135,7 +135,7 @@ def add_up(cells: pa.Table, state_dir: Path) -> BatchTotals:
         elif kind == CellKind.SPILL:
             for section in decode(payload.as_py(), list[Section]):
                 totals.spills.append(section)
-                totals.results.setdefault(section.name, []).append(read_section(state_dir, section))
+                totals.results.setdefault(section.name, []).append(read_section(storage, section))
         elif kind == CellKind.INGESTED:
             totals.add_ingested(decode(payload.as_py(), IngestReport))
         else:

@@ -6,23 +6,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from thalweg.model.bucket import Bucket, Section, StoreBucket
+from thalweg.model.bucket import RowBucket, Section, SliceBucket
 from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
 from thalweg.partition.cooperative import Policy
 from thalweg.state.collect import unique
+from thalweg.state.storage import Storage
 
 
 @dataclass(frozen=True)
 class Work:
-    state_dir: str
+    storage: Storage
     clock: BatchTimes
-    buckets: Mapping[int, Sequence[Bucket]] = field(default_factory=dict)
+    buckets: Mapping[int, Sequence[SliceBucket]] = field(default_factory=dict)
     """slot -> live buckets with rows of that slot."""
     nodes: Mapping[str, frozenset[Stretch]] = field(default_factory=dict)
     """grouping -> the nodes that exist."""
     tasks: int = 1
-    stores: Mapping[str, Sequence[StoreBucket]] = field(default_factory=dict)
+    stores: Mapping[str, Sequence[RowBucket]] = field(default_factory=dict)
     """stream -> live buckets of its store from the batches before."""
     tables: Mapping[str, Section] = field(default_factory=dict)
     """The static tables."""

@@ -20,7 +20,7 @@ import thalweg
 from thalweg.cli import bench, demo, interrupt, show, watch
 from thalweg.cli.interrupt import Interrupt
 from thalweg.errors import ThalwegError, state_directory_wanted, statements_unreadable
-from thalweg.session import copy_definitions
+from thalweg.session import copy_state
 
 app = typer.Typer(
     help="Hundreds of continuous SQL queries as one shared pipeline on Apache Spark.",
@@ -172,7 +172,7 @@ def _run_session(
     with tempfile.TemporaryDirectory(prefix="thalweg-", ignore_cleanup_errors=True) as temporary:
         directory = state or Path(temporary) / "state"
         if copied is not None:
-            copy_definitions(copied, directory)
+            copy_state(copied, directory)
         code = interrupt.run_interruptibly(lambda interrupted: _work(directory, work, interrupted))
     if code:
         raise typer.Exit(code)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from thalweg.batch.contract import Runner, SinkOpener
 from thalweg.batch.listeners import Listeners
 from thalweg.model.stream import Schema, Stream
+from thalweg.state.storage import Storage
 
 
 class Pipeline(Protocol):
@@ -93,11 +93,17 @@ class Engine(SinkOpener, Protocol):
     @property
     def runner(self) -> Runner: ...
 
-    def pipeline(self, state_dir: Path, batches: Any, after_batch: Callable[[], None]) -> Pipeline:
-        """`batches`: the session's `batch/run.BatchRunner`."""
+    def pipeline(
+        self,
+        batches: Any,
+        known: Callable[[], Mapping[str, Stream]],
+        used: Callable[[], Mapping[str, Stream]],
+        after_batch: Callable[[], None],
+    ) -> Pipeline:
+        """`batches`: the session's `batch/run.BatchRunner`. The rest as of `batch/loop.Loop`."""
         ...
 
-    def source(self, name: str, given: Any, directory: Path) -> Any:
+    def source(self, name: str, given: Any, storage: Storage) -> Any:
         """What was given as the source of a stream, made into one where only the engine can."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from thalweg.engine.contract import Analyzer
 from thalweg.engine.failure import root_cause
 from thalweg.errors import bad_table, needs_spark
 from thalweg.model.query import Query
-from thalweg.model.stream import Schema
+from thalweg.model.stream import Schema, Stream
 from thalweg.sink.base import Sink
+from thalweg.state.storage import Storage
 
 
 class LocalEngine:
@@ -25,10 +26,16 @@ class LocalEngine:
         self.analyzer = analyzer
         self.runner = runner
 
-    def pipeline(self, state_dir: Path, batches: BatchRunner, after_batch: Callable[[], None]) -> Loop:
-        return Loop(state_dir, batches, after_batch, root_cause)
+    def pipeline(
+        self,
+        batches: BatchRunner,
+        known: Callable[[], Mapping[str, Stream]],
+        used: Callable[[], Mapping[str, Stream]],
+        after_batch: Callable[[], None],
+    ) -> Loop:
+        return Loop(batches, known, used, after_batch, root_cause)
 
-    def source(self, name: str, given: Any, directory: Path) -> Any:
+    def source(self, name: str, given: Any, storage: Storage) -> Any:
         if _is_sparks(given):
             raise needs_spark(f"the streaming DataFrame of stream {name!r}", "append its rows to thalweg.memory")
         return given

@@ -19,7 +19,9 @@ from thalweg.engine.spark import batch_session, check_settings, cores, create_se
 from thalweg.engine.spark_runner import SparkRunner
 from thalweg.errors import bad_table, failed_sink
 from thalweg.model.query import Query
-from thalweg.model.stream import Schema
+from thalweg.model.stream import Schema, Stream
+from thalweg.sink.base import RowSink
+from thalweg.state.storage import Storage
 
 TABLE_FORMATS = ("parquet", "csv", "json", "orc")
 
@@ -34,11 +36,17 @@ class SparkEngine:
         self.runner = SparkRunner(batch_session(self.spark), cores(self.spark))
         self._loop: Loop | None = None
 
-    def pipeline(self, state_dir: Path, batches: BatchRunner, after_batch: Callable[[], None]) -> Loop:
-        self._loop = Loop(state_dir, batches, after_batch, root_cause)
+    def pipeline(
+        self,
+        batches: BatchRunner,
+        known: Callable[[], Mapping[str, Stream]],
+        used: Callable[[], Mapping[str, Stream]],
+        after_batch: Callable[[], None],
+    ) -> Loop:
+        self._loop = Loop(batches, known, used, after_batch, root_cause)
         return self._loop
 
-    def source(self, name: str, given: Any, directory: Path) -> Any:
+    def source(self, name: str, given: Any, storage: Storage) -> Any:
         return Landing(self.spark, name, given, directory, self._wake) if isinstance(given, DataFrame) else given
 
     def _wake(self) -> None:
@@ -87,7 +95,7 @@ def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None
         raise bad_table(name, f"{source} cannot be read as {kind}: {str(error).splitlines()[0]}", None) from None
 
 
-class SparkSink:
+class SparkSink(RowSink):
     """Any batch writer of Spark's. Whether a repeated batch shows twice is up to the format: Delta is told the
     batch (txnAppId, txnVersion) and keeps the first. Batches of another pipeline are others."""
 
@@ -100,7 +108,7 @@ class SparkSink:
         self.query = query
         self.owner = owner
 
-    def commit(self, batch_id: int, table: pa.Table) -> None:
+    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
         options = {"txnAppId": f"{self.owner}/{self.query}", "txnVersion": batch_id, **self.options}
         try:
             writer = self.spark.createDataFrame(table).write.format(self.format).mode("append")

@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
+from msgspec import Struct
 
 from thalweg.model.probe import Store, Want
 from thalweg.model.windows import BEGINNING
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True, forbid_unknown_fields=True):
     """A table inside a container."""
 
     file: str
-    """Relative to the directory that `read_section` is given."""
+    """The name of the container in the storage."""
     name: str
     offset: int
     length: int
     rows: int
     crc: int
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values only."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "name": self.name,
-            "offset": self.offset,
-            "length": self.length,
-            "rows": self.rows,
-            "crc": self.crc,
-            "meta": dict(self.meta),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Section:
-        return cls(
-            file=value["file"],
-            name=value["name"],
-            offset=value["offset"],
-            length=value["length"],
-            rows=value["rows"],
-            crc=value["crc"],
-            meta=value["meta"],
-        )
 
     @property
     def place(self) -> str:
@@ -63,53 +37,7 @@ class SectionReader(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """A live bucket of slices: enough to decide who must read it."""
-
-    section: Section
-    grouping: str
-    slot: int
-    level: int
-    """How often its rows were merged by compaction."""
-    batch_from: int
-    batch_to: int
-    """The batches, inclusive, whose rows it holds."""
-    spans: tuple[tuple[int, int], ...]
-    """(slice start, span) pairs present, in microseconds: it can go when the last has expired."""
-    rows: int
-
-    @property
-    def name(self) -> str:
-        return self.section.place
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "section": self.section.to_json(),
-            "grouping": self.grouping,
-            "slot": self.slot,
-            "level": self.level,
-            "batches": [self.batch_from, self.batch_to],
-            "spans": [list(span) for span in self.spans],
-            "rows": self.rows,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Bucket:
-        return cls(
-            section=Section.from_json(value["section"]),
-            grouping=value["grouping"],
-            slot=value["slot"],
-            level=value["level"],
-            batch_from=value["batches"][0],
-            batch_to=value["batches"][1],
-            spans=tuple((start, span) for start, span in value["spans"]),
-            rows=value["rows"],
-        )
-
-
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True, forbid_unknown_fields=True):
     """How the rows of a bucket were chosen and marked."""
 
     predicates: tuple[str, ...]
@@ -131,27 +59,6 @@ class Layout:
     def threshold(self, streams: Sequence[str]) -> int:
         return min(self.closed_us.get(s, BEGINNING) for s in streams)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "predicates": list(self.predicates),
-            "keeps_all": self.keeps_all,
-            "low_us": self.low_us,
-            "high_us": self.high_us,
-            "closed_us": dict(self.closed_us),
-            "queries": list(self.queries),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Layout:
-        return cls(
-            tuple(value["predicates"]),
-            value["keeps_all"],
-            value["low_us"],
-            value["high_us"],
-            value["closed_us"],
-            tuple(value["queries"]),
-        )
-
 
 def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:
     """Whether a bucket of such rows with such columns holds all that these queries want of them."""
@@ -166,19 +73,19 @@ def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:
     return layout.keeps_all and columns.issuperset(reads)
 
 
-@dataclass(frozen=True)
-class StoreBucket:
-    """A live bucket of a store: rows of one stream that joins may need, and where its indexes lie."""
+class _Bucket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A live bucket: enough to decide who must read it."""
 
-    stream: str
     section: Section
-    indexes: Mapping[str, Section]
+    relation: str
+    """Whose state it is: the id of a grouping, or the stream of a store."""
     level: int
+    """How often its rows were merged by compaction."""
     batch_from: int
     batch_to: int
-    part: int
-    """The task that wrote it: with the batch and the stream, its name."""
-    layout: Layout
+    """The batches, inclusive, whose rows it holds."""
+    place: int
+    """Which of a batch's tasks or slots wrote it."""
 
     @property
     def name(self) -> str:
@@ -186,28 +93,39 @@ class StoreBucket:
 
     @property
     def nbytes(self) -> int:
-        return self.section.length + sum(s.length for s in self.indexes.values())
+        return self.section.length
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "stream": self.stream,
-            "section": self.section.to_json(),
-            "indexes": {id_: section.to_json() for id_, section in self.indexes.items()},
-            "level": self.level,
-            "batches": [self.batch_from, self.batch_to],
-            "part": self.part,
-            "layout": self.layout.to_json(),
-        }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StoreBucket:
-        return cls(
-            value["stream"],
-            Section.from_json(value["section"]),
-            {id_: Section.from_json(section) for id_, section in value["indexes"].items()},
-            value["level"],
-            value["batches"][0],
-            value["batches"][1],
-            value["part"],
-            Layout.from_json(value["layout"]),
-        )
+class SliceBucket(_Bucket, frozen=True, tag="slices", kw_only=True):
+    """Partials of slices, ordered by key group."""
+
+    spans: tuple[tuple[int, int], ...]
+    """(slice start, span) pairs present, in microseconds: it can go when the last has expired."""
+    offsets: bytes
+    """Where each key group begins (`route/bucket.encode_offsets`)."""
+
+
+class StoredIndex(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where an index of rows lies."""
+
+    section: Section
+    bits: int
+    """Of its directory."""
+
+
+class RowBucket(_Bucket, frozen=True, tag="rows", kw_only=True):
+    """Rows of one stream that joins may need, and where their indexes lie."""
+
+    indexes: Mapping[str, StoredIndex]
+    layout: Layout
+    columns: tuple[str, ...]
+    distinct: Mapping[str, int] = {}
+    """Index -> about how many keys there are."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.section.length + sum(index.section.length for index in self.indexes.values())
+
+
+Bucket = SliceBucket | RowBucket
+"""What manifests hold: told apart by a tag."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from thalweg.model.bucket import Bucket, StoreBucket
+from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.failure import Failures
 
 
@@ -106,8 +106,8 @@ class IngestReport(Struct, array_like=True):
     counted: Counts = {}
     """query -> rows of results that nobody takes."""
     failures: Failures = {}
-    kept: list[Bucket] = []
-    stored: list[StoreBucket] = []
+    kept: list[SliceBucket] = []
+    stored: list[RowBucket] = []
     samples: dict[str, StreamSample] = {}
     probing: dict[str, dict[str, list[int]]] = {}
     """stream -> route key -> rows by key group."""
@@ -132,10 +132,10 @@ class SlotReport(Struct, array_like=True):
     """grouping -> what was made of rows that came whole."""
     merged: Counts = {}
     """grouping -> partials that came."""
-    kept: list[Bucket] = []
+    kept: list[SliceBucket] = []
     replaced: list[str] = []
     """Names of buckets that kept ones stand for."""
-    stores: list[StoreBucket] = []
+    stores: list[RowBucket] = []
     failures: Failures = {}
     counted: Counts = {}
     probes: dict[ProbeId, tuple[int, int]] = {}

@@ -9,12 +9,12 @@ import html
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from thalweg.model.manifest import Manifest
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Group, Node
 from thalweg.model.query import Query, query_name
 from thalweg.observe.explain_joins import equal_columns, title_of
 from thalweg.observe.words import listed
-from thalweg.state.manifest import Manifest
 
 
 @dataclass
@@ -39,7 +39,7 @@ def draw(plan: Plan, queries: Mapping[str, Query], manifest: Manifest, only: str
     drawing = Drawing()
     rows: dict[str, int] = {}
     for bucket in manifest.stores:
-        rows[bucket.stream] = rows.get(bucket.stream, 0) + bucket.section.rows
+        rows[bucket.relation] = rows.get(bucket.relation, 0) + bucket.section.rows
     for id_, query in queries.items():
         if only in (None, id_) and all(id_ not in group.queries for group in plan.joins.groups.values()):
             for stream in query.streams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.plan import Grouping, Plan, StreamPlan, slot_stages
@@ -11,7 +12,6 @@ from thalweg.model.query import Query
 from thalweg.observe.explain_joins import explain_join, explain_joins
 from thalweg.observe.explain_shipping import explain_dealing, explain_partitioning, explain_shipping, shipped_line
 from thalweg.observe.words import count, describe_span, describe_window, listed, name_of
-from thalweg.state.manifest import Manifest
 
 
 def explain_plan(
@@ -142,16 +142,16 @@ def _explain_grouping(
         filters = {p.filter for p in partials if p.filter is not None}
         text = f"combined at the source into {count(partials, 'partial')}"
         lines.append(text + (f" under {count(filters, 'filter')}" if filters else ""))
-    ratio = manifest.extra.get("loads", {}).get(grouping.id)
+    ratio = manifest.measured.combining.loads.get(grouping.id)
     if ratio is not None:
         lines[-1] += f", measured {ratio:.3g} groups per row"
-    chosen = manifest.extra.get("dealing", {}).get(grouping.route_key, {})
+    chosen = manifest.measured.partitioners.dealing.get(grouping.route_key, {})
     lines += explain_dealing(plan, grouping, stream, chosen, partitioning.aggregations.get(grouping.id))
     windows = "; ".join(describe_window(w) for w in grouping.windows)
     lines.append(f"{windows}: slices of {describe_span(grouping.slice_us)}")
-    held = [b for b in manifest.buckets if b.grouping == grouping.id]
+    held = [b for b in manifest.buckets if b.relation == grouping.id]
     if held:
-        lines.append(f"keeps {sum(b.rows for b in held):,} rows in {count(held, 'bucket')}")
+        lines.append(f"keeps {sum(b.section.rows for b in held):,} rows in {count(held, 'bucket')}")
     return lines
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Group, Node, Store
 from thalweg.model.query import Query
 from thalweg.observe.words import count, describe_span, listed, name_of
-from thalweg.state.manifest import Manifest
 
 SHOWN = 12
 """Changes of orders that are listed."""
@@ -121,7 +121,7 @@ def _spread(plan: Plan, store: Store) -> list[str]:
 
 def _explain_intermediate(plan: Plan, store: Store, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
     m = plan.joins.intermediates[store.stream]
-    ready = manifest.extra.get("joins", {}).get("ready", {}).get(m.id, ())
+    ready = manifest.measured.probe_orders.joins.get("ready", {}).get(m.id, ())
     users = [queries[id_].name for id_ in m.queries if id_ in queries]
     waiting = [queries[id_].name for id_ in m.queries if id_ in queries and id_ not in ready]
     lines = [f"store of {title_of(plan, m.id)}, joined: {listed(sorted(users))}"]
@@ -132,7 +132,7 @@ def _explain_intermediate(plan: Plan, store: Store, queries: Mapping[str, Query]
 
 
 def _holds(store: Store, manifest: Manifest) -> list[str]:
-    held = [b for b in manifest.stores if b.stream == store.stream]
+    held = [b for b in manifest.stores if b.relation == store.stream]
     if not held:
         return []
     rows, size = sum(b.section.rows for b in held), sum(b.nbytes for b in held)
@@ -178,7 +178,7 @@ def _explain_node(
     text = f"─▶ {title_of(plan, node.relation)} where {' and '.join(equal)}, {_within(node)}"
     if node.moves:
         text += ", in the slot of that key"
-    ratio = manifest.extra.get("joins", {}).get("average", {}).get(f"{relation}|{node.relation}|{node.edge}")
+    ratio = manifest.measured.probe_orders.joins.get("average", {}).get(f"{relation}|{node.relation}|{node.edge}")
     if ratio is not None:
         text += f" (finds {ratio:.3g} a row)"
     lines = [text]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.bucket import Bucket, SectionReader
+from thalweg.model.bucket import SectionReader, SliceBucket
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping, Member, Plan
@@ -42,7 +42,7 @@ END = -BEGINNING
 class StoredBucket:
     """A bucket that an earlier batch kept, as this slot sees it."""
 
-    bucket: Bucket
+    bucket: SliceBucket
     reader: SectionReader
     ranges: Sequence[tuple[int, int]]
     """The key groups that are the slot's."""
@@ -60,7 +60,7 @@ class StoredBucket:
 
     def load(self) -> pa.Table:
         """The rows that are the slot's."""
-        return slice_groups(self.load_whole(), decode_offsets(self.bucket.section.meta["offsets"]), self.ranges)
+        return slice_groups(self.load_whole(), decode_offsets(self.bucket.offsets), self.ranges)
 
     def load_whole(self) -> pa.Table:
         return self.reader.read(self.bucket.section)

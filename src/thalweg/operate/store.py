@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.bucket import Layout, SectionReader, StoreBucket, usable
+from thalweg.model.bucket import Layout, RowBucket, SectionReader, usable
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
 from thalweg.operate.gather import Column
@@ -177,7 +177,7 @@ class Rows:
     """One bucket of a store, as a task sees it."""
 
     store: Store
-    bucket: StoreBucket
+    bucket: RowBucket
     reader: SectionReader
     is_new: bool
     """Whether its rows came with this batch."""
@@ -219,8 +219,8 @@ class Rows:
         return self._indexes[index.id]
 
     def _stored_index(self, id_: str) -> KeyIndex | None:
-        section = self.bucket.indexes.get(id_)
-        return None if section is None else index_from_table(self.reader.read(section), section.meta["bits"])
+        index = self.bucket.indexes.get(id_)
+        return None if index is None else index_from_table(self.reader.read(index.section), index.bits)
 
     def usable(self, want: Want) -> bool:
         """Whether the bucket holds every row that these queries want, and all they want of it."""

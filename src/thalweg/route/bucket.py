@@ -6,7 +6,6 @@ without touching a row.
 
 from __future__ import annotations
 
-import base64
 import struct
 import zlib
 from collections.abc import Iterable
@@ -93,13 +92,13 @@ def slice_groups(table: pa.Table, offsets: Offsets, ranges: Iterable[tuple[int, 
     return pa.concat_tables([table.slice(start, end - start) for start, end in pieces])
 
 
-def encode_offsets(offsets: Offsets) -> str:
-    """Offsets as a short text for a section's metadata: most groups of a small bucket are empty."""
-    return base64.b85encode(zlib.compress(np.diff(offsets).astype("<i4").tobytes(), 1)).decode()
+def encode_offsets(offsets: Offsets) -> bytes:
+    """Offsets as few bytes: most groups of a small bucket are empty."""
+    return zlib.compress(np.diff(offsets).astype("<i4").tobytes(), 1)
 
 
-def decode_offsets(text: str) -> Offsets:
-    counts = np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype="<i4")
+def decode_offsets(data: bytes) -> Offsets:
+    counts = np.frombuffer(zlib.decompress(data), dtype="<i4")
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts, out=offsets[1:])
     return offsets

@@ -1,4 +1,4 @@
-"""The contract of a sink, and the registry of those that take one query's results in this process."""
+"""The contract of a sink, and the registry of those that this process can write to."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ Callback = Callable[[pa.Table, int], Any]
 
 
 class Sink(Protocol):
-    """Takes the results of one query, batch by batch."""
+    """Takes the results of one query in two steps. Between them the manifest is created: what it holds will be
+    committed, again if need be, and what it does not hold never was."""
 
     @property
     def kind(self) -> str: ...
 
-    def commit(self, batch_id: int, table: pa.Table) -> None:
-        """Make the results of a batch visible, whole. A second commit of the same batch changes nothing:
-        it carries the same rows, after a crash between the sink and the manifest."""
+    def prepare(self, batch_id: int, table: pa.Table) -> str:
+        """Makes results durable where nobody sees them; what they are called there. Empty: the sink has no such
+        place, and they are kept with the state until they are committed."""
+        ...
+
+    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
+        """Makes the results of a batch visible, whole: those that `prepare` called `token`, or the table. A second
+        time changes nothing: it is the same batch, after a crash."""
         ...
 
 
@@ -31,20 +37,28 @@ class SinkContext:
     """What a sink may know beside its spec."""
 
     query: str
-    owner: str = ""
-    """Identifies the state directory, so that two pipelines do not write into one place."""
+    timeline: str = ""
+    """Identifies the state, so that two pipelines do not write into one place."""
+    term: str = ""
+    """The session that writes."""
+    known_terms: frozenset[str] = frozenset()
+    """Sessions of this state that may have written before it."""
+    newest: int = -1
+    """The newest batch that can have been committed."""
+    pending: frozenset[str] = frozenset()
+    """What was prepared and may still be committed."""
     callback: Callback | None = None
     """The callable of a `callable` sink: not part of the durable spec."""
     place: str = ""
-    """The path of the state directory, by which earlier versions identified it."""
+    """Where the state is, by which the first release identified it."""
 
 
 Opener = Callable[[SinkSpec, SinkContext], Sink]
 
 
 def open_sink(spec: SinkSpec, context: SinkContext) -> Sink:
-    """The sink of one query. `memory` and `spark` are not opened here: the results of all memory queries
-    share one log (`ResultLog`), and Spark's writers belong to the engine."""
+    """The sink of one query. `memory` and `spark` are not opened here: results of memory queries are part of the
+    state (`state/results`), and Spark's writers belong to the engine."""
     openers = _openers()
     if spec.kind not in openers:
         raise unknown_sink(spec.kind, tuple(openers))
@@ -63,3 +77,10 @@ def _openers() -> dict[str, Opener]:
         "files": FilesSink.open,
         "noop": NoopSink.open,
     }
+
+
+class RowSink:
+    """A sink without a place of its own: rows wait with the state."""
+
+    def prepare(self, batch_id: int, table: pa.Table) -> str:
+        return ""

@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from thalweg.errors import failed_callback, missing_callback
 from thalweg.model.query import SinkSpec
-from thalweg.sink.base import Callback, SinkContext
+from thalweg.sink.base import Callback, RowSink, SinkContext
 
 
-class CallbackSink:
+class CallbackSink(RowSink):
     """After a crash the callable may see its last batch again, under the same id: it can tell."""
 
     kind = "callable"
@@ -24,8 +24,8 @@ class CallbackSink:
             raise missing_callback(context.query)
         return cls(context.query, context.callback)
 
-    def commit(self, batch_id: int, table: pa.Table) -> None:
-        if table.num_rows == 0:
+    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
+        if table is None or table.num_rows == 0:
             return
         try:
             self._callback(table, batch_id)

@@ -8,10 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from thalweg.model.query import SinkSpec
-from thalweg.sink.base import SinkContext
+from thalweg.sink.base import RowSink, SinkContext
 
 
-class ConsoleSink:
+class ConsoleSink(RowSink):
     kind = "console"
 
     def __init__(self, query: str, rows: int = 20, console: Console | None = None) -> None:
@@ -24,9 +24,9 @@ class ConsoleSink:
     def open(cls, spec: SinkSpec, context: SinkContext) -> ConsoleSink:
         return cls(context.query, int(dict(spec.options).get("rows", 20)))
 
-    def commit(self, batch_id: int, table: pa.Table) -> None:
+    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
         """Print a batch once; a new process that repeats it prints it again, as paper has no memory."""
-        if table.num_rows == 0 or batch_id <= self._last:
+        if table is None or table.num_rows == 0 or batch_id <= self._last:
             return
         self._last = batch_id
         title = f"{self._query} · batch {batch_id} · {table.num_rows:,} rows"

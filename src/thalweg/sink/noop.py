@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from thalweg.model.query import SinkSpec
-from thalweg.sink.base import SinkContext
+from thalweg.sink.base import RowSink, SinkContext
 
 
-class NoopSink:
+class NoopSink(RowSink):
     """Results reach it only where slots alone cannot tell what they are (LIMIT); tasks count and drop the others."""
 
     kind = "noop"
@@ -17,5 +17,5 @@ class NoopSink:
     def open(cls, spec: SinkSpec, context: SinkContext) -> NoopSink:
         return cls()
 
-    def commit(self, batch_id: int, table: pa.Table) -> None:
+    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
         pass

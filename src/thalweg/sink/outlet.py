@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -12,7 +11,7 @@ from thalweg.model.bucket import Section
 from thalweg.observe.stopwatch import SINK, Stopwatch
 from thalweg.state.collect import unique
 from thalweg.state.container import ContainerWriter
-from thalweg.state.durable import make_directory
+from thalweg.state.storage import Storage
 
 INLINE_BYTES = 1_000_000
 """Results up to this size travel with the report; larger ones are left in a file for the driver."""
@@ -24,7 +23,7 @@ class Outlet:
 
     def __init__(
         self,
-        state_dir: Path | str,
+        storage: Storage,
         batch: int,
         slot: int,
         watch: Stopwatch,
@@ -35,7 +34,7 @@ class Outlet:
         self.counted: Counter[str] = Counter()
         """query -> rows that nobody took."""
         self._uncollected = uncollected
-        self._state_dir = Path(state_dir)
+        self._storage = storage
         self._name = f"spill/{batch:012d}-{slot}"
         self._unique = unique
         self._watch = watch
@@ -63,14 +62,12 @@ class Outlet:
     def close(self) -> tuple[Section, ...]:
         """Where the results lie that were too many; the others are in `held`."""
         with self._watch.during(SINK):
-            sections = () if self._writer is None else self._writer.close(sync=False)
+            sections = () if self._writer is None else self._writer.close(durable=False)
             self._writer = None
             return sections
 
     def _open(self) -> ContainerWriter:
-        path = self._state_dir / f"{self._name}-{self._unique()}.arrow"
-        make_directory(path.parent)
-        return ContainerWriter(path, root=self._state_dir)
+        return ContainerWriter(self._storage, f"{self._name}-{self._unique()}.arrow")
 
     def abandon(self) -> None:
         """What was not closed leaves nothing behind."""

@@ -12,16 +12,14 @@ section costs neither. Sections are mapped into memory and used as they lie.
 
 from __future__ import annotations
 
-import json
 import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from thalweg.errors import corrupt_file, missing_file
@@ -59,20 +57,18 @@ class ContainerWriter:
         self._sections.append(section)
         return section
 
-    def add(self, name: str, table: pa.Table, meta: Mapping[str, Any] | None = None) -> Section:
+    def add(self, name: str, table: pa.Table) -> Section:
         """Append a table. It lies in one piece: readers get one chunk per column."""
         body = _serialize(table, self._options)
         self._write(bytes(-self._length % _ALIGNMENT))
-        section = Section(
-            self._name, name, self._length, body.size, table.num_rows, zlib.crc32(body), dict(meta or {})
-        )
+        section = Section(self._name, name, self._length, body.size, table.num_rows, zlib.crc32(body))
         self._write(body)
         self._sections.append(section)
         return section
 
     def close(self, durable: bool = True) -> tuple[Section, ...]:
         """Finish the object and give it its name. `durable=False` for what a crash may take."""
-        footer = json.dumps([s.to_json() for s in self._sections], separators=(",", ":")).encode()
+        footer = msgspec.json.encode(self._sections)
         self._write(bytes(-self._length % 8))
         self._write(footer)
         self._write(_TAIL.pack(len(footer), zlib.crc32(footer), 0, MAGIC))
@@ -121,7 +117,18 @@ def read_footer(storage: Storage, name: str) -> tuple[Section, ...]:
     footer = buffer.slice(start, length)
     if zlib.crc32(footer) != crc:
         raise corrupt_file(place, f"a footer with checksum {crc:08x}", f"{zlib.crc32(footer):08x}")
-    return tuple(replace(Section.from_json(value), file=name) for value in json.loads(footer.to_pybytes()))
+    found = msgspec.json.decode(footer, type=list[_Entry])
+    return tuple(Section(name, e.name, e.offset, e.length, e.rows, e.crc) for e in found)
+
+
+class _Entry(msgspec.Struct):
+    """Of a footer. Those of earlier releases say more."""
+
+    name: str
+    offset: int
+    length: int
+    rows: int
+    crc: int
 
 
 class _Container:

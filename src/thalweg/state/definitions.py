@@ -1,35 +1,36 @@
-"""A copy of what a state directory says of its streams, tables and queries, without their state.
+"""A copy of what a state says of its streams, tables and queries, without the rest.
 
-Enough to plan what would run, and small. The directory itself is only read, and may be in use.
+Enough to plan what would run, and small. The state itself is only read, and may be in use.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from thalweg.state.durable import make_directory, write_atomic
-from thalweg.state.manifest import latest_manifest
-from thalweg.state.ownership import check_directory, claim_directory
+from thalweg.model.manifest import Manifest
+from thalweg.state.manifest import manifest_batches, manifest_name, read_manifest
+from thalweg.state.storage import Storage
 
 # The requests before the manifest: one that is in neither of them would be lost, one that is in both is passed over.
-_FILES = ("catalog.json", "tables.json", "changes.log")
+_OBJECTS = ("catalog.json", "tables.json", "changes.log")
 
 
-def copy_definitions(state_dir: Path, into: Path) -> None:
-    """Into a directory that is not there yet. Of a state directory that is not there yet there is nothing to copy."""
-    claim_directory(into)
-    if not state_dir.is_dir():
-        return
-    check_directory(state_dir)
-    for name in _FILES:
-        if (state_dir / name).exists():
-            _copy(state_dir, into, name)
-    newest = latest_manifest(state_dir)
-    if newest is not None:
-        name = f"manifests/{newest.batch:012d}.json"
-        make_directory(into / "manifests")
-        _copy(state_dir, into, name)
+def copy_definitions(storage: Storage, into: Storage) -> None:
+    """Into a place that holds nothing. Of a state that is not there yet there is nothing to copy."""
+    into.claim()
+    for name in (*_OBJECTS, *storage.names("requests/")):
+        _copy(storage, into, name)
+    batches = manifest_batches(storage)
+    if batches:
+        manifest, named = read_manifest(storage, batches[-1])
+        for name in (*named, *_names_of(manifest)):
+            _copy(storage, into, name)
 
 
-def _copy(state_dir: Path, into: Path, name: str) -> None:
-    write_atomic(into / name, (state_dir / name).read_bytes(), sync=False)
+def _names_of(manifest: Manifest) -> tuple[str, ...]:
+    name = manifest_name(manifest.batch)
+    return name, f"{name}.json", f"checkpoint/offsets/{manifest.batch}"
+
+
+def _copy(storage: Storage, into: Storage, name: str) -> None:
+    data = storage.find(name)
+    if data is not None:
+        into.write(name, data, durable=False)

@@ -31,7 +31,8 @@ class Handle(Protocol):
 
 class Disk(Protocol):
     def open(self, path: Path, private: bool = False) -> Handle:
-        """Open a file to append to it. It is created, empty, if it is not there. `private`: nobody else may read it."""
+        """Open a file to append to it. It is created, empty, if it is not there. `private`: nobody else may read
+        it."""
         ...
 
     def replace(self, old: Path, new: Path) -> None:

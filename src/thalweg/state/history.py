@@ -7,72 +7,18 @@ them, for as long as it holds any from then.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from thalweg.model.bucket import Layout, StoreBucket, usable
+from thalweg.model.bucket import RowBucket, usable
 from thalweg.model.failure import Failures, failed_columns
+from thalweg.model.history import History, RowHistory, SliceHistory
 from thalweg.model.plan import Grouping, Plan, queries_of
 from thalweg.model.query import Query, Window
 from thalweg.model.times import BatchTimes, StreamTimes
 from thalweg.model.windows import BEGINNING
-from thalweg.state.manifest import Manifest
+from thalweg.model.manifest import Manifest
 
 MOST_CHOICES = 8
 """Of a store that are remembered each by itself; of what was before them, what they have in common."""
-
-
-@dataclass(frozen=True)
-class SliceHistory:
-    """What is known of one grouping's state: from when on it is complete, in event time."""
-
-    since: Mapping[str, int]
-    """partial -> event time from which on no row is missing in it."""
-    grids: tuple[tuple[int, int, int], ...]
-    """(slice width, first edge, event time from which on slices are on this grid), oldest first."""
-    windows: tuple[Window, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        windows = [[w.range_us, w.slide_us, w.start_us] for w in self.windows]
-        return {"since": dict(self.since), "grids": [list(g) for g in self.grids], "windows": windows}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> SliceHistory:
-        return SliceHistory(
-            dict(value["since"]),
-            tuple((g[0], g[1], g[2]) for g in value["grids"]),
-            tuple(Window(*w) for w in value["windows"]),
-        )
-
-
-@dataclass(frozen=True)
-class RowHistory:
-    """Which rows of a stream its store wanted for some batches, and what of them."""
-
-    layout: Layout
-    columns: frozenset[str]
-    until: int
-    """The greatest event time that had been seen by their end."""
-
-    def is_like(self, other: RowHistory) -> bool:
-        return self.layout == other.layout and self.columns == other.columns
-
-    def common(self, later: RowHistory) -> RowHistory:
-        """What can be said of the batches of both."""
-        predicates = tuple(p for p in self.layout.predicates if p in later.layout.predicates)
-        layout = Layout(predicates, self.layout.keeps_all and later.layout.keeps_all, 0, 0, {})
-        return RowHistory(layout, self.columns & later.columns, max(self.until, later.until))
-
-
-@dataclass(frozen=True)
-class History:
-    """What the state holds of earlier batches."""
-
-    lanes: Mapping[str, SliceHistory]
-    held_from: Mapping[str, int]
-    """stream -> event time after which no row that its store wanted has been dropped from it."""
-    choices: Mapping[str, Sequence[RowHistory]] = field(default_factory=dict)
-    """stream -> what its store has wanted, for all rows after `held_from`."""
 
 
 # -- slices
@@ -108,8 +54,10 @@ def _next_lane(
     first = held_from(grouping.windows, moment.closed_us.get(grouping.stream, BEGINNING))
     while len(grids) > 1 and grids[1][2] <= first:
         grids = grids[1:]
-    # What the windows of before did not need is gone, even if a longer window has joined since.
-    floor = BEGINNING if lane is None else held_from(lane.windows, moment.closed_us.get(grouping.stream, BEGINNING))
+    floor = BEGINNING
+    if lane is not None and lane.windows != grouping.windows:
+        # What the windows of before did not need is gone, even if a longer window has joined since.
+        floor = held_from(lane.windows, moment.closed_us.get(grouping.stream, BEGINNING))
     names = [p.name for p in grouping.partials if p.name in whole]
     since = {name: max(known[name], floor) if name in known else unseen for name in names}
     return SliceHistory(since, grids, grouping.windows)
@@ -135,19 +83,19 @@ def next_stores(
     manifest: Manifest,
     plan: Plan,
     clock: BatchTimes,
-    made: Sequence[StoreBucket],
+    made: Sequence[RowBucket],
     replaced: set[str],
     moment: StreamTimes,
     seen: Mapping[str, int],
     failures: Failures,
-) -> tuple[tuple[StoreBucket, ...], dict[str, int]]:
+) -> tuple[tuple[RowBucket, ...], dict[str, int]]:
     """The live buckets after a batch, and from which event time on each store holds every row.
 
     `seen`: the greatest event time of each stream after the batch.
     """
     held_from: dict[str, int] = {}
     # Up to format 3 nobody wrote down what the stores had wanted: nothing can be said of the rows from then.
-    known = manifest.extra.get("held_from", {}) if "choices" in manifest.extra else {}
+    known = {} if manifest.choices is None else manifest.held_from
     for name, store in plan.joins.stores.items():
         held_from[name] = known.get(name, moment.unseen(name) - 1)
         reads = {*store.columns, *(column for p in store.predicates for column in p.computed)}
@@ -156,50 +104,30 @@ def next_stores(
             held_from[name] = max(held_from[name], seen.get(name, BEGINNING))
     live = []
     for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
-        if bucket.stream not in plan.joins.stores:
+        if bucket.relation not in plan.joins.stores:
             continue
-        high, needs = bucket.layout.high_us, plan.joins.stores[bucket.stream].needs
+        high, needs = bucket.layout.high_us, plan.joins.stores[bucket.relation].needs
         if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in needs):
             live.append(bucket)
         else:
-            held_from[bucket.stream] = max(held_from[bucket.stream], high)
+            held_from[bucket.relation] = max(held_from[bucket.relation], high)
     return tuple(live), {name: max(us, BEGINNING) for name, us in held_from.items()}
-
-
-def choices(manifest: Manifest) -> dict[str, list[RowHistory]]:
-    """What the stores have wanted so far, oldest first."""
-    return {
-        name: [
-            RowHistory(Layout(tuple(c["predicates"]), c["keeps_all"], 0, 0, {}), frozenset(c["columns"]), c["until"])
-            for c in of_stream
-        ]
-        for name, of_stream in manifest.extra.get("choices", {}).items()
-    }
 
 
 def next_choices(
     known: Mapping[str, Sequence[RowHistory]], plan: Plan, seen: Mapping[str, int], held_from: Mapping[str, int]
-) -> dict[str, list[dict[str, Any]]]:
-    """With what they wanted in this batch, as JSON. What concerns only rows that are gone is forgotten."""
+) -> dict[str, tuple[RowHistory, ...]]:
+    """With what they wanted in this batch. What concerns only rows that are gone is forgotten."""
     after = {}
     for name, store in plan.joins.stores.items():
         if name not in plan.joins.intermediates:
-            now = RowHistory(Layout.of(store, {}), frozenset(store.columns), seen.get(name, BEGINNING))
+            predicates = tuple(p.id for p in store.predicates)
+            now = RowHistory(predicates, store.keeps_all, frozenset(store.columns), seen.get(name, BEGINNING))
             before = [c for c in known.get(name, ()) if c.until > held_from[name] and not c.is_like(now)]
             if len(before) >= MOST_CHOICES:
                 before = [before[0].common(before[1]), *before[2:]]
-            after[name] = [_choice_to_json(c) for c in (*before, now)]
+            after[name] = (*before, now)
     return after
-
-
-def _choice_to_json(choice: RowHistory) -> dict[str, Any]:
-    layout = choice.layout
-    return {
-        "predicates": layout.predicates,
-        "keeps_all": layout.keeps_all,
-        "columns": sorted(choice.columns),
-        "until": choice.until,
-    }
 
 
 # -- for a query that comes

@@ -1,8 +1,7 @@
 """State in a directory of a file system.
 
-An object is a file, written under a temporary name, synced, then renamed or linked, and its directory synced. Files and
-directories are for their owner alone, whatever the umask.
-"""
+An object is a file, written under a temporary name, synced, then renamed or linked, and its directory synced. Files
+and directories are for their owner alone, whatever the umask."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 from thalweg.errors import cannot_create_once, missing_file
 from thalweg.state.durable import Writer, create_atomic, delete, is_temporary, make_directory, settle, write_atomic
 from thalweg.state.lock import DirectoryLock
-from thalweg.state.ownership import claim_directory
+from thalweg.state.ownership import check_directory, claim_directory
 from thalweg.state.storage import Data, Hold, ObjectWriter, Stamp
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -34,6 +33,10 @@ class LocalStorage:
 
     def claim(self) -> None:
         claim_directory(self.root)
+
+    def check(self) -> None:
+        if self.root.is_dir():
+            check_directory(self.root)
 
     def hold(self) -> Hold:
         return DirectoryLock(self.root)

@@ -1,199 +1,252 @@
-"""The manifest: the committed list of live buckets, watermarks and counters after a batch.
+"""The manifest: the one commit point of a batch. It is created exactly once, and what no manifest names does not
+exist.
 
-What no manifest names does not exist. Each is a file of its own, written whole and renamed into place:
+    manifests/000000000041     what batch 41 left: live buckets, watermarks, offsets, decisions, prepared results
+    parts/<content>            its longer parts, named by their content: the list of queries, the history of slices
+    queries/<content>          the definition of a query
 
-    manifests/000000000041.json     {"format": 4, "crc": ..., "length": ...} newline, the body
-    intents/000000000042.json       the same outline: what batch 42 ran with
-
-A batch's intent is written before its sinks are called, its manifest after them. The last two of each are kept: Spark
-may repeat the newest batch, which starts from the manifest before it.
+A part that did not change is not written again, so a manifest costs what changed, not how many queries there are.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from thalweg.errors import corrupt_file, wrong_state_format
-from thalweg.model.bucket import Bucket, StoreBucket
-from thalweg.state.durable import delete, make_directory, read_bytes, sync_directory, write_atomic
+import msgspec
+from msgspec import Struct
 
-FORMAT = 4
-"""1 kept whole rows for percentiles; in 2 every index of a store had row numbers; in 3 partials of joined rows had
-other names."""
-READ = (2, 3, 4)
-"""A directory of each is frozen in the tests; `tests/recovery/freeze.py` makes those of a new one."""
+from thalweg.errors import corrupt_file, lost_manifest
+from thalweg.model.bucket import Bucket, RowBucket, SliceBucket
+from thalweg.model.entry import Entry
+from thalweg.model.history import RowHistory, SliceHistory
+from thalweg.model.manifest import Manifest, Prepared, ResultFile, StreamProgress
+from thalweg.model.measurements import Measurements
+from thalweg.model.offsets import Offsets, SourceMark
+from thalweg.model.query import Query, query_from_json
+from thalweg.state.migrate import read_old_manifest
+from thalweg.state.sealed import read_value, seal, unseal
+from thalweg.state.storage import Storage
+
 _KEPT = 2
 
 
-@dataclass(frozen=True)
-class StreamProgress:
-    """What a stream has shown so far."""
+class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """A manifest as it is written."""
 
-    max_time_us: int | None = None
-    """The greatest event time seen; None before the first row."""
-    rows: int = 0
-    late: int = 0
-    rejected: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "max_time_us": self.max_time_us,
-            "rows": self.rows,
-            "late": self.late,
-            "rejected": self.rejected,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StreamProgress:
-        return cls(value["max_time_us"], value["rows"], value["late"], value["rejected"])
-
-
-@dataclass(frozen=True)
-class Manifest:
     batch: int
     groups: int
-    """G, the number of key groups: part of state, unlike the number of slots."""
     hash: str
-    streams: Mapping[str, StreamProgress] = field(default_factory=dict)
+    timeline: str
+    term: int
+    clock_us: int
+    reached: Offsets
+    marks: dict[str, SourceMark] = {}
+    through: int = 0
+    closed: dict[str, int] = {}
+    streams: dict[str, StreamProgress] = {}
     buckets: tuple[Bucket, ...] = ()
-    stores: tuple[StoreBucket, ...] = ()
-    queries: Mapping[str, Any] = field(default_factory=dict)
-    lanes: Mapping[str, Any] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """queries, lanes and extra are the engine's: JSON values that state keeps and does not read."""
-    format: int = field(default=FORMAT, compare=False)
-    """In which it was written."""
-
-    def files(self) -> frozenset[str]:
-        """The files it names, each once."""
-        files = frozenset(bucket.section.file for bucket in self.buckets)
-        return files | {bucket.section.file for bucket in self.stores}
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "batch": self.batch,
-            "groups": self.groups,
-            "hash": self.hash,
-            "streams": {name: progress.to_json() for name, progress in self.streams.items()},
-            "buckets": [bucket.to_json() for bucket in self.buckets],
-            "stores": [bucket.to_json() for bucket in self.stores],
-            "queries": dict(self.queries),
-            "lanes": dict(self.lanes),
-            "extra": dict(self.extra),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Manifest:
-        return cls(
-            batch=value["batch"],
-            groups=value["groups"],
-            hash=value["hash"],
-            streams={name: StreamProgress.from_json(p) for name, p in value["streams"].items()},
-            buckets=tuple(Bucket.from_json(b) for b in value["buckets"]),
-            stores=tuple(StoreBucket.from_json(b) for b in value.get("stores", ())),
-            queries=value["queries"],
-            lanes=value["lanes"],
-            extra=value["extra"],
-        )
+    queries: str
+    """The part with the entries."""
+    emitted: tuple[int, ...] = ()
+    """Of each entry, in the order of the part."""
+    lanes: str
+    held_from: dict[str, int] = {}
+    choices: dict[str, tuple[RowHistory, ...]] | None = None
+    measured: dict[str, msgspec.Raw] = {}
+    results: tuple[ResultFile, ...] = ()
+    undelivered: tuple[Prepared, ...] = ()
 
 
-def write_manifest(state_dir: Path | str, manifest: Manifest) -> Path:
-    """Commit a batch: once this returns, a crash cannot undo it."""
-    return _write(Path(state_dir) / "manifests", manifest.batch, manifest.to_json())
+class _StoredEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    id: str
+    query: str
+    """The content of its definition."""
+    state: str = "running"
+    error: str | None = None
+    created: int = 0
+    fence: tuple[int, int] | None = None
+    complete_from: int | None = None
 
 
-def read_manifest(state_dir: Path | str, batch: int) -> Manifest:
-    return _parse_manifest(_place(Path(state_dir) / "manifests", batch))
+class Manifests:
+    """Those of one storage, for the session that writes them."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._durable: set[str] = set()
+        """Names of parts and definitions that are there."""
+        self._named: dict[int, frozenset[str]] = {}
+        """batch -> the parts and definitions that its manifest names."""
+
+    def newest(self) -> Manifest | None:
+        """None in a place without any. One that cannot be read is an error, never passed over: going back a batch
+        would repeat results that were given out."""
+        batches = manifest_batches(self._storage)
+        return self.read(batches[-1]) if batches else None
+
+    def read(self, batch: int) -> Manifest:
+        manifest, named = read_manifest(self._storage, batch)
+        self._named[batch] = named
+        self._durable |= named
+        return manifest
+
+    def create(self, manifest: Manifest) -> None:
+        """Commits a batch. Raises if another session has committed it, whose results then count."""
+        entries = {id_: self._definition(entry.query) for id_, entry in manifest.queries.items()}
+        queries = self._part("queries", [_stored_entry(e, entries[id_]) for id_, e in manifest.queries.items()])
+        lanes = self._part("lanes", dict(manifest.lanes))
+        self._named[manifest.batch] = frozenset({*entries.values(), queries, lanes})
+        data = seal("manifest", _stored(manifest, queries, lanes))
+        name = manifest_name(manifest.batch)
+        if not self._storage.create(name, data) and self._storage.read(name) != data:
+            raise lost_manifest(self._storage.locate(name), manifest.batch)
+
+    def _definition(self, query: Query) -> str:
+        return self._keep("queries/", "query", query.json)
+
+    def _part(self, kind: str, value: object) -> str:
+        return self._keep("parts/", kind, value)
+
+    def _keep(self, prefix: str, kind: str, value: object) -> str:
+        data = seal(kind, value)
+        name = prefix + hashlib.blake2b(data, digest_size=16).hexdigest()
+        if name not in self._durable:
+            self._storage.create(name, data)
+            self._durable.add(name)
+        return name
+
+    def prune(self) -> None:
+        """Forgets manifests but the newest, and what only those named that are gone."""
+        batches = manifest_batches(self._storage)
+        for batch in batches[:-_KEPT]:
+            self._storage.delete(manifest_name(batch))
+            self._named.pop(batch, None)
+        for batch in batches[-_KEPT:]:
+            if batch not in self._named:
+                self.read(batch)
+        named = frozenset[str]().union(*(self._named[batch] for batch in batches[-_KEPT:]))
+        for name in sorted(self._durable - named):
+            self._storage.delete(name)
+        self._durable &= named
+
+    def sweep(self) -> None:
+        """At the start: parts and definitions that no manifest came to name."""
+        self._durable |= {*self._storage.names("parts/"), *self._storage.names("queries/")}
+        self.prune()
 
 
-def latest_manifest(state_dir: Path | str) -> Manifest | None:
-    """The newest manifest, None in a directory without any. It is durable, even if who wrote it died before that.
-
-    A newest one that cannot be read is an error, never passed over: names appear by rename, so a torn file
-    is damage, and going back a batch would repeat results that were given out.
-    """
-    batches = manifest_batches(state_dir)
-    if not batches:
-        return None
-    sync_directory(Path(state_dir) / "manifests")
-    return read_manifest(state_dir, batches[-1])
+def manifest_name(batch: int) -> str:
+    return f"manifests/{batch:012d}"
 
 
-def manifest_batches(state_dir: Path | str) -> list[int]:
-    """The batches whose manifests are kept, in order."""
-    return _batches(Path(state_dir) / "manifests")
+def manifest_batches(storage: Storage) -> list[int]:
+    """The batches whose manifests are kept, in order. Earlier releases gave the names a suffix."""
+    found = (name.rpartition("/")[2].partition(".")[0] for name in storage.names("manifests/"))
+    return sorted({int(number) for number in found if number.isdigit()})
 
 
-def write_intent(state_dir: Path | str, batch: int, intent: Mapping[str, Any]) -> Path:
-    """Persist what a batch ran with, so that a repeat does the same."""
-    return _write(Path(state_dir) / "intents", batch, dict(intent))
+def latest_manifest(storage: Storage) -> Manifest | None:
+    """For who only looks."""
+    return Manifests(storage).newest()
 
 
-def read_intent(state_dir: Path | str, batch: int) -> dict[str, Any] | None:
-    """The intent of a batch, durable; None where it never got as far."""
-    path = _place(Path(state_dir) / "intents", batch)
-    if not path.exists():
-        return None
-    sync_directory(path.parent)
-    return _read(path)[1]
+def read_manifest(storage: Storage, batch: int) -> tuple[Manifest, frozenset[str]]:
+    """The manifest, and the parts and definitions that it names."""
+    name = manifest_name(batch)
+    data = storage.find(name)
+    if data is None:
+        return read_old_manifest(storage, batch), frozenset()
+    stored = unseal(storage.locate(name), "manifest", data, _Stored)
+    entries = read_value(storage, stored.queries, "queries", list[_StoredEntry])
+    if len(entries) != len(stored.emitted):
+        raise corrupt_file(storage.locate(name), f"counts of {len(entries)} queries", f"{len(stored.emitted)}")
+    queries = {e.id: _entry(storage, e, n) for e, n in zip(entries, stored.emitted, strict=True)}
+    named = frozenset({stored.queries, stored.lanes, *(e.query for e in entries)})
+    return _manifest(storage, stored, queries), named
 
 
-def _place(directory: Path, batch: int) -> Path:
-    return directory / f"{batch:012d}.json"
+def _entry(storage: Storage, stored: _StoredEntry, emitted: int) -> Entry:
+    query = read_query(storage, stored.query)
+    e = stored
+    return Entry(e.id, query, e.state, e.error, e.created, e.fence, emitted, e.complete_from)
 
 
-def _batches(directory: Path) -> list[int]:
-    return sorted(int(path.stem) for path in directory.glob("*.json") if path.stem.isdigit())
-
-
-def _write(directory: Path, batch: int, value: dict[str, Any]) -> Path:
-    body = json.dumps(value, separators=(",", ":")).encode()
-    header = {"format": FORMAT, "crc": zlib.crc32(body), "length": len(body)}
-    path = _place(make_directory(directory), batch)
-    write_atomic(path, json.dumps(header).encode() + b"\n" + body + b"\n")
-    _prune(directory, batch)
-    return path
-
-
-def prune(state_dir: Path | str) -> None:
-    """Deletes again what a power cut has brought back."""
-    for directory in (Path(state_dir) / "manifests", Path(state_dir) / "intents"):
-        _prune(directory, max(_batches(directory), default=-1))
-
-
-def _prune(directory: Path, newest: int) -> None:
-    for batch in [b for b in _batches(directory) if b <= newest][:-_KEPT]:
-        delete(_place(directory, batch))
-
-
-def _parse_manifest(path: Path) -> Manifest:
+def read_query(storage: Storage, name: str) -> Query:
+    value = read_value(storage, name, "query", dict[str, Any])
     try:
-        found_format, value = _read(path)
-        return replace(Manifest.from_json(value), format=found_format)
+        return query_from_json(value)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise corrupt_file(path, "a manifest", f"{type(error).__name__}: {error}") from error
+        raise corrupt_file(storage.locate(name), "a query", f"{type(error).__name__}: {error}") from error
 
 
-def _read(path: Path) -> tuple[int, dict[str, Any]]:
-    """The format and the body."""
-    head, _, rest = read_bytes(path).partition(b"\n")
-    try:
-        header = json.loads(head)
-        found_format, crc, length = header["format"], header["crc"], header["length"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise corrupt_file(path, "a header line", repr(head[:80])) from error
-    if found_format not in READ:
-        raise wrong_state_format(path, found_format, READ)
-    body = rest[:-1]
-    if len(body) != length or zlib.crc32(body) != crc:
-        raise corrupt_file(
-            path,
-            f"{length} bytes with checksum {crc:08x}",
-            f"{len(body)} bytes with checksum {zlib.crc32(body):08x}",
-        )
-    return int(found_format), json.loads(body)
+def _manifest(storage: Storage, stored: _Stored, queries: Mapping[str, Entry]) -> Manifest:
+    return Manifest(
+        batch=stored.batch,
+        groups=stored.groups,
+        hash=stored.hash,
+        timeline=stored.timeline,
+        term=stored.term,
+        clock_us=stored.clock_us,
+        reached=stored.reached,
+        marks=stored.marks,
+        through=stored.through,
+        closed=stored.closed,
+        streams=stored.streams,
+        buckets=tuple(b for b in stored.buckets if isinstance(b, SliceBucket)),
+        stores=tuple(b for b in stored.buckets if isinstance(b, RowBucket)),
+        queries=queries,
+        lanes=read_value(storage, stored.lanes, "lanes", dict[str, SliceHistory]),
+        held_from=stored.held_from,
+        choices=stored.choices,
+        measured=_measurements(stored.measured),
+        results=stored.results,
+        undelivered=stored.undelivered,
+    )
+
+
+def _stored(manifest: Manifest, queries: str, lanes: str) -> _Stored:
+    return _Stored(
+        batch=manifest.batch,
+        groups=manifest.groups,
+        hash=manifest.hash,
+        timeline=manifest.timeline,
+        term=manifest.term,
+        clock_us=manifest.clock_us,
+        reached=manifest.reached,
+        marks=dict(manifest.marks),
+        through=manifest.through,
+        closed=dict(manifest.closed),
+        streams=dict(manifest.streams),
+        buckets=(*manifest.buckets, *manifest.stores),
+        queries=queries,
+        emitted=tuple(entry.emitted for entry in manifest.queries.values()),
+        lanes=lanes,
+        held_from=dict(manifest.held_from),
+        choices=None if manifest.choices is None else dict(manifest.choices),
+        measured={name: msgspec.Raw(msgspec.json.encode(part)) for name, part in _sections(manifest.measured)},
+        results=manifest.results,
+        undelivered=manifest.undelivered,
+    )
+
+
+def _stored_entry(entry: Entry, definition: str) -> _StoredEntry:
+    e = entry
+    return _StoredEntry(e.id, definition, e.state, e.error, e.created, e.fence, e.complete_from)
+
+
+def _sections(measured: Measurements) -> list[tuple[str, Any]]:
+    return [(name, getattr(measured, name)) for name in Measurements.__struct_fields__]
+
+
+def _measurements(stored: Mapping[str, msgspec.Raw]) -> Measurements:
+    """A section that this release does not know, or not in this form, begins anew."""
+    found = {}
+    for name, empty in _sections(Measurements()):
+        try:
+            section = msgspec.json.decode(stored[name], type=type(empty)) if name in stored else empty
+        except msgspec.DecodeError:
+            section = empty
+        found[name] = section if section.version == empty.version else empty
+    return Measurements(**found)

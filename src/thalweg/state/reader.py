@@ -8,11 +8,12 @@ import pyarrow as pa
 
 from thalweg.model.bucket import Section
 from thalweg.state.container import read_section
+from thalweg.state.storage import Storage
 
 
 @dataclass(frozen=True)
 class StateReader:
-    state_dir: str
+    storage: Storage
 
     def read(self, section: Section) -> pa.Table:
-        return read_section(self.state_dir, section)
+        return read_section(self.storage, section)

@@ -13,11 +13,10 @@ from typing import TypeVar
 import msgspec
 
 from thalweg.errors import corrupt_file, missing_file, wrong_state_format
+from thalweg.model.manifest import FORMAT
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
-FORMAT = 5
-"""Of all objects of a state; manifests of 2 to 4 are read by `state/migrate`."""
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,9 +1,8 @@
 """Where state lives: the one door to it. Nobody else knows whether it is a directory, memory or an object store.
 
-An object has a name such as `manifests/000000000041`: parts that are divided by `/`, relative to the place. It is there
-whole or not at all, durable once the verb that made it returns, and found under one name. There are no directories to
-make and none to clean up.
-"""
+An object has a name such as `manifests/000000000041`: parts that are divided by `/`, relative to the place. It is
+there whole or not at all, durable once the verb that made it returns, and found under one name. There are no
+directories to make and none to clean up."""
 
 from __future__ import annotations
 
@@ -50,6 +49,10 @@ class Storage(Protocol):
     def claim(self) -> None:
         """Make the place, or take it if it is empty or holds the state of a pipeline. Any other is refused, and left
         as it is."""
+        ...
+
+    def check(self) -> None:
+        """Refuses a place that is neither empty nor holds a state. Only looks."""
         ...
 
     def hold(self) -> Hold:

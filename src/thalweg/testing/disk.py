@@ -40,7 +40,19 @@ from thalweg.state.disk import Data, Disk, Handle, OperatingSystem
 
 Done = TypeVar("Done")
 
-VERBS = ("open", "create", "write", "truncate", "sync", "replace", "link", "unlink", "mkdir", "rmdir", "sync_directory")
+VERBS = (
+    "open",
+    "create",
+    "write",
+    "truncate",
+    "sync",
+    "replace",
+    "link",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "sync_directory",
+)
 _NEED_SPACE = ("create", "write", "mkdir")
 """What a full disk refuses. To cut, rename, delete and sync takes no space."""
 

@@ -29,6 +29,7 @@ from thalweg.engine.local_engine import LocalEngine
 from thalweg.errors import no_event_time, wrong_rows
 from thalweg.session import Session, to_microseconds
 from thalweg.source.sources import Memory, memory
+from thalweg.state.places import open_storage
 from thalweg.testing.recorded import Answers, RecordedAnalyzer
 
 Rows = Any
@@ -77,7 +78,7 @@ class LocalSession(Session):
         self._answers = answers
         self._fed: dict[str, Memory] = {}
         try:
-            super().__init__(Path(state_dir), here, slots, every, join_epoch)
+            super().__init__(open_storage(state_dir), here, slots, every, join_epoch)
             for name, given in (rows or {}).items():
                 self._feed_stream(name, _table(name, given), time, watermark)
             if isinstance(queries, str):

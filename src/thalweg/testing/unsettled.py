@@ -28,15 +28,22 @@ def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
         observe(plan, manifest, *measured)
         rng = random.Random(seed * 1000 + manifest.batch)
         repartitioner.propose(random_partitioning(rng, plan))
-        # What the next batch decides by, as if it had been measured. It is in that batch's intent from then on.
+        # What the next batch decides by, as if it had been measured.
+        known = manifest.measured
         if loads:
-            manifest.extra["loads"] = {id_: rng.choice([0.1, 1.0]) for id_ in sorted(plan.groupings)}
+            _replace(known.combining.loads, {id_: rng.choice([0.1, 1.0]) for id_ in sorted(plan.groupings)})
         keys = sorted(route_keys(plan))
-        manifest.extra["spread"] = {key: sorted(rng.sample(range(plan.groups), 5)) for key in keys}
+        spread = {key: sorted(rng.sample(range(plan.groups), 5)) for key in keys}
+        _replace(known.hot_join_keys.spread, spread)
         session._runner.join_planner.propose(random_ordering(rng, plan.joins.ordered))
-        manifest.extra["dealing"] = {key: random_dealing(rng) for key in keys}
+        _replace(known.partitioners.dealing, {key: random_dealing(rng) for key in keys})
 
     repartitioner.observe = observe_and_propose
+
+
+def _replace(known: dict[str, Any], value: dict[str, Any]) -> None:
+    known.clear()
+    known.update(value)
 
 
 def random_partitioning(rng: random.Random, plan: Plan) -> Partitioning:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from thalweg.model.bucket import StoreBucket
+from thalweg.model.bucket import RowBucket
 from thalweg.model.ordering import Edge
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Group
@@ -95,15 +95,15 @@ def _add(counts: Counts, key: str, looked: float, found: float) -> None:
     counts[key] = before[0] + looked, before[1] + found
 
 
-def _sent(plan: Plan, batch: int, probes: Probes, stores: Sequence[StoreBucket]) -> dict[str, float]:
+def _sent(plan: Plan, batch: int, probes: Probes, stores: Sequence[RowBucket]) -> dict[str, float]:
     """group -> tuples sent to probes and into intermediates in the batch."""
     sent = dict.fromkeys(plan.joins.groups, 0.0)
     for probe, (probing, _) in probes.items():
         sent[probe.group] += probing if probe.width != SAMPLED else 0
     home = {m: id_ for id_, group in plan.joins.groups.items() for m in group.roles if m in plan.joins.intermediates}
     for bucket in stores:
-        if bucket.stream in home and bucket.batch_from == bucket.batch_to == batch:
-            sent[home[bucket.stream]] += bucket.section.rows
+        if bucket.relation in home and bucket.batch_from == bucket.batch_to == batch:
+            sent[home[bucket.relation]] += bucket.section.rows
     return sent
 
 
@@ -112,7 +112,7 @@ def next_sent(
     plan: Plan,
     batch: int,
     probes: Probes,
-    stores: Sequence[StoreBucket],
+    stores: Sequence[RowBucket],
 ) -> dict[str, float]:
     """group -> tuples sent per batch, smoothed."""
     after = {id_: rows for id_, rows in known.items() if id_ in plan.joins.groups}

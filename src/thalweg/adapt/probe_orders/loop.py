@@ -15,6 +15,7 @@ from typing import Any
 
 from thalweg.adapt.probe_orders.measure import EPOCH, join_load
 from thalweg.adapt.slot_assignment import yield_to_batches
+from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, OrderingReport, Orders
 from thalweg.model.plan import Plan
 from thalweg.model.query import query_name
@@ -23,7 +24,6 @@ from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.joins.model import Statistics
 from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
-from thalweg.state.manifest import Manifest
 from thalweg.stats.joining import JoinStatistics
 
 LEAST_SECONDS = 0.02
@@ -115,13 +115,13 @@ class JoinPlanner:
             with self._lock:
                 self._proposed = []  # for queries that are no more
             return
-        measured = manifest.extra.get("joins", {})
+        measured = manifest.measured.probe_orders.joins
         statistics = JoinStatistics.from_json(measured.get("statistics", {}))
         ended = statistics.batches == 0 and statistics.epoch > max(self._epoch, 0)
         self._epoch = statistics.epoch
         if self.settings is None or not ended or (self._thread is not None and self._thread.is_alive()):
             return
-        running = Ordering.from_json(manifest.extra.get("ordering", {}))
+        running = Ordering.from_json(manifest.measured.probe_orders.ordering)
         load = join_load(measured, running)
         drift = self._drift(running, _ratio(question(plan, load), measured.get("sent", {})))
         coming = self._coming(running, manifest.batch + 1)
@@ -137,8 +137,8 @@ class JoinPlanner:
 
     def take(self, manifest: Manifest) -> Ordering:
         """The orders for the batch that is about to begin: those in force, or what was proposed and is due."""
-        ordering = Ordering.from_json(manifest.extra.get("ordering", {}))
-        epoch = JoinStatistics.from_json(manifest.extra.get("joins", {}).get("statistics", {})).epoch
+        ordering = Ordering.from_json(manifest.measured.probe_orders.ordering)
+        epoch = JoinStatistics.from_json(manifest.measured.probe_orders.joins.get("statistics", {})).epoch
         with self._lock:
             due = [proposed for since, proposed in self._proposed if since <= epoch]
             self._proposed = [one for one in self._proposed if one[0] > epoch]
@@ -166,8 +166,8 @@ class JoinPlanner:
 
     def report(self, manifest: Manifest) -> OrderingReport:
         """For EXPLAIN and progress."""
-        known = Ordering.from_json(manifest.extra.get("ordering", {}))
-        measured: Mapping[str, Any] = manifest.extra.get("joins", {})
+        known = Ordering.from_json(manifest.measured.probe_orders.ordering)
+        measured: Mapping[str, Any] = manifest.measured.probe_orders.joins
         epoch = JoinStatistics.from_json(measured.get("statistics", {})).epoch
         return OrderingReport(
             epoch, self.asked, self.answer, known.switches, known.switched, known.reason, known.changes,
@@ -262,6 +262,6 @@ def _words(order: Order) -> str:
     return ", then ".join(found[0] if len(found) == 1 else f"({' ⋈ '.join(found)})" for found in order)
 
 
-def next_ordering(intent: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def next_ordering(ordering: Ordering, plan: Plan) -> dict[str, Any]:
     """What the manifest keeps of it."""
-    return Ordering.from_json(intent.get("ordering", {})).after(plan.joins.ordered).to_json()
+    return ordering.after(plan.joins.ordered).to_json()

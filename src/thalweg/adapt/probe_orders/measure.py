@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thalweg.adapt.probe_orders.counts import Probes, by_edge, next_sent, next_statistics
-from thalweg.model.bucket import StoreBucket
+from thalweg.model.bucket import RowBucket
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.report import StreamSample
@@ -55,7 +55,7 @@ def next_join_load(
     batch: int,
     probes: Probes,
     samples: Mapping[str, StreamSample],
-    stores: Sequence[StoreBucket],
+    stores: Sequence[RowBucket],
     epoch: int = EPOCH,
 ) -> dict[str, Any]:
     """Averages over recent batches, and statistics over epochs of so many batches.
@@ -97,7 +97,7 @@ def _next_since(known: Mapping[str, Any], plan: Plan, batch: int) -> dict[str, d
     }
 
 
-def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[StoreBucket]) -> dict[str, list[str]]:
+def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[RowBucket]) -> dict[str, list[str]]:
     """An intermediate is complete for a query once every row that its relations still hold came after it began."""
     found = {}
     for id_, queries in since.items():
@@ -107,7 +107,7 @@ def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[
             for name, role in group.roles.items()
             if name in plan.joins.intermediates[id_].relations
         }
-        oldest = min((b.batch_from for b in stores if b.stream in streams), default=None)
+        oldest = min((b.batch_from for b in stores if b.relation in streams), default=None)
         found[id_] = [query for query, began in queries.items() if oldest is None or oldest >= began]
     return found
 
@@ -129,21 +129,21 @@ def _next_samples(
 
 
 def _next_held(
-    stores: Sequence[StoreBucket], fresh: Mapping[str, StreamSample], known: Mapping[str, float]
+    stores: Sequence[RowBucket], fresh: Mapping[str, StreamSample], known: Mapping[str, float]
 ) -> dict[str, float]:
     """How many batches' rows each store holds, to a power of two."""
     after = dict(known)
     for name, sample in fresh.items():
         came = sum(
-            b.section.rows for b in stores if b.stream == name and b.batch_from == b.batch_to == _newest(stores)
+            b.section.rows for b in stores if b.relation == name and b.batch_from == b.batch_to == _newest(stores)
         )
         if came and sample.seen:
-            held = sum(b.section.rows for b in stores if b.stream == name) / came
+            held = sum(b.section.rows for b in stores if b.relation == name) / came
             after[name] = _power_of_two(held, known.get(name))
     return after
 
 
-def _newest(stores: Sequence[StoreBucket]) -> int:
+def _newest(stores: Sequence[RowBucket]) -> int:
     return max(b.batch_to for b in stores)
 
 

@@ -1,0 +1,89 @@
+"""The manifest as a value: all that is true of a pipeline after a batch. Reading and writing it is the state's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from thalweg.model.bucket import RowBucket, Section, SliceBucket
+from thalweg.model.entry import Entry
+from thalweg.model.history import RowHistory, SliceHistory
+from thalweg.model.measurements import Measurements
+from thalweg.model.offsets import NOTHING, Offsets, SourceMark
+
+FORMAT = 5
+"""Of all objects of a state. 1 kept whole rows for percentiles; in 2 every index of a store had row numbers; in 3
+partials of joined rows had other names; in 4 a batch had an intent, and little had a checksum."""
+
+
+class StreamProgress(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stream has shown so far."""
+
+    max_time_us: int | None = None
+    """The greatest event time seen; None before the first row."""
+    rows: int = 0
+    late: int = 0
+    rejected: int = 0
+
+
+class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A container of the results of all memory queries, of batches `first` to `last`."""
+
+    file: str
+    first: int
+    last: int
+    level: int = 0
+    """How often it was merged."""
+
+
+class Prepared(Struct, frozen=True, forbid_unknown_fields=True):
+    """Results of one query that are durable and that nobody has seen."""
+
+    query: str
+    batch: int
+    rows: int
+    section: Section | None = None
+    """Where they lie in the state, or"""
+    token: str = ""
+    """what their sink calls what it has written."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    batch: int
+    groups: int
+    """G, the number of key groups: part of state, unlike the number of slots."""
+    hash: str
+    timeline: str = ""
+    term: int = 0
+    """Of the session that ran the batch."""
+    clock_us: int = 0
+    """The wall clock when the batch began."""
+    reached: Offsets = NOTHING
+    marks: Mapping[str, SourceMark] = field(default_factory=dict)
+    """stream -> what is known of its source."""
+    through: int = 0
+    """The last request that was applied."""
+    closed: Mapping[str, int] = field(default_factory=dict)
+    """stream -> the watermark that batches have closed windows by."""
+    streams: Mapping[str, StreamProgress] = field(default_factory=dict)
+    buckets: tuple[SliceBucket, ...] = ()
+    stores: tuple[RowBucket, ...] = ()
+    queries: Mapping[str, Entry] = field(default_factory=dict)
+    lanes: Mapping[str, SliceHistory] = field(default_factory=dict)
+    held_from: Mapping[str, int] = field(default_factory=dict)
+    choices: Mapping[str, tuple[RowHistory, ...]] | None = None
+    """None: nobody wrote them down, up to format 3."""
+    measured: Measurements = field(default_factory=Measurements)
+    results: tuple[ResultFile, ...] = ()
+    undelivered: tuple[Prepared, ...] = ()
+    format: int = field(default=FORMAT, compare=False)
+    """In which it was written."""
+
+    def files(self) -> frozenset[str]:
+        """The containers it names, each once."""
+        found = {bucket.section.file for bucket in (*self.buckets, *self.stores)}
+        found |= {result.file for result in self.results}
+        return frozenset(found | {p.section.file for p in self.undelivered if p.section is not None})

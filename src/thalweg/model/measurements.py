@@ -1,0 +1,65 @@
+"""What the feedback loops remember from batch to batch: a section for each, with a version of its own.
+
+A section of another version than this release knows begins anew: it is what was measured, not what is true.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    version: int = 1
+
+
+class Combining(Section, frozen=True):
+    """Combine at the source, or send rows whole."""
+
+    loads: dict[str, float] = {}
+    """grouping -> groups per row."""
+    shipped: tuple[str, ...] = ()
+    """Groupings whose rows were sent whole."""
+
+
+class HotJoinKeys(Section, frozen=True):
+    spread: dict[str, list[int]] = {}
+    """route key -> key groups that several slots share."""
+
+
+class Partitioners(Section, frozen=True):
+    dealing: dict[str, Any] = {}
+    """route key -> what is known of its keys, and what deals its rows."""
+
+
+class ProbeOrders(Section, frozen=True):
+    joins: dict[str, Any] = {}
+    """What was measured of joins."""
+    ordering: dict[str, Any] = {}
+    """The orders in force (`model/ordering.Ordering`)."""
+
+
+class Moves(Struct, frozen=True, forbid_unknown_fields=True):
+    """The last switch of key groups: in which batch, how many it moved; and how many switches there have been."""
+
+    batch: int | None = None
+    groups: int = 0
+    switches: int = 0
+
+
+class SlotAssignment(Section, frozen=True):
+    assignment: dict[str, list[int]] = {}
+    """route key -> slot of each key group."""
+    follows: dict[str, str] = {}
+    slots: int = 0
+    """Of the last batch; 0 before the first."""
+    moves: Moves = Moves()
+
+
+class Measurements(Struct, frozen=True, kw_only=True):
+    combining: Combining = Combining()
+    hot_join_keys: HotJoinKeys = HotJoinKeys()
+    partitioners: Partitioners = Partitioners()
+    probe_orders: ProbeOrders = ProbeOrders()
+    slot_assignment: SlotAssignment = SlotAssignment()

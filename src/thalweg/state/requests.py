@@ -1,0 +1,128 @@
+"""Requests: queries created and dropped, durable before they are acknowledged, until a batch takes them up.
+
+    requests/000000000007     one request, created once
+    requests/last             the number of the last one: so a request that went missing is noticed
+
+A manifest says through which number requests were applied; those are deleted then.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from thalweg.errors import missing_file, unwritable_request
+from thalweg.state.migrate import read_old_requests
+from thalweg.state.sealed import create_value, find_value, read_value, write_value
+from thalweg.state.storage import Storage
+
+_LAST = "requests/last"
+
+
+class CreateQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="create"):
+    query: dict[str, Any]
+    """`Query.json`."""
+
+
+class DropQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="drop"):
+    name: str
+
+
+Request = CreateQuery | DropQuery
+
+
+class RequestLog:
+    """Any thread may append; the thread of batches reads and forgets."""
+
+    def __init__(self, storage: Storage, through: int) -> None:
+        """`through`: the last request that the newest manifest has applied."""
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._failure: OSError | None = None
+        self._is_open = True
+        self._has_old = storage.stamp("changes.log") is not None
+        self._requests: dict[int, Request] = {}
+        self._forgotten = through
+        for number, request in _read(storage, through):
+            self._requests[number] = request
+        self._last = max(through, *self._requests) if self._requests else through
+
+    def append(self, request: Request) -> int:
+        """Makes a request durable; its number."""
+        with self._lock:
+            self._check()
+            number = self._last + 1
+            try:
+                if not create_value(self._storage, _name(number), "request", request):
+                    raise unwritable_request(self._storage.locate(_name(number)), "another session has made it")
+                write_value(self._storage, _LAST, "count", number)
+            except OSError as error:
+                # It may be durable all the same: nothing more is acknowledged before a new session has looked.
+                self._failure = error
+                with suppress(OSError):
+                    self._storage.delete(_name(number))
+                raise unwritable_request(self._storage.locate(_name(number)), error) from error
+            self._last = number
+            self._requests[number] = request
+            return number
+
+    def read_after(self, number: int) -> list[tuple[int, Request]]:
+        """Those with a greater number, in order."""
+        with self._lock:
+            return [(n, request) for n, request in sorted(self._requests.items()) if n > number]
+
+    @property
+    def last(self) -> int:
+        """The number of the last one, 0 before the first."""
+        return self._last
+
+    def forget_through(self, number: int) -> None:
+        """A manifest that is durable has applied them."""
+        with self._lock:
+            done = [n for n in self._requests if n <= number]
+        for n in done:
+            self._storage.delete(_name(n))
+        if self._has_old:
+            self._storage.delete("changes.log")
+            self._has_old = False
+        with self._lock:
+            for n in done:
+                del self._requests[n]
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_open = False
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise unwritable_request(self._storage.place, self._failure) from self._failure
+        if not self._is_open:
+            raise unwritable_request(self._storage.place, "the session was stopped")
+
+
+def _name(number: int) -> str:
+    return f"requests/{number:012d}"
+
+
+def _read(storage: Storage, through: int) -> list[tuple[int, Request]]:
+    """Those that are to be applied, without a gap. What was applied and is still there goes."""
+    found: dict[int, Request] = {}
+    for number, record in read_old_requests(storage):
+        if number > through:
+            found[number] = CreateQuery(record["query"]) if record["op"] == "create" else DropQuery(record["name"])
+    for name in storage.names("requests/"):
+        if name == _LAST:
+            continue
+        number = int(name.rpartition("/")[2])
+        if number <= through:
+            storage.delete(name)
+        else:
+            found[number] = read_value(storage, name, "request", Request)  # type: ignore[arg-type]
+    last = find_value(storage, _LAST, "count", int) or 0
+    for number in range(through + 1, max(last, *found, through) + 1 if found else last + 1):
+        if number not in found:
+            raise missing_file(storage.locate(_name(number)))
+    return sorted(found.items())

@@ -1,0 +1,130 @@
+"""The results of all memory queries: one container per batch, whatever the number of queries. Manifests name them.
+
+results/000000000041-<unique>.arrow     a section per query that had results
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from thalweg.model.bucket import Section
+from thalweg.model.manifest import ResultFile
+from thalweg.state.collect import result_name
+from thalweg.state.container import ContainerWriter, read_footer, read_section
+from thalweg.state.storage import Storage
+
+MERGE_FILES = 64
+"""So many files at the end are merged into one; 64 of those again into one, and so on."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What `read` gave last for a query."""
+
+    through: int
+    table: pa.Table
+
+
+class Results:
+    """Written by the batch loop, read by any thread."""
+
+    def __init__(self, storage: Storage, files: Sequence[ResultFile]) -> None:
+        self._storage = storage
+        self._lock = threading.RLock()
+        self._files = tuple(files)
+        """In order of batches, as the newest manifest has them."""
+        self._sections: dict[str, tuple[Section, ...]] = {}
+        self._read: dict[str, _Read] = {}
+
+    def prepare(self, batch: int, tables: Mapping[str, pa.Table], wanted: Collection[str]) -> tuple[ResultFile, ...]:
+        """The files after a batch with these results, by query id. `wanted`: the queries that anybody can still ask
+        for. Nothing is to be seen of it before `commit`."""
+        files = [file for file in self._files if self._is_wanted(file, wanted)]
+        while run := _mergeable(files):
+            at = files.index(run[0])
+            files[at : at + len(run)] = self._merge(run, wanted)
+        made = {query: table for query, table in tables.items() if table.num_rows}
+        if made:
+            name = result_name(batch)
+            with ContainerWriter(self._storage, name) as writer:
+                for query, table in made.items():
+                    writer.add(query, table)
+                self._sections[name] = writer.close()
+            files.append(ResultFile(name, batch, batch))
+        return tuple(files)
+
+    def commit(self, files: Sequence[ResultFile]) -> None:
+        """The manifest that names these is durable."""
+        with self._lock:
+            named = {file.file for file in files}
+            if not named.issuperset(file.file for file in self._files):
+                self._read.clear()  # tables that were read hold the files that were merged
+            self._files = tuple(files)
+            self._sections = {name: found for name, found in self._sections.items() if name in named}
+
+    def read(self, query: str, schema: pa.Schema) -> pa.Table:
+        """All results of a query, in order of batches, as views of the files."""
+        with self._lock:
+            known = self._read.get(query)
+            if known is None or known.table.schema != schema or self._straddles(known.through):
+                known = _Read(-1, schema.empty_table())
+            new = [
+                read_section(self._storage, section)
+                for file in self._files
+                if file.first > known.through
+                for section in self._sections_of(file)
+                if section.name == query
+            ]
+            if new:
+                parts = [known.table] if known.table.num_rows else []
+                parts += [table if table.schema == schema else table.cast(schema) for table in new]
+                known = _Read(known.through, pa.concat_tables(parts))
+            last = self._files[-1].last if self._files else -1
+            known = self._read[query] = _Read(max(last, known.through), known.table)
+            return known.table
+
+    def forget_reads(self, wanted: Collection[str]) -> None:
+        with self._lock:
+            self._read = {query: read for query, read in self._read.items() if query in wanted}
+
+    def _straddles(self, through: int) -> bool:
+        """Whether a file merged since holds both what was read and what was not."""
+        return any(file.first <= through < file.last for file in self._files)
+
+    def _is_wanted(self, file: ResultFile, wanted: Collection[str]) -> bool:
+        return any(section.name in wanted for section in self._sections_of(file))
+
+    def _sections_of(self, file: ResultFile) -> tuple[Section, ...]:
+        if file.file not in self._sections:
+            self._sections[file.file] = read_footer(self._storage, file.file)
+        return self._sections[file.file]
+
+    def _merge(self, run: Sequence[ResultFile], wanted: Collection[str]) -> list[ResultFile]:
+        """Each query's results in one piece."""
+        pieces: dict[str, list[pa.Table]] = {}
+        for file in run:
+            for section in self._sections_of(file):
+                if section.name in wanted:
+                    pieces.setdefault(section.name, []).append(read_section(self._storage, section))
+        name = result_name(run[-1].last)
+        with ContainerWriter(self._storage, name) as writer:
+            for query, tables in pieces.items():
+                writer.add(query, pa.concat_tables(tables))
+            self._sections[name] = writer.close()
+        return [ResultFile(name, run[0].first, run[-1].last, run[0].level + 1)]
+
+
+def _mergeable(files: Sequence[ResultFile]) -> list[ResultFile]:
+    """The oldest run of neighbours of one level that is long enough."""
+    run: list[ResultFile] = []
+    for file in files:
+        if run and run[-1].level != file.level:
+            run = []
+        run.append(file)
+        if len(run) == MERGE_FILES:
+            return run
+    return []
