@@ -16,6 +16,8 @@ from thalweg.engine.functions import dump_by_value, pickled
 from thalweg.errors import SqlError
 from thalweg.frontend.functions import is_reserved
 from thalweg.frontend.literals import parse_result_type
+from thalweg.model import aggregate_state
+from thalweg.model.aggregate_state import UnfitStateError
 from thalweg.model.own import Definition, Functions, Own, State
 from thalweg.model.query import Aggregate, Query
 from thalweg.model.types import from_arrow
@@ -33,22 +35,28 @@ def aggregate(
     finish: Callable[[State], Any],
     *,
     returns: str | None = None,
+    encode: Callable[[State], Any] | None = None,
+    decode: Callable[[Any], State] | None = None,
 ) -> None:
     """Defines an aggregate that queries may call as `name(x, ...)`, before or after `connect`.
 
     `init()` gives the state of no rows; `update(state, batch)` adds the rows of one group, a `pyarrow.RecordBatch`
     with one column per argument; `merge(state, other)` joins two states, in any order; `finish(state)` gives the
-    value, a Python value or a `pyarrow.Scalar`. A state is any picklable value. `returns` is the SQL type of the
-    value; left out, it is that of `finish(init())`.
+    value, a Python value or a `pyarrow.Scalar`. `returns` is the SQL type of the value; left out, it is that of
+    `finish(init())`.
+
+    A state is made of plain Python values and collections, NumPy arrays and Arrow values. For any other,
+    `encode(state)` gives one that is, and `decode(value)` gives the state again.
 
     Defining a name again replaces it for queries that are created later; those that run go on as they are. After a
     restart a query goes on from its state with what is then defined.
     """
-    functions = Functions(init, update, merge, finish, dump_by_value)
+    functions = Functions(init, update, merge, finish, dump_by_value, encode, decode)
     _check(name, functions)
     kind = _type_of(name, functions) if returns is None else _parsed(name, returns)
+    _check_state(name, functions)
     try:
-        code = pickled(functions, (init, update, merge, finish))
+        code = pickled(functions, (init, update, merge, finish, encode, decode))
     except Exception as error:
         reason = f"its functions cannot be sent to workers ({type(error).__name__}: {error})"
         hint = "do not refer to open files, locks or sessions"
@@ -67,6 +75,30 @@ def _check(name: object, functions: Functions) -> None:
         if not callable(getattr(functions, step)):
             reason = f"{step} is {getattr(functions, step)!r}, not a function"
             raise errors.bad_aggregate(name, reason, "give init, update, merge and finish, in this order")
+    for step in ("encode", "decode"):
+        found = getattr(functions, step)
+        if found is not None and not callable(found):
+            raise errors.bad_aggregate(name, f"{step} is {found!r}, not a function", "give both, or neither")
+    if (functions.encode is None) != (functions.decode is None):
+        raise errors.bad_aggregate(name, "encode and decode belong together", "give both, or neither")
+
+
+def _check_state(name: str, functions: Functions) -> None:
+    """Whether the state of no rows can be kept. An `init` that works on workers only is not held against it."""
+    try:
+        state = functions.init()
+    except Exception:
+        return
+    try:
+        value = state if functions.encode is None else functions.encode(state)
+        kept = aggregate_state.decode(aggregate_state.encode(value))
+        if functions.decode is not None:
+            functions.decode(kept)
+    except UnfitStateError as error:
+        raise errors.aggregate_state_unfit(name, error.found) from None
+    except Exception as error:
+        reason = f"its first state cannot be encoded and decoded ({type(error).__name__}: {error})"
+        raise errors.bad_aggregate(name, reason, "decode(encode(init())) should give the state of no rows") from error
 
 
 def _parsed(name: str, returns: object) -> str:

@@ -63,6 +63,8 @@ def define(
         merge,
         partial(finish, threshold=float(threshold)),
         returns=f"array<array<{ids}>>",
+        encode=encode,
+        decode=decode,
     )
 
 
@@ -121,6 +123,16 @@ def finish(state: Clustering, *, threshold: float) -> list[list[Any]]:
     for label, id_ in zip(labels.tolist(), records.ids, strict=True):
         clusters.setdefault(label, []).append(id_)
     return sorted(sorted(cluster) for cluster in clusters.values())
+
+
+def encode(state: Clustering) -> tuple[tuple[Any, ...], Codes, Ints, Ints]:
+    """The state as it is kept."""
+    return state.records.ids, state.records.codes, state.records.offsets, state.labels
+
+
+def decode(kept: tuple[tuple[Any, ...], Codes, Ints, Ints]) -> Clustering:
+    ids, codes, offsets, labels = kept
+    return Clustering(Records(ids, codes, offsets), labels)
 
 
 def _canonical_order(state: Clustering) -> Ints:

@@ -1020,6 +1020,29 @@ def aggregate_wrong_value(name: str, value: object, wanted: str) -> UsageError:
     return UsageError(f"aggregate {name}: finish gave {shown}, which is not of the type {wanted}")
 
 
+def aggregate_state_unfit(name: str, found: str) -> UsageError:
+    return UsageError(
+        f"aggregate {name}: its state holds {found}, which cannot be kept: give encode= and decode=",
+        detail="kept are plain Python values and collections, NumPy arrays and Arrow values: nothing that is code",
+        hint="encode(state) gives such a value, and decode(value) gives the state again",
+    )
+
+
+def aggregate_state_refused(name: str, found: str) -> StateError:
+    return StateError(
+        f"aggregate {name}: a state in the state directory is a pickle that asks for {found}, which is not run",
+        detail="earlier releases pickled states; of those, only plain values and NumPy arrays are read",
+        hint="drop the query and create it anew",
+    )
+
+
+def aggregate_state_unreadable(name: str, error: Exception) -> StateError:
+    said = " ".join(str(error).split())
+    return StateError(
+        f"aggregate {name}: a state in the state directory cannot be read: {type(error).__name__}: {said}"
+    )
+
+
 def bad_clustering(name: str, value: object, needed: str) -> UsageError:
     return UsageError(f"correlation clustering: {name} is {value!r}", hint=f"{name} must be {needed}")
 

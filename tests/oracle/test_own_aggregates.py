@@ -204,7 +204,9 @@ def range_of(state: Range, batch: pa.RecordBatch) -> Range:
 
 def test_states_may_be_of_a_class_of_the_program(side: Side, state_dir: Path) -> None:
     width = (lambda: Range(1e9, -1e9), range_of, Range.widened, lambda s: max(0.0, s.high - s.low))
-    thalweg.aggregate("width", *width)
+    with pytest.raises(ThalwegError, match="give encode= and decode="):
+        thalweg.aggregate("width", *width)
+    thalweg.aggregate("width", *width, encode=lambda s: (s.low, s.high), decode=lambda v: Range(*v))
     feed = random_rows(8, 3)
     with side.connect(state_dir) as session:
         source = open_stream(session, feed)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import math
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -113,6 +114,55 @@ def test_a_type_may_be_named(returns: str, type_: str) -> None:
 def test_a_type_that_is_none_is_refused(returns: Any) -> None:
     with pytest.raises(ThalwegError, match="the aggregate 'mine' cannot be defined: returns"):
         define(returns=returns)
+
+
+@dataclass
+class Sum:
+    total: float = 0.0
+
+
+def define_class(**options: Any) -> None:
+    aggregate("mine", Sum, lambda s, b: s, lambda a, b: a, lambda s: s.total, **options)
+
+
+def test_a_state_of_a_class_is_refused_without_encode_and_decode() -> None:
+    for options in ({}, {"returns": "double"}):
+        with pytest.raises(
+            ThalwegError, match=r"aggregate mine: its state holds .*\.Sum, which cannot be kept"
+        ) as caught:
+            define_class(**options)
+        assert "give encode= and decode=" in str(caught.value)
+    assert InUse().offered() == {}
+    define_class(encode=lambda s: s.total, decode=Sum)
+    assert InUse().offered()["mine"].type == "double"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"encode": lambda s: s.total}, "encode and decode belong together"),
+        ({"decode": Sum}, "encode and decode belong together"),
+        ({"encode": 3, "decode": Sum}, "encode is 3, not a function"),
+        ({"encode": lambda s: s, "decode": lambda v: v}, "its state holds a value of"),
+        ({"encode": lambda s: s.nothing, "decode": Sum}, "AttributeError"),
+        ({"encode": lambda s: s.total, "decode": lambda v: v.total}, "AttributeError"),
+    ],
+)
+def test_encode_and_decode_are_tried(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ThalwegError, match=said):
+        define_class(**options)
+
+
+def test_an_init_that_fails_here_may_work_on_workers() -> None:
+    aggregate("mine", lambda: 1 / 0, lambda s, b: s, lambda a, b: a, lambda s: s, returns="double")
+
+
+def test_the_version_of_the_same_code_stays() -> None:
+    """Queries of one version share their states, also with those that an earlier release created."""
+    aggregate("mine", float, math.fsum, max, float)
+    assert InUse().offered()["mine"].version == "3daa47f6e70c58ef"
+    aggregate("mine", float, math.fsum, max, float, encode=float, decode=float)
+    assert InUse().offered()["mine"].version != "3daa47f6e70c58ef"
 
 
 def test_names_have_no_case_and_can_be_defined_again() -> None:

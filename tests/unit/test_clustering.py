@@ -13,6 +13,7 @@ import pytest
 from thalweg import clustering
 from thalweg.clustering import Clustering, Records, Ties, finish, greedy, merge, read, update, vote
 from thalweg.errors import ThalwegError
+from thalweg.model import aggregate_state
 
 NAMES = ["Anna Meier", "Jonas Weber", "Maria Lopez", "Wei Chen", "Olu Adeyemi", "Zoë Ångström", ""]
 
@@ -222,3 +223,13 @@ def test_a_type_of_ids_that_is_none_is_refused() -> None:
 def test_texts_are_wanted() -> None:
     with pytest.raises(ThalwegError, match="an id and one text or more"):
         read(pa.record_batch({"id": pa.array([1])}), "words")
+
+
+def test_a_state_is_kept_and_read_again() -> None:
+    batch = random_records(random.Random(3), 20)
+    state = update(Clustering(), batch, threshold=0.5, tokens="words")
+    for kept in (Clustering(), state):
+        back = clustering.decode(aggregate_state.decode(aggregate_state.encode(clustering.encode(kept))))
+        assert finish(back, threshold=0.5) == finish(kept, threshold=0.5)
+        assert back.records.ids == kept.records.ids
+        assert np.array_equal(back.labels, kept.labels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from thalweg.operate.own import reduce_part
-
 
 def pickled(value: Any, functions: tuple[Any, ...]) -> bytes:
     """`value`, which is made of `functions`. Code that workers could not import travels with it."""
@@ -24,16 +21,9 @@ def pickled(value: Any, functions: tuple[Any, ...]) -> bytes:
 
 
 def dump_by_value(state: Any) -> bytes:
-    """A state of a class that only the program knows: its code goes with it."""
-    out = io.BytesIO()
-    _Pickler(out).dump(state)
-    return out.getvalue()
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, value: Any) -> Any:
-        reduced = reduce_part(value)
-        return super().reducer_override(value) if reduced is NotImplemented else reduced
+    """Earlier releases pickled states by it, and its name is in the code of every aggregate. There it stays: an
+    aggregate has the version that it had, and queries of one version share their states."""
+    raise NotImplementedError("states are not pickled")
 
 
 @contextmanager

@@ -12,19 +12,26 @@ OWN = "own"
 """The function of an aggregate that is a user's own."""
 
 State = Any
-"""Whatever a user's functions hand on; it must be picklable."""
+"""Whatever a user's functions hand on."""
 
 
 @dataclass(frozen=True)
 class Functions:
-    """The four functions of an aggregate."""
+    """The functions of an aggregate."""
 
     init: Callable[[], State]
     update: Callable[[State, Any], State]
     merge: Callable[[State, State], State]
     finish: Callable[[State], Any]
     dump: Callable[[State], bytes] | None = None
-    """Pickles states of classes that only the program knows, where plain pickling cannot."""
+    """Nobody calls it. See `engine.functions.dump_by_value`."""
+    encode: Callable[[State], Any] | None = None
+    """Gives a value that `model.aggregate_state` can encode, where a state is none."""
+    decode: Callable[[Any], State] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what was not given: the version of an aggregate is made from its pickle, and stays what it was."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

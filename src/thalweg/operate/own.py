@@ -1,30 +1,40 @@
-"""Aggregates that users define, as functions of the workers' DuckDB: states are pickled values in a column.
+"""Aggregates that users define, as functions of the workers' DuckDB: states are encoded values in a column.
 
 A user's code is called once for every group of a portion of rows, never once for a row; and once for every pair of
 states that meet. A state that was never made (NULL: no row was admitted) is that of no rows.
+
+States come from the disk and are never unpickled. The functions are: they come from the driver, with the plan.
 """
 
 from __future__ import annotations
 
-import io
 import pickle
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from thalweg.errors import aggregate_failed, aggregate_wrong_value
+from thalweg.errors import (
+    aggregate_failed,
+    aggregate_state_refused,
+    aggregate_state_unfit,
+    aggregate_state_unreadable,
+    aggregate_wrong_value,
+)
+from thalweg.model import aggregate_state
+from thalweg.model.aggregate_state import UnfitStateError
 from thalweg.model.expr import quote
 from thalweg.model.own import Functions, OwnPartial, State
 from thalweg.model.plan import Plan
 from thalweg.model.types import to_arrow, to_duck, to_inner_arrow
-from thalweg.operate import duck
+from thalweg.operate import duck, pickled_state
+from thalweg.operate.pickled_state import RefusedPickleError
 
 _UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 Column = Any
@@ -90,7 +100,7 @@ class _Call:
             found.is_valid().to_pylist(), pairwise(found.offsets.to_pylist()), strict=True
         ):
             batch = rows.slice(start, end - start)
-            states.append(self._state("update", _updated, functions, batch) if valid else None)
+            states.append(self._updated(functions, batch) if valid else None)
         return pa.array(states, pa.binary())
 
     def merge(self, lists: Column) -> pa.Array:
@@ -101,12 +111,12 @@ class _Call:
             if len(present) < 2:
                 merged.append(present[0] if present else None)
             else:
-                merged.append(self._state("merge", _merged, functions, present))
+                merged.append(self._merged(functions, present))
         return pa.array(merged, pa.binary())
 
     def finish(self, states: Column) -> pa.Array:
         functions = self._functions()
-        values = [self._guard("finish", _finished, functions, state) for state in _whole(states).to_pylist()]
+        values = [self._finished(functions, state) for state in _whole(states).to_pylist()]
         kind = to_inner_arrow(self.own.type)
         try:
             return _array(values, kind)
@@ -124,70 +134,50 @@ class _Call:
         columns = [structs.field(i).cast(kind) for i, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays(columns, names=list(self.own.columns))
 
-    def _state(self, step: str, function: Callable[..., State], *args: Any) -> bytes:
-        state: bytes = self._guard(step, lambda: freeze(function(*args), args[0].dump))
-        return state
+    def _updated(self, functions: Functions, batch: pa.RecordBatch) -> bytes:
+        return self._kept(functions, self._guard("update", lambda: functions.update(functions.init(), batch)))
+
+    def _merged(self, functions: Functions, states: Sequence[bytes]) -> bytes:
+        found = self._known(functions, states[0])
+        for other in states[1:]:
+            found = self._guard("merge", functions.merge, found, self._known(functions, other))
+        return self._kept(functions, found)
+
+    def _finished(self, functions: Functions, data: bytes | None) -> Any:
+        if data is None:
+            value = self._guard("finish", lambda: functions.finish(functions.init()))
+        else:
+            value = self._guard("finish", functions.finish, self._known(functions, data))
+        return value.as_py() if isinstance(value, pa.Scalar) else value
+
+    def _kept(self, functions: Functions, state: State) -> bytes:
+        """The state as bytes, which may go to the disk."""
+        value = state if functions.encode is None else self._guard("encode", functions.encode, state)
+        try:
+            return aggregate_state.encode(value)
+        except UnfitStateError as error:
+            raise aggregate_state_unfit(self.own.name, error.found) from None
+        except Exception as error:
+            raise aggregate_failed(self.own.name, "encoding the state", error, None) from None
+
+    def _known(self, functions: Functions, data: bytes) -> State:
+        """The state that was kept as these bytes. What is a pickle was kept by an earlier release, before there was
+        an `encode`."""
+        try:
+            if data[:1] == pickled_state.FIRST:
+                return pickled_state.read_pickled(data)
+            value = aggregate_state.decode(data)
+        except RefusedPickleError as error:
+            raise aggregate_state_refused(self.own.name, error.found) from None
+        except Exception as error:
+            raise aggregate_state_unreadable(self.own.name, error) from None
+        return value if functions.decode is None else self._guard("decode", functions.decode, value)
 
     def _guard(self, step: str, function: Callable[..., Any], *args: Any) -> Any:
         try:
             return function(*args)
         except (Exception, SystemExit) as error:  # a user's sys.exit() is a failure like any other
             raise aggregate_failed(self.own.name, step, error, _place(error)) from None
-
-
-def freeze(state: State, dump: Callable[[State], bytes] | None = None) -> bytes:
-    """The state as bytes. `dump` is for what plain pickling refuses."""
-    out = io.BytesIO()
-    try:
-        _Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(state)
-    except Exception:
-        if dump is None:
-            raise
-        return dump(state)
-    return out.getvalue()
-
-
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        return reduce_part(value)
-
-
-def reduce_part(value: Any) -> Any:
-    """Keeps of a part of an Arrow array that part only: by itself, pyarrow would pickle the rows of all groups."""
-    if isinstance(value, pa.RecordBatch):
-        return _read_batch, (_write(value),)
-    if isinstance(value, pa.Array):
-        return _read_array, (_write(pa.RecordBatch.from_arrays([value], names=[""])),)
-    return NotImplemented
-
-
-def _write(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
-
-
-def _read_batch(data: bytes) -> pa.RecordBatch:
-    return pa.ipc.open_stream(data).read_next_batch()
-
-
-def _read_array(data: bytes) -> pa.Array:
-    return _read_batch(data).column(0)
-
-
-def _updated(functions: Functions, batch: pa.RecordBatch) -> State:
-    return functions.update(functions.init(), batch)
-
-
-def _merged(functions: Functions, states: Sequence[bytes]) -> State:
-    return reduce(functions.merge, map(pickle.loads, states))
-
-
-def _finished(functions: Functions, state: bytes | None) -> Any:
-    value = functions.finish(functions.init() if state is None else pickle.loads(state))
-    return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def _whole(column: Column) -> Any:

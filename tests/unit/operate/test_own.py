@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.support.local_pipeline import LocalPipeline
 
 from thalweg.engine.functions import pickled
+from thalweg.model import aggregate_state
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, Functions, Own
 from thalweg.model.plan import Plan
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.windows import BEGINNING
-from thalweg.operate.own import freeze
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 
@@ -286,13 +286,110 @@ def test_a_coarser_grouping_is_not_rolled_up_through_users_code() -> None:
     assert all(g.finer is None for g in plan.groupings.values())
 
 
-def test_a_part_of_an_array_is_kept_without_the_rest() -> None:
-    rows = pa.record_batch({"x": np.arange(100_000), "y": pa.array([str(i) for i in range(100_000)])})
-    part = rows.slice(50_000, 3)
-    state = {"rows": part, "column": part.column(1), "chunks": pa.chunked_array([part.column(0)])}
-    kept = freeze(state)
-    assert len(kept) < 3_000
-    back = pickle.loads(kept)
-    assert back["rows"].equals(part)
-    assert back["column"].to_pylist() == ["50000", "50001", "50002"]
-    assert back["chunks"].to_pylist() == [50_000, 50_001, 50_002]
+# -- states
+
+
+@dataclass
+class Sum:
+    """A state of a class."""
+
+    total: float
+    count: int
+
+
+def sum_of(state: Sum, batch: pa.RecordBatch) -> Sum:
+    return Sum(*mean_of((state.total, state.count), batch))
+
+
+SUM = Functions(
+    lambda: Sum(0.0, 0),
+    sum_of,
+    lambda a, b: Sum(a.total + b.total, a.count + b.count),
+    lambda s: s.total / s.count if s.count else None,
+)
+CODED = replace(SUM, encode=lambda s: {"sum": (s.total, s.count)}, decode=lambda v: Sum(*v["sum"]))
+
+
+def run_all(pipeline: LocalPipeline, batches: list[pa.Table]) -> None:
+    for batch in batches:
+        if pipeline.queries:  # until all are stopped
+            run(pipeline, batch)
+
+
+def test_states_of_a_class_are_encoded_by_its_functions(open_pipeline: OpenPipeline) -> None:
+    pipeline = open_pipeline([query("q", SLIDING, call("coded", "v", "double", "v"))], code(v=CODED))
+    batches = [random_rows(random.Random(i), i, 20) for i in range(10)]
+    run_all(pipeline, batches)
+    assert not pipeline.failures()
+    assert ordered(pipeline.rows("q")) == ordered(by_hand(SLIDING, batches, lambda rows: plain(rows)[:1]))
+
+
+def test_a_state_that_cannot_be_kept_fails_its_query(open_pipeline: OpenPipeline) -> None:
+    queries = [query(name, TUMBLING, call(name, name, "double", "v")) for name in ("bad", "good")]
+    pipeline = open_pipeline(queries, code(bad=SUM, good=MEAN))
+    run(pipeline, random_rows(random.Random(1), 1, 20))
+    failures = pipeline.failures()
+    assert failures.keys() == {"bad"}
+    assert "aggregate bad: its state holds a value of" in failures["bad"]
+    assert "test_own.Sum, which cannot be kept: give encode= and decode=" in failures["bad"]
+
+
+@pytest.mark.parametrize("step", ["encode", "decode"])
+def test_encode_and_decode_that_raise_fail_their_query(open_pipeline: OpenPipeline, step: str) -> None:
+    functions = replace(CODED, **{step: failing("update").update})
+    pipeline = open_pipeline([query("q", SLIDING, call("bad", step, "double", "v"))], code(**{step: functions}))
+    run_all(pipeline, [random_rows(random.Random(i), i, 20) for i in range(8)])
+    assert f"aggregate bad: {step} raised ValueError: no luck (test_own.py" in pipeline.failures()["q"]
+
+
+def test_pickled_states_of_earlier_releases_are_read(
+    open_pipeline: OpenPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = call("mean", "v1", "double", "v"), call("median_", "v2", "double", "v", where='"v" < 10')
+    pipeline = open_pipeline([query("q", SLIDING, *calls)], code(v1=MEAN, v2=MEDIAN))
+    batches = [random_rows(random.Random(i), i, 20) for i in range(10)]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(aggregate_state, "encode", pickle.dumps)
+        run_all(pipeline, batches[:5])
+    pipeline.reopen()
+    run_all(pipeline, batches[5:])
+    assert not pipeline.failures()
+    assert ordered(pipeline.rows("q")) == ordered(by_hand(SLIDING, batches, lambda rows: plain(rows)[:2]))
+
+
+class Crafted:
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("window", [TUMBLING, SLIDING])
+def test_a_crafted_bucket_runs_nothing(
+    open_pipeline: OpenPipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, window: Window
+) -> None:
+    ran = tmp_path / "ran"
+    pipeline = open_pipeline([query("q", window, call("mean", "crafted", "double", "v"))], code(crafted=MEAN))
+    with monkeypatch.context() as crafting:
+        crafted = pickle.dumps(Crafted(f"touch {ran}"))
+        crafting.setattr(aggregate_state, "encode", lambda state: crafted)
+        run(pipeline, random_rows(random.Random(0), 0, 20))
+    pipeline.reopen()
+    run_all(pipeline, [random_rows(random.Random(i), i, 20) for i in range(1, 6)])
+    assert not ran.exists()
+    assert (
+        "aggregate mean: a state in the state directory is a pickle that asks for posix.system"
+        in (pipeline.failures()["q"])
+    )
+
+
+def test_a_state_that_is_neither_fails_its_query(
+    open_pipeline: OpenPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = open_pipeline([query("q", TUMBLING, call("mean", "crafted", "double", "v"))], code(crafted=MEAN))
+    with monkeypatch.context() as crafting:
+        crafting.setattr(aggregate_state, "encode", lambda state: b"junk")
+        run(pipeline, random_rows(random.Random(0), 0, 20))
+    run_all(pipeline, [random_rows(random.Random(i), i, 20) for i in range(1, 6)])
+    assert "aggregate mean: a state in the state directory cannot be read: ValueError" in pipeline.failures()["q"]
