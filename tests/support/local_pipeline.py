@@ -1,11 +1,12 @@
 """Real batches in the calling process, over queries that are values: no SQL, no analyser, no JVM.
 
 A test gives rows, says what the next batch decides by, runs it and reads results. All in between is the engine:
-change log, splits, intents, tasks, cells, buckets on disk, sinks and manifests are those of a session.
+requests, splits, tasks, cells, buckets on disk, sinks and manifests are those of a session.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from tests.support.clocks import CountingClock
 
 from thalweg.adapt.probe_orders.loop import JoinPlanning
@@ -23,7 +25,9 @@ from thalweg.batch.loop import Loop
 from thalweg.batch.run import BatchRunner
 from thalweg.batch.work import Work
 from thalweg.engine.local_engine import LocalEngine
+from thalweg.model.manifest import Manifest
 from thalweg.model.message import decode
+from thalweg.model.measurements import Combining, HotJoinKeys, Partitioners
 from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
@@ -35,10 +39,11 @@ from thalweg.model.way import Way
 from thalweg.optimize.grouping import GROUPS, Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.hash import HASH_NAME
-from thalweg.source.registry import save_streams, source_dir
 from thalweg.source.sources import memory
-from thalweg.state.changes import ChangeLog
-from thalweg.state.manifest import Manifest
+from thalweg.state.manifest import Manifests
+from thalweg.state.places import open_storage
+from thalweg.state.requests import CreateQuery, DropQuery, RequestLog
+from thalweg.state.term import take_term
 
 
 class Shuffled(Orderly):
@@ -87,7 +92,7 @@ class LocalPipeline:
         shuffled: random.Random | None = None,
     ) -> None:
         """`functions`: version -> code of users' aggregates. `shuffled`: decides on the order of tasks and cells."""
-        self.state_dir = state_dir
+        self.storage = open_storage(state_dir)
         self.streams = {stream.name: stream for stream in streams}
         self.queries: dict[str, Query] = {}
         """Those that run or will: name -> query."""
@@ -99,33 +104,37 @@ class LocalPipeline:
         self._join_planning = join_planning
         self._sources = {name: memory(stream.schema) for name, stream in self.streams.items()}
         for name, source in self._sources.items():
-            source.bind(source_dir(state_dir, name))
+            source.bind(self.storage, name)
         self._open(slots)
         self.batches.manifest = Manifest(-1, groups, HASH_NAME)
         self.create(*queries)
 
     def _open(self, slots: int) -> None:
-        self._changes = ChangeLog(self.state_dir)
         engine: Any = LocalEngine(None, self.runner)  # type: ignore[arg-type]  # nothing is analysed
-        self._delivery = Delivery(engine, self.state_dir)
+        term, manifests = take_term(self.storage), Manifests(self.storage)
+        newest = manifests.newest()
+        self._requests = RequestLog(self.storage, 0 if newest is None else newest.through)
+        self._delivery = Delivery(engine, self.storage, term, newest)
         self.batches = BatchRunner(
             self.runner,
-            self.state_dir,
-            self._changes,
+            self.storage,
+            term,
+            manifests,
+            self._requests,
             lambda: self.streams,
             dict,
-            self._delivery.deliver,
+            self._delivery,
             slots=slots,
             join_planning=self._join_planning,
             functions=lambda queries: self.functions,
         )
         # What the optimiser finds in its time is the same on every machine.
         self.batches.join_planner.clock = CountingClock()
-        self._loop = Loop(self.state_dir, self.batches, lambda: None)
+        self._loop = Loop(self.batches, lambda: self.streams, self._used, lambda: None)
 
     def close(self) -> None:
         self.batches.join_planner.wait()
-        self._changes.close()
+        self._requests.close()
 
     def reopen(self) -> None:
         """As after a restart: all that is known is what the state directory holds."""
@@ -137,19 +146,17 @@ class LocalPipeline:
     def create(self, *queries: Query) -> None:
         for query in queries:
             assert query.name not in self.known
-            sequence = self._changes.append({"op": "create", "query": query.json})
+            sequence = self._requests.append(CreateQuery(query.json))
             self.ids[query.name] = query_id(query.name, sequence)
             self.queries[query.name] = self.known[query.name] = query
-        self._activate_streams()
 
     def drop(self, name: str) -> None:
-        self._changes.append({"op": "drop", "name": name})
+        self._requests.append(DropQuery(name))
         del self.queries[name]
-        self._activate_streams()
 
-    def _activate_streams(self) -> None:
+    def _used(self) -> dict[str, Stream]:
         """Only streams that some query reads are read; the others wait."""
-        save_streams(self.state_dir, [self.streams[name] for name in sorted(self.used_streams())])
+        return {name: self.streams[name] for name in sorted(self.used_streams())}
 
     def used_streams(self) -> set[str]:
         return {stream for query in self.queries.values() for stream in query.streams}
@@ -167,7 +174,6 @@ class LocalPipeline:
         ran = self._loop._next(None)
         if failed := self.failures().keys() & self.queries.keys():
             self.queries = {name: query for name, query in self.queries.items() if name not in failed}
-            self._activate_streams()
         return ran
 
     def preview(self, loads: Mapping[str, GroupingLoad] | None = None) -> Plan:
@@ -190,20 +196,23 @@ class LocalPipeline:
         spread: Mapping[str, Sequence[int]] | None = None,
         ordering: Ordering | None = None,
     ) -> None:
-        """What the next batch decides by, as if planners had proposed it or batches measured it. It is in the
-        batch's intent from then on."""
-        extra = self.manifest.extra
+        """What the next batch decides by, as if planners had proposed it or batches measured it."""
+        measured = self.manifest.measured
         if partitioning is not None:
             self.batches.repartitioner.propose(partitioning)
         if ordering is not None:
             self.batches.join_planner.propose(ordering)
         if loads is not None:
-            extra["loads"] = {id_: load.groups_per_row for id_, load in loads.items()}
-            extra["shipped"] = [id_ for id_, load in loads.items() if load.in_slots]
+            shipped = tuple(id_ for id_, load in loads.items() if load.in_slots)
+            ratios = {id_: load.groups_per_row for id_, load in loads.items()}
+            measured = replace(measured, combining=Combining(loads=ratios, shipped=shipped))
         if partitioners is not None:
-            extra["dealing"] = {key: dealt_by(name) for key, name in partitioners.items()}
+            dealing = {key: dealt_by(name) for key, name in partitioners.items()}
+            measured = replace(measured, partitioners=Partitioners(dealing=dealing))
         if spread is not None:
-            extra["spread"] = {key: list(groups) for key, groups in spread.items()}
+            lists = {key: list(groups) for key, groups in spread.items()}
+            measured = replace(measured, hot_join_keys=HotJoinKeys(spread=lists))
+        self.batches.manifest = dataclasses.replace(self.manifest, measured=measured)
 
     # -- what came of it
 
@@ -220,7 +229,7 @@ class LocalPipeline:
     def results(self, name: str) -> pa.Table:
         outputs = self.known[name].outputs
         schema = pa.schema([(output.name, to_arrow(output.expr.type)) for output in outputs])
-        return self._delivery.log.read(self.ids[name], schema, self.manifest.batch)
+        return self._delivery.results.read(self.ids[name], schema)
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """The results; times in microseconds."""
