@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import threading
 import weakref
@@ -84,6 +85,7 @@ def connect(
     join_epoch: int | None = EPOCH,
     small_batches: str = "spark",
     fork: bool = False,
+    landing: str | Path | None = None,
     **settings: Any,
 ) -> Session:
     """Opens (or makes) a state: a directory, or a URL of an object store (`s3://bucket/prefix`). What it holds of
@@ -102,7 +104,7 @@ def connect(
     def on_spark() -> Engine:
         from thalweg.engine.spark_engine import SparkEngine  # a session without Spark does not load it
 
-        return SparkEngine(spark, settings)
+        return SparkEngine(spark, settings, None if landing is None else os.fspath(landing))
 
     return Session(open_storage(state_dir), on_spark, slots, every, join_epoch, small_batches, fork)
 
@@ -237,6 +239,11 @@ class Session:
             if column.startswith("."):
                 raise errors.reserved_column(name, column)
         return Stream(name, columns, time, to_microseconds(watermark), source.spec())
+
+    @property
+    def state_dir(self) -> Path | str:
+        """Where the state is: a directory, or the URL of an object store."""
+        return self.storage.place if "://" in self.storage.place else Path(self.storage.place)
 
     @property
     def streams(self) -> Mapping[str, Stream]:

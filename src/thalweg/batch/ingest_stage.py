@@ -63,7 +63,7 @@ def _ingest(plan: Plan, work: Work, text: str, outbox: Outbox, report: IngestRep
         stream = plan.streams.get(split.stream)
         if stream is None:
             continue
-        for number, chunk in enumerate(read(split, stream.stream, stream.columns)):
+        for number, chunk in enumerate(read(split, stream.stream, stream.columns, work.storage)):
             if chunk.rejected is not None and chunk.rejected.num_rows:
                 place = named("part", split.path, split.start, split.end, number)
                 _set_aside(work, split.stream, place, chunk.rejected, report)

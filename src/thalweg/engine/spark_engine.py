@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from thalweg.engine.failure import root_cause
 from thalweg.engine.landing import Landing
 from thalweg.engine.spark import batch_session, check_settings, cores, create_session, warm_up
 from thalweg.engine.spark_runner import SparkRunner
-from thalweg.errors import bad_table, failed_sink
+from thalweg.errors import bad_table, failed_sink, landing_wanted
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.sink.base import RowSink
+from thalweg.state.local_storage import LocalStorage
 from thalweg.state.storage import Storage
 
 TABLE_FORMATS = ("parquet", "csv", "json", "orc")
@@ -29,7 +31,9 @@ TABLE_FORMATS = ("parquet", "csv", "json", "orc")
 class SparkEngine:
     """Over a session that the user brought, or one that is made here and ended with `stop`."""
 
-    def __init__(self, spark: SparkSession | None, settings: Mapping[str, Any]) -> None:
+    def __init__(self, spark: SparkSession | None, settings: Mapping[str, Any], landing: str | None = None) -> None:
+        """`landing`: the directory in which streaming DataFrames are landed; with the state unless given."""
+        self._landing = landing
         self.spark = create_session(**settings) if spark is None else check_settings(spark)
         self._warming = warm_up(self.spark) if spark is None else None
         self.analyzer = SparkAnalyzer(self.spark)
@@ -47,7 +51,10 @@ class SparkEngine:
         return self._loop
 
     def source(self, name: str, given: Any, storage: Storage) -> Any:
-        return Landing(self.spark, name, given, directory, self._wake) if isinstance(given, DataFrame) else given
+        if not isinstance(given, DataFrame):
+            return given
+        directory = landing_directory(self._landing, storage, name)
+        return Landing(self.spark, name, given, storage, directory, self._wake)
 
     def _wake(self) -> None:
         if self._loop is not None:
@@ -66,6 +73,15 @@ class SparkEngine:
         if self._warming is not None:  # the Spark session is ours
             self.spark.stop()  # which also ends what still warms up
             self._warming.join(10)
+
+
+def landing_directory(given: str | None, storage: Storage, stream: str) -> str:
+    """Where the rows of a streaming DataFrame land: Spark writes files, so it must be a directory."""
+    if given is not None:
+        return os.path.join(os.path.abspath(given), stream)
+    if not isinstance(storage, LocalStorage):
+        raise landing_wanted(stream, storage.place)
+    return storage.locate(f"sources/{stream}")
 
 
 def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None, kind: str | None) -> pa.Table:

@@ -1,24 +1,26 @@
-"""How far batches have read their sources."""
+"""How far a pipeline has read its streams, and what it knows of their sources."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+import msgspec
 
 
-class Offsets(Struct, frozen=True, forbid_unknown_fields=True):
+class Offsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a batch ends, and the next one begins."""
+
     tick: int = 0
-    """Grows with every request for a batch."""
+    """Grows with every request for a batch without data."""
     streams: dict[str, int] = {}
-    """stream -> units consumed."""
-
-
-class SourceMark(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a manifest knows of a source's units, so that missing ones are noticed."""
-
-    units: int
-    """How many are durably known."""
-    crc: int
-    """A running checksum over the entries of those that were consumed."""
+    """Units consumed, by stream. One that nothing was ever read from is missing."""
 
 
 NOTHING = Offsets()
+
+
+class SourceMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a source had offered when a batch was committed: a number must mean the same unit ever after."""
+
+    units: int
+    """How many units were durably known, consumed or not."""
+    crc: int
+    """Of what the source has written down about them."""
