@@ -338,8 +338,8 @@ def read_bytes(path: Path) -> bytes:
         raise missing_file(path) from error
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomic(path, json.dumps(value, separators=(",", ":")).encode())
+def write_json(path: Path, value: Any, private: bool = False) -> None:
+    write_atomic(path, json.dumps(value, separators=(",", ":")).encode(), private=private)
 
 
 def read_json(path: Path) -> Any:

@@ -79,6 +79,8 @@ class Manifests:
         """Names of parts and definitions that are there."""
         self._named: dict[int, frozenset[str]] = {}
         """batch -> the parts and definitions that its manifest names."""
+        self._definitions: dict[int, tuple[Query, str]] = {}
+        """By identity of the query: what it is called in the storage."""
 
     def newest(self) -> Manifest | None:
         """None in a place without any. One that cannot be read is an error, never passed over: going back a batch
@@ -95,6 +97,7 @@ class Manifests:
     def create(self, manifest: Manifest) -> None:
         """Commits a batch. Raises if another session has committed it, whose results then count."""
         entries = {id_: self._definition(entry.query) for id_, entry in manifest.queries.items()}
+        self._definitions = {id(e.query): (e.query, entries[id_]) for id_, e in manifest.queries.items()}
         queries = self._part("queries", [_stored_entry(e, entries[id_]) for id_, e in manifest.queries.items()])
         lanes = self._part("lanes", dict(manifest.lanes))
         self._named[manifest.batch] = frozenset({*entries.values(), queries, lanes})
@@ -104,6 +107,9 @@ class Manifests:
             raise lost_manifest(self._storage.locate(name), manifest.batch)
 
     def _definition(self, query: Query) -> str:
+        known = self._definitions.get(id(query))
+        if known is not None and known[1] in self._durable:
+            return known[1]
         return self._keep("queries/", "query", query.json)
 
     def _part(self, kind: str, value: object) -> str:

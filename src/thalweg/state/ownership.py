@@ -28,7 +28,7 @@ def claim_directory(path: Path) -> None:
     check_directory(path)
     try:
         if not is_marked(path):
-            write_json(path / MARKER, _CONTENT)
+            write_json(path / MARKER, _CONTENT, private=True)
     except OSError as error:
         raise unusable_directory(path, error) from error
 
