@@ -17,7 +17,7 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -72,10 +72,7 @@ class ContainerWriter:
 
     def close(self, durable: bool = True) -> tuple[Section, ...]:
         """Finish the object and give it its name. `durable=False` for what a crash may take."""
-        footer = json.dumps([s.to_json() for s in self._sections], separators=(",", ":")).encode()
-        self._write(bytes(-self._length % 8))
-        self._write(footer)
-        self._write(_TAIL.pack(len(footer), zlib.crc32(footer), 0, MAGIC))
+        self._write(_ending(self._length, self._sections))
         self._file.finish(durable)
         return tuple(self._sections)
 
@@ -102,6 +99,20 @@ def _serialize(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table if len(table.to_batches()) < 2 else table.combine_chunks())
     return sink.getvalue()
+
+
+def _ending(length: int, sections: Sequence[Section]) -> bytes:
+    """What follows the sections, which end at `length`."""
+    footer = json.dumps([section.to_json() for section in sections], separators=(",", ":")).encode()
+    return bytes(-length % 8) + footer + _TAIL.pack(len(footer), zlib.crc32(footer), 0, MAGIC)
+
+
+def container_bytes(file: str, name: str, table: pa.Table) -> bytes:
+    """A container of one section, for an object that has to be created exactly once."""
+    body = _serialize(table, pa.ipc.IpcWriteOptions())
+    start = -len(MAGIC) % _ALIGNMENT + len(MAGIC)
+    section = Section(file, name, start, body.size, table.num_rows, zlib.crc32(body))
+    return b"".join((MAGIC.ljust(start, b"\0"), body, _ending(start + body.size, [section])))
 
 
 def read_section(storage: Storage, section: Section) -> pa.Table:
