@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from thalweg import errors
 from thalweg.model.stream import Field, Schema
 from thalweg.model.types import check_flat, from_arrow
+from thalweg.source.split import CsvOptions
 
 _ALIASES = {
     "long": "bigint",
@@ -78,7 +78,7 @@ def _doubled(fields: Sequence[Field]) -> str | None:
     return None if doubled is None else f"column {doubled} is there twice; upper and lower case are the same"
 
 
-def schema_of_file(path: str, kind: str, options: Mapping[str, Any]) -> Schema:
+def schema_of_file(path: str, kind: str, options: CsvOptions) -> Schema:
     """What the file says (Parquet, Arrow) or looks like (CSV, JSON). Nested columns are left out."""
     try:
         arrow = _READERS[kind](path, options)
@@ -106,11 +106,11 @@ def _widen_guess(spark_type: str) -> str:
     return "timestamp" if spark_type == "timestamp_ntz" else spark_type
 
 
-def _parquet(path: str, options: Mapping[str, Any]) -> pa.Schema:
+def _parquet(path: str, options: CsvOptions) -> pa.Schema:
     return pq.read_schema(path)
 
 
-def _arrow(path: str, options: Mapping[str, Any]) -> pa.Schema:
+def _arrow(path: str, options: CsvOptions) -> pa.Schema:
     with pa.OSFile(path) as file:
         try:
             return pa_ipc.open_file(file).schema
@@ -119,21 +119,21 @@ def _arrow(path: str, options: Mapping[str, Any]) -> pa.Schema:
             return pa_ipc.open_stream(file).schema
 
 
-def _json(path: str, options: Mapping[str, Any]) -> pa.Schema:
+def _json(path: str, options: CsvOptions) -> pa.Schema:
     return pa_json.read_json(pa.BufferReader(_head(path))).schema
 
 
-def _csv(path: str, options: Mapping[str, Any]) -> pa.Schema:
-    if not options.get("header", True):
+def _csv(path: str, options: CsvOptions) -> pa.Schema:
+    if not options.header:
         raise ValueError("a CSV file without a header does not name its columns")
     table = pa_csv.read_csv(
         pa.BufferReader(_head(path)),
         parse_options=pa_csv.ParseOptions(
-            delimiter=options.get("delimiter", ","),
-            newlines_in_values=bool(options.get("multiline", False)),
+            delimiter=options.delimiter,
+            newlines_in_values=options.multiline,
             invalid_row_handler=lambda row: "skip",
         ),
-        convert_options=pa_csv.ConvertOptions(null_values=[options.get("null_value", "")]),
+        convert_options=pa_csv.ConvertOptions(null_values=[options.null_value]),
     )
     return table.schema
 

@@ -2,53 +2,54 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import msgspec
 
 _BYTES_PER_ROW = 64
 """A guess, to weigh text files, whose rows nobody has counted, against the others."""
-
-
 _LEAST_BYTES_PER_ROW = 8
 """Of text, which may be compressed."""
 
 
-@dataclass(frozen=True)
-class Split:
+class CsvOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    header: bool = True
+    delimiter: str = ","
+    quote: str = '"'
+    multiline: bool = False
+    """Whether there may be line breaks inside quotes."""
+    null_value: str = ""
+
+
+class Split(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     stream: str
     kind: str
-    """parquet | arrow | json | csv | generate."""
+    """parquet | arrow | json | csv | unit | generate."""
     path: str
-    """Empty for a generator."""
+    """Of a file of the user's or of a landing; the name of an object for a unit; empty for a generator."""
     start: int
-    """First row group, record batch, byte or generated row; what it counts depends on the kind."""
+    """First row group, record batch, byte, or row of a unit or a generator; what it counts depends on the kind."""
     end: int
     """One past the last; -1: to the end of the file."""
     rows: int = 0
     """Rows inside, estimated where a file is cut; 0 if nobody knows."""
     bytes: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    csv: CsvOptions = CsvOptions()
+    generator: dict[str, Any] = {}
+    """The options of the generator."""
 
     @property
     def weight(self) -> int:
         return max(1, self.rows or self.bytes // _BYTES_PER_ROW)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Split:
-        return Split(**value)
-
 
 def dump_splits(splits: Sequence[Split]) -> str:
-    return json.dumps([split.to_json() for split in splits], separators=(",", ":"))
+    return msgspec.json.encode(splits).decode()
 
 
 def parse_splits(text: str) -> list[Split]:
-    return [Split.from_json(value) for value in json.loads(text)]
+    return msgspec.json.decode(text, type=list[Split])
 
 
 def join_splits(texts: Iterable[str]) -> str:

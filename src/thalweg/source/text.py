@@ -11,7 +11,6 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ import pyarrow.json as pa_json
 from thalweg.model.stream import Schema
 from thalweg.model.types import FLOATING, INTEGRAL, TIMES, decimal_parts, is_string, to_duck, to_inner_arrow
 from thalweg.source.conform import REJECTED_SCHEMA, Conformed, conform, connection, convert, match_names
-from thalweg.source.split import Split
+from thalweg.source.split import CsvOptions, Split
 
 _BLOCK = 16 << 20
 _SMALL_BLOCK = 1 << 20
@@ -46,7 +45,7 @@ def read_json(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[
 def read_csv(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Result]:
     """By header (names decide) or without one (the stream's columns in their order)."""
     layout = _csv_layout(split, schema, columns)
-    if split.options.get("multiline"):
+    if split.csv.multiline:
         yield from _stream_csv(split, layout, schema, columns)
         return
     for block in _line_blocks(split, layout.header_bytes):
@@ -285,12 +284,12 @@ class _Layout:
     header_bytes: int
     wanted: tuple[str, ...]
     """The names among them that are read."""
-    options: dict[str, Any]
+    options: CsvOptions
 
 
 def _csv_layout(split: Split, schema: Schema, columns: Sequence[str]) -> _Layout:
-    options = {"header": True, "delimiter": ",", "quote": '"', "null_value": "", **split.options}
-    if not options["header"]:
+    options = split.csv
+    if not options.header:
         names, size = schema.names, 0
     else:
         with _open(split.path) as file:
@@ -302,20 +301,20 @@ def _csv_layout(split: Split, schema: Schema, columns: Sequence[str]) -> _Layout
     return _Layout(tuple(names), size, wanted, options)
 
 
-def _header_names(line: bytes, options: dict[str, Any]) -> tuple[str, ...]:
+def _header_names(line: bytes, options: CsvOptions) -> tuple[str, ...]:
     if not line.strip():
         return ()
     table = pa_csv.read_csv(
         pa.BufferReader(line.removeprefix(_MARK).rstrip(b"\r\n") + b"\n"),  # of a line without its end it reads none
         read_options=pa_csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
-        parse_options=pa_csv.ParseOptions(delimiter=options["delimiter"], quote_char=options["quote"]),
+        parse_options=pa_csv.ParseOptions(delimiter=options.delimiter, quote_char=options.quote),
         convert_options=pa_csv.ConvertOptions(column_types={"f0": pa.string()}, null_values=[]),
     )
     return tuple(str(column[0].as_py()).strip() for column in table.columns)
 
 
 def _parse_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequence[str]) -> Result | None:
-    if layout.options["quote"].encode() in block and _has_open_quote(block, layout):
+    if layout.options.quote.encode() in block and _has_open_quote(block, layout):
         return None
     types = {}
     for name, present in match_names(layout.names, columns).items():
@@ -335,7 +334,7 @@ def _parse_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequence[
 def _examine_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequence[str]) -> Result:
     """Lines with an open quote set aside first, since they would swallow others; then all values as text."""
     text, unreadable = _readable_lines(block)
-    quotes = pc.count_substring(text, layout.options["quote"])
+    quotes = pc.count_substring(text, layout.options.quote)
     is_open = pc.equal(pc.bit_wise_and(quotes, pa.scalar(1, quotes.type)), 1)
     opened = _rejected("quote is not closed; a value with a line break needs multiline=true", text.filter(is_open))
     closed = text.filter(pc.invert(is_open))
@@ -350,9 +349,9 @@ def _examine_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequenc
 def _as_csv(rows: pa.Table, layout: _Layout) -> pa.Array:
     return pc.binary_join_element_wise(
         *[column.combine_chunks().cast(pa.string()) for column in rows.columns],
-        layout.options["delimiter"],
+        layout.options.delimiter,
         null_handling="replace",
-        null_replacement=layout.options["null_value"],
+        null_replacement=layout.options.null_value,
     )
 
 
@@ -377,8 +376,8 @@ def _call_csv(
             column_names=list(layout.names), use_threads=False, block_size=max(len(block) + 1, 1024)
         ),
         parse_options=pa_csv.ParseOptions(
-            delimiter=layout.options["delimiter"],
-            quote_char=layout.options["quote"],
+            delimiter=layout.options.delimiter,
+            quote_char=layout.options.quote,
             invalid_row_handler=set_aside,
         ),
         convert_options=_convert_options(layout, types, include),
@@ -389,7 +388,7 @@ def _convert_options(layout: _Layout, types: dict[str, pa.DataType], include: Se
     return pa_csv.ConvertOptions(
         column_types={name: types.get(name, pa.string()) for name in include},
         include_columns=list(include),
-        null_values=[layout.options["null_value"]],
+        null_values=[layout.options.null_value],
         strings_can_be_null=True,
         # "" is an empty text, nothing at all is null.
         quoted_strings_can_be_null=False,
@@ -397,7 +396,7 @@ def _convert_options(layout: _Layout, types: dict[str, pa.DataType], include: Se
 
 
 def _has_open_quote(block: bytes, layout: _Layout) -> bool:
-    counts = pc.count_substring(_lines(block), layout.options["quote"].encode())
+    counts = pc.count_substring(_lines(block), layout.options.quote.encode())
     return bool(pc.any(pc.equal(pc.bit_wise_and(counts, pa.scalar(1, counts.type)), 1), min_count=0).as_py())
 
 
@@ -424,13 +423,13 @@ def _stream_csv(split: Split, layout: _Layout, schema: Schema, columns: Sequence
         pa.input_stream(split.path, compression="detect"),
         read_options=pa_csv.ReadOptions(
             column_names=list(layout.names),
-            skip_rows=1 if layout.options["header"] else 0,
+            skip_rows=1 if layout.options.header else 0,
             use_threads=False,
             block_size=_BLOCK,
         ),
         parse_options=pa_csv.ParseOptions(
-            delimiter=layout.options["delimiter"],
-            quote_char=layout.options["quote"],
+            delimiter=layout.options.delimiter,
+            quote_char=layout.options.quote,
             newlines_in_values=True,
             invalid_row_handler=set_aside,
         ),
