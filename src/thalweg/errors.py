@@ -118,6 +118,13 @@ def source_file_unreadable(path: str, stream: str, reason: str) -> SourceError:
     return SourceError(f"file of stream {stream} cannot be opened: {path}", detail=reason)
 
 
+def source_name_unusable(path: str, stream: str) -> SourceError:
+    return SourceError(
+        f"a file of stream {stream} has a name that is not UTF-8: {path}",
+        hint="Rename the file, or move it away.",
+    )
+
+
 def source_format_unknown(path: str, known: tuple[str, ...]) -> SourceError:
     return SourceError(
         f"cannot tell the format of {path}",
@@ -153,16 +160,42 @@ def source_schema_invalid(text: str, detail: str) -> SourceError:
     return SourceError(f"not a schema: {text}", detail=detail, hint="Write it as in SQL: 'a bigint, ts timestamp'.")
 
 
-def source_units_missing(stream: str, wanted: int, found: int) -> SourceError:
-    return SourceError(
+def source_units_missing(stream: str, wanted: int, found: int) -> StateError:
+    return StateError(
         f"stream {stream} has lost input: unit {wanted} was planned, {found} are there",
-        detail="The state directory of the source is older than the offsets of the pipeline.",
-        hint="Restore the whole state directory from one moment.",
+        detail="What the source has kept is older than the offsets of the pipeline.",
+        hint="Restore the whole state from one moment.",
     )
 
 
-def source_registry_unreadable(path: str, reason: str) -> SourceError:
-    return SourceError(f"cannot read {path}", detail=reason, hint="Restore the state directory.")
+def source_object_taken(place: str) -> StateError:
+    return StateError(
+        f"{place} is there already: somebody else writes to this state",
+        detail="Another session has written it, or an attempt of this one that failed.",
+        hint="See to it that one session uses the state, then connect again.",
+    )
+
+
+def source_unbound(stream: str) -> UsageError:
+    return UsageError(
+        f"the session that reads stream {stream} has stopped: nothing was appended",
+        hint="Connect again, create the stream with this source, and append then.",
+    )
+
+
+def landing_offsets_lost(stream: str, batch: int, place: str) -> SourceError:
+    return SourceError(
+        f"the DataFrame of stream {stream} has lost its offsets: Spark plans its batch {batch} anew, with other rows",
+        detail=f"Rows of that batch have landed already. Spark keeps the offsets below {place}.",
+        hint="Restore the whole state from one moment; or make the stream anew, under another name.",
+    )
+
+
+def landing_log_behind(place: str, batch: int) -> StateError:
+    return StateError(
+        f"the state is incomplete: {place} does not tell of batch {batch}, which has landed",
+        hint="Restore the whole state from one moment.",
+    )
 
 
 def source_column_nested(stream: str, column: str, kind: str) -> SourceError:

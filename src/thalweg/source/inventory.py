@@ -6,31 +6,31 @@ the same input after every restart, by writing down a discovery before anyone he
 
 from __future__ import annotations
 
-import json
 import os
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
-import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
 
 from thalweg import errors
+from thalweg.model.offsets import SourceMark
 from thalweg.model.stream import Stream
-from thalweg.source.listing import COMPRESSIONS, count_memory_units, first_memory_unit, list_files, memory_unit
-from thalweg.source.log import Log
-from thalweg.source.registry import source_dir
-from thalweg.source.split import Split
-from thalweg.state.durable import delete, delete_tree, make_directory, sync_directory, write_json
+from thalweg.source.listing import COMPRESSIONS, list_files
+from thalweg.source.log import FILES, LANDED, File, Landed, Log, folder_of
+from thalweg.source.memory_units import MemoryUnits, rows_of_unit
+from thalweg.source.split import CsvOptions, Split
+from thalweg.state.durable import delete_tree
+from thalweg.state.sealed import create_value, is_sealed, unseal
+from thalweg.state.storage import Storage
 
 ENDLESS = 1 << 62
 """The units of a generator without an end."""
-FILES_LOG = "files.log"
-LANDED_LOG = "landed.log"
 _ROWS_PER_SPLIT = 750_000
 _LEAST_ROWS_PER_SPLIT = 50_000
 _BYTES_PER_SPLIT = 64 << 20
@@ -39,9 +39,9 @@ _BYTES_PER_SPLIT = 64 << 20
 class Units(ABC):
     """The contract: how one kind of source numbers what it has."""
 
-    def __init__(self, stream: Stream, directory: Path) -> None:
+    def __init__(self, stream: Stream, storage: Storage) -> None:
         self.stream = stream.name
-        self.directory = directory
+        self.storage = storage
         self.options = stream.source.options
 
     @abstractmethod
@@ -55,6 +55,14 @@ class Units(ABC):
     @abstractmethod
     def splits(self, start: int, end: int, parts: int) -> list[Split]: ...
 
+    @abstractmethod
+    def mark(self, consumed: int) -> SourceMark:
+        """By which a later run can tell whether the units are still the same."""
+
+    @abstractmethod
+    def check(self, mark: SourceMark) -> None:
+        """A StateError if something is missing that was there when the mark was made."""
+
     def release(self, end: int) -> None:  # noqa: B027 - most sources keep nothing of their own
         """Units before `end` will never be read again."""
 
@@ -62,9 +70,12 @@ class Units(ABC):
 class Inventory:
     """The units of one stream, for the one loop that plans its batches: only one may have it open."""
 
-    def __init__(self, stream: Stream, state_dir: str | Path) -> None:
+    def __init__(self, stream: Stream, storage: Storage, mark: SourceMark | None = None) -> None:
+        """`mark`: of the newest batch that was committed."""
         self.stream = stream
-        self._units = _KINDS[stream.source.kind](stream, source_dir(state_dir, stream.name))
+        self._units = _KINDS[stream.source.kind](stream, storage)
+        if mark is not None:
+            self._units.check(mark)
 
     def available(self) -> int:
         """How many units there are by now; each of them is durably known when this returns."""
@@ -82,32 +93,32 @@ class Inventory:
         """Units before `end` will never be read again: give back what they occupy."""
         self._units.release(end)
 
-
-@dataclass(frozen=True)
-class _File:
-    path: str
-    size: int
-    rows: int = 0
-    groups: int = 0
-    """Parquet row groups; 0: not Parquet, or not readable."""
+    def mark(self, consumed: int) -> SourceMark:
+        """What is known of the source, of which `consumed` units have been read."""
+        return self._units.mark(consumed)
 
 
 class _Files(Units):
     """A unit is a file. The order of discovery is the order of the log, not of the directory."""
 
-    def __init__(self, stream: Stream, directory: Path) -> None:
-        super().__init__(stream, make_directory(directory))
-        self._log = Log(self.directory / FILES_LOG)
-        self._files = [_File(**entry) for entry in self._log.read_new()]
-        self._known = {file.path for file in self._files}
+    def __init__(self, stream: Stream, storage: Storage) -> None:
+        super().__init__(stream, storage)
+        self._log = Log(storage, self.stream, FILES)
+        self._known = {file.path for file in self._log.entries}
 
     def available(self) -> int:
         fresh = [path for path in self._listed() if path not in self._known]
         found = [file for _, file in sorted(self._look_at(fresh), key=lambda pair: (pair[0], pair[1].path))]
-        self._log.append([vars(file) for file in found])
-        self._files += found
+        self._log.append(found)
         self._known.update(file.path for file in found)
-        return len(self._files)
+        self._log.tidy()
+        return len(self._log.entries)
+
+    def mark(self, consumed: int) -> SourceMark:
+        return self._log.mark()
+
+    def check(self, mark: SourceMark) -> None:
+        self._log.check(mark)
 
     def _listed(self) -> list[str]:
         try:
@@ -115,7 +126,7 @@ class _Files(Units):
         except errors.SourceError:
             return []  # a directory that is taken away has nothing new; the other streams go on
 
-    def _look_at(self, paths: Sequence[str]) -> list[tuple[int, _File]]:
+    def _look_at(self, paths: Sequence[str]) -> list[tuple[int, File]]:
         found = []
         for path in paths:
             try:
@@ -123,8 +134,9 @@ class _Files(Units):
             except OSError:
                 continue  # gone again, or not to be seen: it is new once it can be
             if os.path.isfile(path):
+                _check_name(path, self.stream)
                 rows, groups = self._count(path)
-                found.append((status.st_mtime_ns, _File(path, status.st_size, rows, groups)))
+                found.append((status.st_mtime_ns, File(path, status.st_size, rows, groups)))
         return found
 
     def _count(self, path: str) -> tuple[int, int]:
@@ -138,85 +150,107 @@ class _Files(Units):
         return footer.num_rows, footer.num_row_groups
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
-        _check_units(self.stream, end, len(self._files))
-        files = self._files[start:end]
+        _check_units(self.stream, end, len(self._log.entries))
+        files = self._log.entries[start:end]
         rows = _rows_per_split(sum(file.rows for file in files), parts)
-        return [split for file in files for split in self._cut(file, rows, parts)]
+        return [split for file in files for split in self._cut(file, rows)]
 
-    def _cut(self, file: _File, rows_per_split: int, parts: int) -> list[Split]:
-        kind, reader = self.options["format"], self.options["reader"]
+    def _cut(self, file: File, rows_per_split: int) -> list[Split]:
+        kind = self.options["format"]
         if kind == "parquet" and file.groups:
-            return _cut_groups(self.stream, file, rows_per_split)
-        whole = Split(self.stream, kind, file.path, 0, -1, file.rows, file.size, reader)
-        is_one_piece = (
-            kind not in ("json", "csv") or reader.get("multiline") or file.path.lower().endswith(COMPRESSIONS)
-        )
+            return _cut_groups(self.stream, file.path, file, rows_per_split)
+        csv = msgspec.convert(self.options["reader"], CsvOptions)
+        is_text = kind in ("json", "csv")
+        is_one_piece = not is_text or csv.multiline or file.path.lower().endswith(COMPRESSIONS)
         if is_one_piece or file.size <= _BYTES_PER_SPLIT:
-            return [whole]
+            return [Split(self.stream, kind, file.path, 0, -1, file.rows, file.size, csv)]
         cuts = _cut_range(0, file.size, _BYTES_PER_SPLIT)
-        return [Split(self.stream, kind, file.path, low, high, 0, high - low, reader) for low, high in cuts]
+        return [Split(self.stream, kind, file.path, low, high, 0, high - low, csv) for low, high in cuts]
 
 
 class _Memory(Units):
-    """A unit is an appended table: the file of that number."""
+    """A unit is an appended table: the object of that number."""
 
-    def __init__(self, stream: Stream, directory: Path) -> None:
-        super().__init__(stream, directory)
-        self._count = 0
-        self._first = first_memory_unit(directory)
+    def __init__(self, stream: Stream, storage: Storage) -> None:
+        super().__init__(stream, storage)
+        self._units = MemoryUnits(storage, self.stream)
+        self._first = self._units.first()
+        self._stamp = self._units.stamp()
+        self._count = self._units.count()
 
     def available(self) -> int:
-        count = count_memory_units(self.directory, self._count)
-        if count > self._count:
-            sync_directory(self.directory)  # a unit has its name before `append` has made that durable
-        self._count = count
-        return count
+        stamp = self._units.stamp()
+        if stamp != self._stamp:
+            self._count, self._stamp = self._units.count(), stamp
+        return self._count
+
+    def mark(self, consumed: int) -> SourceMark:
+        return SourceMark(self._count, 0)
+
+    def check(self, mark: SourceMark) -> None:
+        if self._count < mark.units:
+            raise errors.missing_file(self.storage.locate(self._units.name(mark.units - 1)))
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
-        _check_units(self.stream, end, count_memory_units(self.directory, max(start, self._count)))
-        return [split for number in range(start, end) for split in self._cut(number, parts)]
+        _check_units(self.stream, end, self.available())
+        return [split for number in range(start, end) for split in self._cut(self._units.name(number), parts)]
 
-    def _cut(self, number: int, parts: int) -> list[Split]:
-        try:
-            return cut_arrow(self.stream, memory_unit(self.directory, number), parts)
-        except FileNotFoundError:  # the newest is there and says that this one was
-            raise errors.source_units_missing(self.stream, number + 1, number) from None
+    def _cut(self, name: str, parts: int) -> list[Split]:
+        rows = rows_of_unit(self.storage, name)
+        cuts = _cut_range(0, rows, _rows_per_split(rows, parts))
+        return [Split(self.stream, "unit", name, low, high, high - low) for low, high in cuts]
 
     def release(self, end: int) -> None:
-        last = end - 1  # kept: it says how many there were
+        last = end - 1  # kept: that the newest is there can be checked whatever has been read
         for number in range(self._first, last):
-            delete(memory_unit(self.directory, number))
+            self._units.delete(number)
         self._first = max(self._first, last)
 
 
 class _Spark(Units):
     """A unit is a micro-batch of a streaming DataFrame, landed as Parquet files and then logged."""
 
-    def __init__(self, stream: Stream, directory: Path) -> None:
-        super().__init__(stream, directory)
-        self._log = Log(self.directory / LANDED_LOG)
-        self._batches: list[list[_File]] = []
+    def __init__(self, stream: Stream, storage: Storage) -> None:
+        super().__init__(stream, storage)
+        self._log = Log(storage, self.stream, LANDED)
         self._released = 0
 
     def available(self) -> int:
-        for entry in self._log.read_new():
-            files = [
-                _File(str(self.directory / name), size, rows, groups) for name, rows, size, groups in entry["files"]
-            ]
-            self._batches.append(files)
-        return len(self._batches)
+        if self._log.read_new():
+            self._log.tidy()
+        return len(self._log.entries)
+
+    def mark(self, consumed: int) -> SourceMark:
+        return self._log.mark()
+
+    def check(self, mark: SourceMark) -> None:
+        self._log.check(mark)
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         _check_units(self.stream, end, self.available())
-        files = [file for batch in self._batches[start:end] for file in batch]
-        rows = _rows_per_split(sum(file.rows for file in files), parts)
-        return [split for file in files for split in _cut_groups(self.stream, file, rows)]
+        files = [(path, file) for batch in self._log.entries[start:end] for path, file in self._files_of(batch)]
+        rows = _rows_per_split(sum(file.rows for _, file in files), parts)
+        return [split for path, file in files for split in _cut_groups(self.stream, path, file, rows)]
 
     def release(self, end: int) -> None:
-        for batch in self._batches[self._released : end]:
-            for directory in {os.path.dirname(file.path) for file in batch}:
+        for batch in self._log.entries[self._released : end]:
+            for directory in {os.path.dirname(path) for path, _ in self._files_of(batch)}:
                 delete_tree(Path(directory))
         self._released = max(self._released, end)
+
+    def _files_of(self, batch: Landed) -> list[tuple[str, File]]:
+        directory = batch.directory or self.storage.locate(folder_of(self.stream))
+        return [(os.path.join(directory, file.path), file) for file in batch.files]
+
+
+class _Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    stream: str
+    first_seen: float
+    """The wall-clock time of row 0."""
+
+
+class _OldPace(msgspec.Struct):
+    first_seen: float
 
 
 class _Generate(Units):
@@ -224,31 +258,59 @@ class _Generate(Units):
 
     clock: Callable[[], float] = staticmethod(time.time)
 
+    def __init__(self, stream: Stream, storage: Storage) -> None:
+        super().__init__(stream, storage)
+        self._name = f"{folder_of(self.stream)}pace.json"
+        self._pace: float | None = self.options["pace"]
+        self._first_seen = None if self._pace is None else self._find()
+
     def available(self) -> int:
         rows = self.options["rows"]
         total = ENDLESS if rows is None else int(rows)
-        pace = self.options["pace"]
-        return total if pace is None else min(total, int((self.clock() - self._first_seen()) * pace))
+        if self._pace is None:
+            return total
+        first_seen = self._first_seen = self._first_seen or self._begin() or self.clock()
+        return min(total, int((self.clock() - first_seen) * self._pace))
 
-    def _first_seen(self) -> float:
-        """The wall-clock time of row 0; the pace goes on from there after a restart."""
-        path = self.directory / "pace.json"
-        try:
-            return float(json.loads(path.read_bytes())["first_seen"])
-        except FileNotFoundError:
-            make_directory(self.directory)
-            first_seen = self.clock()
-            write_json(path, {"first_seen": first_seen})
-            return first_seen
+    def mark(self, consumed: int) -> SourceMark:
+        return SourceMark(consumed, self._crc())
+
+    def check(self, mark: SourceMark) -> None:
+        """The rows are made up and cannot be lost; since when they come at their pace can."""
+        if self._pace is None or not mark.units:
+            return
+        if self._first_seen is None:
+            raise errors.missing_file(self.storage.locate(self._name))
+        if self._crc() != mark.crc:
+            raise errors.corrupt_file(self.storage.locate(self._name), "the pace that rows came at", "another one")
+
+    def _begin(self) -> float | None:
+        """The pace goes on from there after a restart."""
+        pace = _Pace(self.stream, self.clock())
+        # It is there if an attempt has failed that had made it.
+        return pace.first_seen if create_value(self.storage, self._name, "pace", pace) else self._find()
+
+    def _find(self) -> float | None:
+        data, place = self.storage.find(self._name), self.storage.locate(self._name)
+        if data is None:
+            return None
+        if not is_sealed(data):
+            return _read_old_pace(place, data)
+        pace = unseal(place, "pace", data, _Pace)
+        if pace.stream != self.stream:
+            raise errors.corrupt_file(place, f"the pace of {self.stream}", f"that of {pace.stream}")
+        return pace.first_seen
+
+    def _crc(self) -> int:
+        return 0 if self._first_seen is None else zlib.crc32(msgspec.json.encode(self._first_seen))
 
     def limit(self, start: int, end: int) -> int:
         return min(end, start + int(self.options["rows_per_batch"]))
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         cuts = _cut_range(start, end, _rows_per_split(end - start, parts))
-        return [
-            Split(self.stream, "generate", "", low, high, rows=high - low, options=self.options) for low, high in cuts
-        ]
+        options = dict(self.options)
+        return [Split(self.stream, "generate", "", low, high, high - low, generator=options) for low, high in cuts]
 
 
 _KINDS: dict[str, type[Units]] = {
@@ -259,7 +321,14 @@ _KINDS: dict[str, type[Units]] = {
 }
 
 
-def _cut_groups(stream: str, file: _File, rows_per_split: int) -> list[Split]:
+def _read_old_pace(place: str, data: bytes) -> float:
+    try:
+        return msgspec.json.decode(data, type=_OldPace).first_seen
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise errors.corrupt_file(place, "a pace", str(error)) from error
+
+
+def _cut_groups(stream: str, path: str, file: File, rows_per_split: int) -> list[Split]:
     """A Parquet file as ranges of row groups."""
     rows_per_group = max(1, file.rows / file.groups)
     cuts = _cut_range(0, file.groups, max(1, round(rows_per_split / rows_per_group)))
@@ -267,35 +336,11 @@ def _cut_groups(stream: str, file: _File, rows_per_split: int) -> list[Split]:
         Split(
             stream,
             "parquet",
-            file.path,
+            path,
             low,
             high,
             rows=file.rows * high // file.groups - file.rows * low // file.groups,
             bytes=file.size * (high - low) // file.groups,
-        )
-        for low, high in cuts
-    ]
-
-
-def cut_arrow(stream: str, path: Path, parts: int) -> list[Split]:
-    """An Arrow file of ours, cut between record batches where it is large."""
-    with pa.memory_map(str(path)) as file:
-        reader = pa_ipc.open_file(file)
-        batches = reader.num_record_batches
-        rows = sum(reader.get_batch(i).num_rows for i in range(batches))
-    size = path.stat().st_size
-    per_batch = max(1, rows / max(1, batches))
-    cuts = _cut_range(0, batches, max(1, round(_rows_per_split(rows, parts) / per_batch)))
-    return [
-        Split(
-            stream,
-            "arrow",
-            str(path),
-            low,
-            high,
-            rows=rows * high // batches - rows * low // batches,
-            bytes=size * (high - low) // batches,
-            options={"own": True},
         )
         for low, high in cuts
     ]
@@ -311,6 +356,14 @@ def _cut_range(start: int, end: int, step: int) -> list[tuple[int, int]]:
     pieces = max(1, round((end - start) / step)) if end > start else 0
     bounds = [start + (end - start) * i // pieces for i in range(pieces + 1)] if pieces else []
     return list(pairwise(bounds))
+
+
+def _check_name(path: str, stream: str) -> None:
+    """A name of other bytes could neither be kept nor sent to a task."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise errors.source_name_unusable(ascii(path), stream) from None
 
 
 def _check_units(stream: str, wanted: int, found: int) -> None:

@@ -20,8 +20,10 @@ from thalweg import errors
 from thalweg.model.stream import Schema, Stream
 from thalweg.source.conform import REJECTED_SCHEMA, conform, match_names
 from thalweg.source.generate import generate_rows
+from thalweg.source.memory_units import read_unit
 from thalweg.source.split import Split
 from thalweg.source.text import read_csv, read_json
+from thalweg.state.storage import Storage
 
 _ROWS_PER_CHUNK = 1_000_000
 
@@ -44,12 +46,12 @@ class _Piece:
     rows: int
 
 
-def read(split: Split, stream: Stream, columns: Sequence[str]) -> Iterator[Chunk]:
-    """The rows of the split, about a million at a time."""
+def read(split: Split, stream: Stream, columns: Sequence[str], storage: Storage) -> Iterator[Chunk]:
+    """The rows of the split, about a million at a time. `storage`: where units of the source itself lie."""
     # A line of text is a row only if something can be read from it; the time always has to be there.
     wanted = columns or ((stream.time,) if split.kind in ("json", "csv") else ())
     try:
-        for chunk in _READERS[split.kind](split, stream.schema, wanted):
+        for chunk in _open(split, stream.schema, wanted, storage):
             yield chunk if wanted == columns else replace(chunk, table=chunk.table.select(list(columns)))
     except FileNotFoundError:
         raise errors.source_file_vanished(split.path, stream.name) from None
@@ -60,6 +62,12 @@ def read(split: Split, stream: Stream, columns: Sequence[str]) -> Iterator[Chunk
             # The system refuses (permissions, a dead disk): the rows may be fine and must not be given up.
             raise errors.source_file_unreadable(split.path, stream.name, str(failure)) from failure
         yield _set_aside(split, stream.schema, columns, failure)
+
+
+def _open(split: Split, schema: Schema, columns: Sequence[str], storage: Storage) -> Iterator[Chunk]:
+    if split.kind == "unit":
+        return _read_unit(split, schema, columns, storage)
+    return _READERS[split.kind](split, schema, columns)
 
 
 def _set_aside(split: Split, schema: Schema, columns: Sequence[str], failure: Exception) -> Chunk:
@@ -103,10 +111,14 @@ def _runs_of_groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[list
         yield run
 
 
+def _read_unit(split: Split, schema: Schema, columns: Sequence[str], storage: Storage) -> Iterator[Chunk]:
+    """Damage of it is the state's, and nothing that could be set aside."""
+    rows = read_unit(storage, split.path).slice(split.start, split.end - split.start)
+    yield from _chunks(_Piece(rows, rows.num_rows), schema, columns)
+
+
 def _read_arrow(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Chunk]:
-    # Only files that Thalweg itself wrote are certain never to shrink under a memory map.
-    opened = pa.memory_map(split.path) if split.options.get("own") else pa.OSFile(split.path)
-    with opened as source:
+    with pa.OSFile(split.path) as source:
         for batches in _runs_of_batches(source, split, columns):
             rows = sum(batch.num_rows for batch in batches)
             yield from _chunks(_Piece(pa.Table.from_batches(batches), rows), schema, columns)
@@ -146,7 +158,7 @@ def _batches(source: pa.NativeFile, split: Split, columns: Sequence[str]) -> Ite
 def _read_generated(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Chunk]:
     for start in range(split.start, split.end, _ROWS_PER_CHUNK):
         end = min(split.end, start + _ROWS_PER_CHUNK)
-        yield from _chunks(_Piece(generate_rows(split.options, start, end, columns), end - start), schema, columns)
+        yield from _chunks(_Piece(generate_rows(split.generator, start, end, columns), end - start), schema, columns)
 
 
 def _read_json(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Chunk]:

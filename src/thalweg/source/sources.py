@@ -6,19 +6,20 @@ import glob as globbing
 import os
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
-import pyarrow.ipc as pa_ipc
 
 from thalweg import errors
 from thalweg.model.stream import Schema, SourceSpec
 from thalweg.source import generate as generators
 from thalweg.source.conform import conform
-from thalweg.source.listing import COMPRESSIONS, count_memory_units, list_files, memory_unit
+from thalweg.source.listing import COMPRESSIONS, list_files
+from thalweg.source.memory_units import MemoryUnits
 from thalweg.source.schema import as_schema, schema_of_file
-from thalweg.state.durable import make_directory, write_atomic
+from thalweg.source.split import CsvOptions
+from thalweg.state.storage import Storage
 
 FORMATS = ("parquet", "json", "csv", "arrow")
 _SUFFIXES = {
@@ -34,13 +35,7 @@ _SUFFIXES = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-_CSV_OPTIONS: dict[str, Any] = {
-    "header": True,
-    "delimiter": ",",
-    "quote": '"',
-    "multiline": False,
-    "null_value": "",
-}
+_CSV_OPTIONS: dict[str, Any] = msgspec.structs.asdict(CsvOptions())
 _OPTION_ALIASES = {"sep": "delimiter", "multiLine": "multiline", "nullValue": "null_value"}
 
 
@@ -94,7 +89,8 @@ class Files:
 
     def schema(self) -> Schema | None:
         kind, paths = self._format(), list_files(self._pattern)
-        return schema_of_file(min(paths), kind, _reader_options(kind, self._options)) if paths else None
+        options = msgspec.convert(_reader_options(kind, self._options), CsvOptions)
+        return schema_of_file(min(paths), kind, options) if paths else None
 
     def _format(self) -> str:
         if self._kind is None:
@@ -109,8 +105,8 @@ def _nobody() -> None:
 class Memory:
     """Arrow tables that the program appends.
 
-    Until the source is bound to a stream's directory the tables wait in this process; from then on each
-    append is a durable file before it returns.
+    Until the source is bound to a stream the tables wait in this process; from then on each append is durable before
+    it returns, until the session stops.
     """
 
     def __init__(self, schema: Schema, max_files_per_batch: int | None) -> None:
@@ -118,8 +114,12 @@ class Memory:
         self._limit = _positive("memory", "max_files_per_batch", max_files_per_batch)
         self._lock = threading.Lock()
         self._waiting: list[pa.Table] = []
-        self._directory: Path | None = None
-        self._next = 0
+        self._units: MemoryUnits | None = None
+        self._next: int | None = None
+        """The number of the next unit; None: it has to be looked up."""
+        self._stopped: str | None = None
+        """The stream that it was bound to, once the session has stopped."""
+        self._stream = ""
         self._tell: Callable[[], None] = _nobody
 
     def spec(self) -> SourceSpec:
@@ -132,23 +132,31 @@ class Memory:
         """Add rows, cast to the schema. One call is one unit: it is never divided over two batches."""
         table = self._cast(pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows)
         with self._lock:
-            if self._directory is None:
+            if self._stopped is not None:
+                raise errors.source_unbound(self._stopped)
+            if self._units is None:
                 self._waiting.append(table)
             else:
-                self._write(self._directory, table)
-        self._tell()
+                self._write(self._units, table)
+            tell = self._tell
+        tell()
 
-    def bind(self, directory: str | Path, tell: Callable[[], None] = _nobody) -> None:
-        """Keep everything in `directory` from now on, after what earlier runs left there. `tell` is called after
-        every append."""
+    def bind(self, storage: Storage, stream: str, tell: Callable[[], None] = _nobody) -> None:
+        """Keep everything as units of the stream from now on, after those that earlier runs left. `tell` is called
+        after every append."""
         with self._lock:
-            self._tell = tell
-            path = make_directory(Path(directory))
-            self._next = count_memory_units(path)
-            self._directory = path
+            self._stream, self._tell, self._stopped = stream, tell, None
+            self._units, self._next = MemoryUnits(storage, stream), None
+            self._next = self._units.settle()
             while self._waiting:
-                self._write(path, self._waiting[0])
+                self._write(self._units, self._waiting[0])
                 del self._waiting[0]
+
+    def unbind(self) -> None:
+        """The session stops: from now on an append is refused, until another one takes the source."""
+        with self._lock:
+            if self._units is not None:
+                self._stopped, self._units, self._tell = self._stream, None, _nobody
 
     def _cast(self, table: pa.Table) -> pa.Table:
         unknown = [name for name in table.column_names if name not in self._schema]
@@ -160,12 +168,11 @@ class Memory:
             raise errors.source_append_mismatch(f"{first['reason']}, in row {first['row']}")
         return result.table
 
-    def _write(self, directory: Path, table: pa.Table) -> None:
-        out = pa.BufferOutputStream()
-        with pa_ipc.new_file(out, table.schema) as writer:
-            writer.write_table(table)
-        write_atomic(memory_unit(directory, self._next), memoryview(out.getvalue()))
-        self._next += 1
+    def _write(self, units: MemoryUnits, table: pa.Table) -> None:
+        number = units.settle() if self._next is None else self._next
+        self._next = None  # until this has gone well
+        units.add(number, table)
+        self._next = number + 1
 
 
 class Generate:
