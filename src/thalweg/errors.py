@@ -118,6 +118,13 @@ def source_file_unreadable(path: str, stream: str, reason: str) -> SourceError:
     return SourceError(f"file of stream {stream} cannot be opened: {path}", detail=reason)
 
 
+def source_name_unusable(path: str, stream: str) -> SourceError:
+    return SourceError(
+        f"a file of stream {stream} has a name that is not UTF-8: {path}",
+        hint="Rename the file, or move it away.",
+    )
+
+
 def source_format_unknown(path: str, known: tuple[str, ...]) -> SourceError:
     return SourceError(
         f"cannot tell the format of {path}",

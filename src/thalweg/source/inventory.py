@@ -110,8 +110,8 @@ class _Files(Units):
         fresh = [path for path in self._listed() if path not in self._known]
         found = [file for _, file in sorted(self._look_at(fresh), key=lambda pair: (pair[0], pair[1].path))]
         self._log.append(found)
-        self._log.tidy()
         self._known.update(file.path for file in found)
+        self._log.tidy()
         return len(self._log.entries)
 
     def mark(self, consumed: int) -> SourceMark:
@@ -134,6 +134,7 @@ class _Files(Units):
             except OSError:
                 continue  # gone again, or not to be seen: it is new once it can be
             if os.path.isfile(path):
+                _check_name(path, self.stream)
                 rows, groups = self._count(path)
                 found.append((status.st_mtime_ns, File(path, status.st_size, rows, groups)))
         return found
@@ -152,9 +153,9 @@ class _Files(Units):
         _check_units(self.stream, end, len(self._log.entries))
         files = self._log.entries[start:end]
         rows = _rows_per_split(sum(file.rows for file in files), parts)
-        return [split for file in files for split in self._cut(file, rows, parts)]
+        return [split for file in files for split in self._cut(file, rows)]
 
-    def _cut(self, file: File, rows_per_split: int, parts: int) -> list[Split]:
+    def _cut(self, file: File, rows_per_split: int) -> list[Split]:
         kind = self.options["format"]
         if kind == "parquet" and file.groups:
             return _cut_groups(self.stream, file.path, file, rows_per_split)
@@ -355,6 +356,14 @@ def _cut_range(start: int, end: int, step: int) -> list[tuple[int, int]]:
     pieces = max(1, round((end - start) / step)) if end > start else 0
     bounds = [start + (end - start) * i // pieces for i in range(pieces + 1)] if pieces else []
     return list(pairwise(bounds))
+
+
+def _check_name(path: str, stream: str) -> None:
+    """A name of other bytes could neither be kept nor sent to a task."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise errors.source_name_unusable(ascii(path), stream) from None
 
 
 def _check_units(stream: str, wanted: int, found: int) -> None:

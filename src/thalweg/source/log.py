@@ -138,8 +138,8 @@ class Log(Generic[E]):
             )
 
     def _open(self, old: str) -> None:
+        lines = self._storage.find(old)  # first: whoever turns it into an object at the same moment deletes it then
         raws = self._load()
-        lines = self._storage.find(old)
         if lines is None:
             return
         before = [msgspec.Raw(msgspec.json.encode(entry)) for entry in self._read_old(old, lines)]

@@ -27,9 +27,10 @@ from thalweg.source import read as module
 from thalweg.source import text
 from thalweg.source.read import Chunk, read
 from thalweg.source.schema import parse_schema
-from thalweg.source.split import Split
+from thalweg.source.split import CsvOptions, Split
+from thalweg.state.local_storage import LocalStorage
 
-CSV = {"header": True, "delimiter": ",", "quote": '"', "multiline": False, "null_value": ""}
+NOWHERE = LocalStorage("/nowhere")
 
 
 def stream_of(ddl: str) -> Stream:
@@ -38,7 +39,7 @@ def stream_of(ddl: str) -> Stream:
 
 def read_all(split: Split, ddl: str, columns: list[str] | None = None) -> tuple[pa.Table, list[dict[str, str]], int]:
     stream = stream_of(ddl)
-    chunks = list(read(split, stream, columns or stream.schema.names))
+    chunks = list(read(split, stream, columns or stream.schema.names, NOWHERE))
     wanted = pa.schema([stream.schema.to_inner_arrow().field(n) for n in columns or stream.schema.names])
     assert all(chunk.table.schema == wanted for chunk in chunks)
     rejected = [row for chunk in chunks if chunk.rejected is not None for row in chunk.rejected.to_pylist()]
@@ -127,7 +128,7 @@ def test_columns_that_no_file_has_are_null(tmp_path: Path) -> None:
 
 def test_no_columns_still_counts_rows(tmp_path: Path) -> None:
     split = parquet(tmp_path / "f", pa.table({"a": range(5)}))
-    assert sum(chunk.rows for chunk in read(split, stream_of("a bigint"), [])) == 5
+    assert sum(chunk.rows for chunk in read(split, stream_of("a bigint"), [], NOWHERE)) == 5
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.EIO, "a dead disk"), pa.ArrowMemoryError("too little")])
@@ -213,7 +214,7 @@ def test_a_corrupt_row_group_does_not_take_the_others_along(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "json", "csv"])
 def test_a_vanished_file_is_an_error(tmp_path: Path, kind: str) -> None:
-    split = Split("s", kind, str(tmp_path / "gone"), 0, -1, options=CSV)
+    split = Split("s", kind, str(tmp_path / "gone"), 0, -1)
     with pytest.raises(SourceError, match=r"stream s has vanished.*gone"):
         read_all(split, "a bigint")
 
@@ -225,7 +226,7 @@ def test_arrow_files_and_streams(tmp_path: Path) -> None:
             writer.write_table(table, max_chunksize=10)
         result, _, rows = read_all(Split("s", "arrow", str(tmp_path / name), 0, -1), "a bigint, z bigint", ["a"])
         assert (result["a"].to_pylist(), rows) == (list(range(100)), 100)
-    part = Split("s", "arrow", str(tmp_path / "file"), 3, 5, options={"own": True})
+    part = Split("s", "arrow", str(tmp_path / "file"), 3, 5)
     assert read_all(part, "a bigint, z bigint")[0]["z"].to_pylist() == list(range(30, 50))
 
 
@@ -319,13 +320,13 @@ def test_no_columns_of_a_text_file_still_counts_rows(tmp_path: Path, kind: str) 
     moment = "2024-01-01T00:00:00Z"
     path = tmp_path / "f"
     path.write_text(f'{{"ts":"{moment}"}}\nbroken\n' if kind == "json" else f"ts,a\n{moment},1\nbroken\n")
-    chunks = list(read(Split("s", kind, str(path), 0, -1, options=CSV), stream_of("a bigint, ts timestamp"), []))
+    chunks = list(read(Split("s", kind, str(path), 0, -1), stream_of("a bigint, ts timestamp"), [], NOWHERE))
     assert [(chunk.rows, chunk.table.num_columns, chunk.rejected.num_rows) for chunk in chunks] == [(2, 0, 1)]
 
 
 def csv_split(path: Path, content: str | bytes, **options: Any) -> Split:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return Split("s", "csv", str(path), 0, -1, options={**CSV, **options})
+    return Split("s", "csv", str(path), 0, -1, csv=CsvOptions(**options))
 
 
 def test_csv(tmp_path: Path) -> None:
@@ -388,7 +389,7 @@ def test_csv_values_with_line_breaks(tmp_path: Path) -> None:
 def test_compressed_text(tmp_path: Path) -> None:
     path = tmp_path / "f.csv.gz"
     path.write_bytes(gzip.compress(b"a\n" + b"".join(b"%d\n" % i for i in range(100_000))))
-    result, _, _ = read_all(Split("s", "csv", str(path), 0, -1, options=CSV), "a bigint")
+    result, _, _ = read_all(Split("s", "csv", str(path), 0, -1), "a bigint")
     assert result["a"].to_pylist() == list(range(100_000))
 
 
@@ -416,7 +417,7 @@ def test_byte_ranges_give_every_line_once(
     path = tmp_path / "f"
     path.write_text(content)
     bounds = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
-    splits = [Split("s", kind, str(path), low, high, options=CSV) for low, high in pairwise(bounds)]
+    splits = [Split("s", kind, str(path), low, high) for low, high in pairwise(bounds)]
     parts = [read_all(split, "a bigint") for split in splits]
     values = [value for part in parts for value in part[0]["a"].to_pylist()]
     assert values == [int(line) for line in lines if line.isdigit()]
@@ -443,6 +444,6 @@ def test_generated_rows_are_read_in_the_streams_types() -> None:
 
     source = generate("facts", rows=10)
     stream = Stream("s", source.schema(), "ts", 0, source.spec())
-    split = Split("s", "generate", "", 3, 7, options=source.spec().options)
-    chunks: list[Chunk] = list(read(split, stream, ["id", "ts"]))
+    split = Split("s", "generate", "", 3, 7, generator=dict(source.spec().options))
+    chunks: list[Chunk] = list(read(split, stream, ["id", "ts"], NOWHERE))
     assert [chunk.table["id"].to_pylist() for chunk in chunks] == [[3, 4, 5, 6]]

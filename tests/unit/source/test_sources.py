@@ -16,9 +16,9 @@ from thalweg.errors import SourceError
 from thalweg.model.stream import Field, Schema, Stream
 from thalweg.source.inventory import Inventory
 from thalweg.source.read import read
-from thalweg.source.registry import source_dir
 from thalweg.source.schema import parse_schema
 from thalweg.source.sources import files, generate, memory
+from thalweg.state.local_storage import LocalStorage
 
 
 def types_of(schema: Schema | None) -> dict[str, str]:
@@ -143,17 +143,18 @@ def test_append_casts_or_refuses() -> None:
 def test_appends_from_many_threads_are_all_kept_once(tmp_path: Path) -> None:
     source = memory("a bigint", max_files_per_batch=5)
     source.append(pa.table({"a": [-1]}))
-    source.bind(source_dir(tmp_path, "s"))
+    storage = LocalStorage(str(tmp_path))
+    source.bind(storage, "s")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: source.append(pa.table({"a": [i]})), range(40)))
     stream = Stream("s", source.schema(), "a", 0, source.spec())
-    inventory = Inventory(stream, tmp_path)
+    inventory = Inventory(stream, storage)
     assert inventory.available() == 41
     assert inventory.limit(0, 41) == 5
     values = [
         value
         for split in inventory.splits(0, 41)
-        for chunk in read(split, stream, ["a"])
+        for chunk in read(split, stream, ["a"], storage)
         for value in chunk.table["a"].to_pylist()
     ]
     assert values[0] == -1

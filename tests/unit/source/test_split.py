@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from thalweg.source.split import Split, dump_splits, pack, parse_splits
+from thalweg.source.split import CsvOptions, Split, dump_splits, join_splits, pack, parse_splits, rows_in
 
 
 def splits_of(rows: list[int]) -> list[Split]:
@@ -14,8 +14,15 @@ def splits_of(rows: list[int]) -> list[Split]:
 
 
 def test_json_keeps_everything() -> None:
-    splits = [Split("s", "csv", "/a b/ü.csv", 5, -1, 0, 77, {"header": False, "delimiter": "\t"})]
+    splits = [Split("s", "csv", "/a b/ü.csv", 5, -1, 0, 77, CsvOptions(header=False, delimiter="\t"))]
+    splits += [Split("s", "generate", "", 5, 9, 4, generator={"name": "facts", "rows": None, "zipf": 0.5})]
     assert parse_splits(dump_splits(splits)) == splits
+
+
+def test_texts_of_several_tasks_are_joined_and_counted() -> None:
+    texts = [dump_splits(splits_of([3, 4])), dump_splits([]), dump_splits(splits_of([5]))]
+    assert parse_splits(join_splits(texts)) == splits_of([3, 4]) + splits_of([5])
+    assert rows_in(texts) == 12
 
 
 def test_two_tasks_get_a_half_each_in_order() -> None:

@@ -1,69 +1,116 @@
-"""Unit: how far the next batch goes, from the state directory alone."""
+"""Unit: how far the next batch goes, from the streams and offsets alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from thalweg.errors import StateError
+from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 from thalweg.model.stream import Stream
-from thalweg.source.registry import save_streams
-from thalweg.source.sources import Generate, generate
-from thalweg.source.split_planner import NOTHING, SplitPlanner, plan_splits
+from thalweg.source.sources import Source, files, generate, memory
+from thalweg.source.split_planner import SplitPlanner
+from thalweg.state.local_storage import LocalStorage
 
 
-def stream(source: Generate, name: str = "s") -> Stream:
-    return Stream(name, source.schema(), "ts", 0, source.spec())
+def stream(source: Source, name: str = "s") -> Stream:
+    schema = source.schema()
+    assert schema is not None
+    return Stream(name, schema, "ts", 0, source.spec())
+
+
+class World:
+    """A catalog, and what of it is read now."""
+
+    def __init__(self, path: Path, *streams: Stream) -> None:
+        self.storage = LocalStorage(str(path))
+        self.known = {stream.name: stream for stream in streams}
+        self.read = dict(self.known)
+
+    def planner(self, marks: dict[str, SourceMark] | None = None) -> SplitPlanner:
+        return SplitPlanner(self.storage, lambda: self.read, lambda: self.known, marks)
 
 
 def test_a_tick_waits_until_the_limits_leave_nothing(tmp_path: Path) -> None:
-    save_streams(tmp_path, [stream(generate("facts", rows=250, rows_per_batch=100))])
-    planner, offset, seen = SplitPlanner(tmp_path), NOTHING, []
+    planner = World(tmp_path, stream(generate("facts", rows=250, rows_per_batch=100))).planner()
+    offset, seen = NOTHING, []
     for _ in range(4):
         offset = planner.latest(offset, 3)
-        seen.append((offset["tick"], offset["streams"]["s"]))
+        seen.append((offset.tick, offset.streams["s"]))
     assert seen == [(0, 100), (0, 200), (3, 250), (3, 250)]
 
 
 def test_an_endless_generator_is_available_for_one_batch(tmp_path: Path) -> None:
-    save_streams(tmp_path, [stream(generate("facts", rows_per_batch=100))])
-    planner = SplitPlanner(tmp_path)
+    planner = World(tmp_path, stream(generate("facts", rows_per_batch=100))).planner()
     target = planner.target()
     first = planner.until(NOTHING, target, 0)
     second = planner.until(first, target, 0)
-    assert (first, second) == (
-        {"tick": 0, "streams": {"s": 100}},
-        {"tick": 1, "streams": {"s": 100}},
-    )
+    assert (first, second) == (Offsets(0, {"s": 100}), Offsets(1, {"s": 100}))
     assert planner.until(second, target, 0) == second
 
 
-def test_plan_splits_from_offsets_alone(tmp_path: Path) -> None:
-    save_streams(tmp_path, [stream(generate("facts", rows=400_000))])
-    end = {"tick": 0, "streams": {"s": 200_000}}
-    tasks = plan_splits(tmp_path, NOTHING, end, 2)
+def test_splits_from_offsets_alone(tmp_path: Path) -> None:
+    planner = World(tmp_path, stream(generate("facts", rows=400_000))).planner()
+    end = Offsets(0, {"s": 200_000})
+    tasks = planner.splits(NOTHING, end, 2)
     assert [[(s.start, s.end) for s in task] for task in tasks] == [[(0, 100_000)], [(100_000, 200_000)]]
-    assert plan_splits(tmp_path, end, end, 3) == [[], [], []]
+    assert planner.splits(end, end, 3) == [[], [], []]
 
 
-def test_the_planner_keeps_inventories_while_the_registry_changes(tmp_path: Path) -> None:
+def test_inventories_are_kept_while_streams_come_and_go(tmp_path: Path) -> None:
     source = generate("facts", rows=10)
-    save_streams(tmp_path, [stream(source, "a")])
-    planner = SplitPlanner(tmp_path)
+    world = World(tmp_path, stream(source, "a"))
+    planner = world.planner()
     before = planner.inventories()["a"]
-    save_streams(tmp_path, [stream(source, "a"), stream(source, "b")])
+    world.read["b"] = stream(source, "b")
     assert set(planner.inventories()) == {"a", "b"}
+    assert planner.inventories()["a"] is before
+    world.read = {}
+    assert planner.inventories() == {}
+    world.read = {"a": stream(source, "a")}
     assert planner.inventories()["a"] is before
 
 
 def test_a_stream_that_rests_keeps_its_place_and_its_planned_rows(tmp_path: Path) -> None:
-    source = stream(generate("facts", rows=100, rows_per_batch=60))
-    save_streams(tmp_path, [source])
-    planner = SplitPlanner(tmp_path)
+    world = World(tmp_path, stream(generate("facts", rows=100, rows_per_batch=60)))
+    planner = world.planner()
     first = planner.latest(NOTHING, 0)
-    save_streams(tmp_path, [])
+    world.read = {}
     assert planner.latest(first, 0) == first
-    for planned in (planner, SplitPlanner(tmp_path)):  # the second began after the stream had gone
+    for planned in (planner, world.planner()):  # the second began after the stream had gone
         assert [(s.start, s.end) for s in planned.splits(NOTHING, first, 1)[0]] == [(0, 60)]
     resting = planner.latest(first, 1)
-    assert resting == {"tick": 1, "streams": {"s": 60}}
-    save_streams(tmp_path, [source])
-    assert planner.latest(resting, 1)["streams"] == {"s": 100}
+    assert resting == Offsets(1, {"s": 60})
+    world.read = world.known
+    assert planner.latest(resting, 1).streams == {"s": 100}
+
+
+def test_what_a_source_had_at_the_last_batch_is_there_at_the_next_start(tmp_path: Path) -> None:
+    fed = memory("ts timestamp")
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"ts": pa.array([0], pa.timestamp("us"))}), tmp_path / "in" / "a.parquet")
+    world = World(tmp_path / "state", stream(files(f"{tmp_path}/in/*.parquet"), "f"), stream(fed, "m"))
+    fed.bind(world.storage, "m")
+    fed.append(pa.table({"ts": pa.array([0], pa.timestamp("us", tz="UTC"))}))
+    planner = world.planner()
+    end = planner.latest(NOTHING, 0)
+    marks = planner.marks(end)
+    assert end.streams == {"f": 1, "m": 1} == {name: mark.units for name, mark in marks.items()}
+    again = world.planner(marks)
+    assert again.latest(end, 0) is end
+    assert again.marks(end) == marks
+    world.read = {}  # of what nobody looks at, what was known is kept
+    assert world.planner(marks).marks(end) == marks
+    assert world.planner().marks(end) == {}
+    world.read = world.known
+    logged = next((tmp_path / "state" / "sources" / "f" / "files").iterdir())
+    logged.unlink()
+    with pytest.raises(StateError, match=r"files/000000000000 is missing"):
+        world.planner(marks).available()
+    world.read = {"m": world.known["m"]}
+    (tmp_path / "state" / "sources" / "m" / "0000000000.arrow").unlink()
+    with pytest.raises(StateError, match=r"0000000000\.arrow is missing"):
+        world.planner(marks).available()
