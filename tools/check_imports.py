@@ -65,6 +65,7 @@ DOORS: dict[str, set[str]] = {
     "scipy": {"optimize"},
     "highspy": {"optimize"},
     "sklearn": {"stats"},
+    "obstore": {"state"},
     # Neither needed nor fast enough where rows flow; Spark brings it along.
     "pandas": set(),
 }

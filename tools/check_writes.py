@@ -20,6 +20,7 @@ EXCEPTIONS: dict[str, str] = {
     "state/durable.py": "the door",
     "state/disk.py": "the file layer itself",
     "state/lock.py": "a lock says nothing after a crash: it is not data",
+    "state/object_cache.py": "copies of objects that a worker may lose: never the truth, so nothing is synced",
     "engine/launch.py": "what the JVM prints, passed on",
     "cli/main.py": "a state directory that ends with the command",
     "testing/": "what tests put in the place of a disk",

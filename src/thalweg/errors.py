@@ -272,6 +272,86 @@ def cannot_create_once(place: object, reason: str) -> StateError:
     )
 
 
+def unknown_scheme(place: str, known: Iterable[str]) -> StateError:
+    return StateError(
+        f"{place} is not a place for state",
+        detail=f"known are paths, file:// and {', '.join(f'{scheme}://' for scheme in known)}",
+        hint="Give a directory, or the URL of a bucket and a prefix, such as s3://bucket/pipeline.",
+    )
+
+
+def url_as_path(place: str) -> StateError:
+    return StateError(
+        f"{place} is a path that was meant to be a URL",
+        detail="a Path makes one slash of two",
+        hint="Give the URL as a text, such as 's3://bucket/pipeline'.",
+    )
+
+
+def secrets_in_url(place: str) -> StateError:
+    """`place`: without them."""
+    return StateError(
+        f"the URL of {place} holds a password or a query",
+        detail="a URL is stored, sent and printed",
+        hint="Give credentials by the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+    )
+
+
+def no_object_stores(place: str) -> StateError:
+    return StateError(
+        f"{place} cannot be opened: the library for object stores is missing",
+        hint="Install it: pip install obstore.",
+    )
+
+
+def unusable_store(place: str, detail: str) -> StateError:
+    return StateError(
+        f"the object store of {place} cannot be used",
+        detail=detail,
+        hint="See what its URL, endpoint and region should be; they come from the URL and the environment.",
+    )
+
+
+def unreachable_store(place: str, detail: str) -> StateError:
+    return StateError(
+        f"the object store of {place} does not answer",
+        detail=detail,
+        hint="Check the network and the endpoint in the environment, such as AWS_ENDPOINT_URL (and AWS_ALLOW_HTTP).",
+    )
+
+
+def store_refuses(place: str, detail: str) -> StateError:
+    return StateError(
+        f"the object store of {place} does not let this user in",
+        detail=detail,
+        hint="Check the credentials in the environment; they must allow to list, read, write and delete objects.",
+    )
+
+
+def missing_bucket(place: str, detail: str) -> StateError:
+    return StateError(
+        f"the bucket of {place} does not exist",
+        detail=detail,
+        hint="Create it, or correct the URL.",
+    )
+
+
+def forked_store(place: str) -> StateError:
+    return StateError(
+        f"{place} cannot be used here: this process was forked from one that had opened an object store",
+        detail="the threads of the library do not survive a fork; the first request would wait for ever",
+        hint="Start processes with the method 'spawn' or 'forkserver'.",
+    )
+
+
+def unsafe_cache(path: object, reason: str) -> StateError:
+    return StateError(
+        f"the cache of objects {path} cannot be used",
+        detail=reason,
+        hint="Remove it, or name another directory in THALWEG_CACHE.",
+    )
+
+
 def dangling_link(path: object, link: object, target: str) -> StateError:
     return StateError(
         f"the state directory {path} cannot be made",

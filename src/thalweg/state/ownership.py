@@ -1,6 +1,6 @@
-"""Which directories are state directories: one that is not is never written to, and nothing in it is deleted.
+"""Which places hold state: one that does not is never written to, and nothing in it is deleted.
 
-    thalweg.json     says so, and is the first file that a new state directory gets
+    thalweg.json     says so, and is the first file or object that a new place gets
 
 Those of earlier releases have no such file; they are known by what else only a state directory holds.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from thalweg.errors import foreign_directory, unusable_directory
 from thalweg.state.durable import is_temporary, make_directory, write_json
+from thalweg.state.storage import Storage
 
 MARKER = "thalweg.json"
 _CONTENT = {"kind": "thalweg state directory", "layout": 1}
@@ -50,8 +52,34 @@ def is_state_directory(path: Path) -> bool:
 
 def is_marked(path: Path) -> bool:
     try:
-        found = json.loads((path / MARKER).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+        return _is_marker((path / MARKER).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return False
+
+
+def check_objects(storage: Storage, held: Callable[[], list[str]]) -> None:
+    """As `check_directory`, where there are no directories. `held`: some names at the top; asked for if need be."""
+    if not _has_marker(storage):
+        found = held()
+        if found and not _has_marker(storage):  # or another session was quicker
+            raise foreign_directory(storage.place, found)
+
+
+def mark_objects(storage: Storage) -> None:
+    content = json.dumps(_CONTENT, separators=(",", ":")).encode()
+    if not _has_marker(storage) and not storage.create(MARKER, content) and not _has_marker(storage):
+        raise foreign_directory(storage.place, [MARKER])
+
+
+def _has_marker(storage: Storage) -> bool:
+    found = storage.find(MARKER)
+    return found is not None and _is_marker(found)
+
+
+def _is_marker(data: bytes) -> bool:
+    try:
+        found = json.loads(data)
+    except ValueError:
         return False
     return isinstance(found, dict) and found.get("kind") == _CONTENT["kind"]
 

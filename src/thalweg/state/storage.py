@@ -2,7 +2,8 @@
 
 An object has a name such as `manifests/000000000041`: parts that are divided by `/`, relative to the place. It is
 there whole or not at all, durable once the verb that made it returns, and found under one name. There are no
-directories to make and none to clean up."""
+directories to make and none to clean up.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +37,16 @@ class Hold(Protocol):
         ...
 
     def release(self) -> None: ...
+
+
+class NoHold:
+    """Of a place that cannot see who uses it. Terms and objects that are created once keep sessions apart."""
+
+    def check(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
 
 
 class Storage(Protocol):
