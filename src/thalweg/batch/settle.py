@@ -26,7 +26,7 @@ from thalweg.model.measurements import (
 )
 from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes, StreamTimes
-from thalweg.model.windows import needed_until
+from thalweg.state.expire import is_live
 from thalweg.state.history import next_choices, next_lanes, next_stores
 
 
@@ -75,16 +75,7 @@ def settle(before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: fr
 
 def _live_slices(before: Manifest, ran: Ran) -> tuple[SliceBucket, ...]:
     old = [b for b in before.buckets if b.name not in ran.totals.replaced]
-    return tuple(b for b in (*old, *ran.totals.kept) if _is_live(b, ran.plan, ran.clock))
-
-
-def _is_live(bucket: SliceBucket, plan: Plan, clock: BatchTimes) -> bool:
-    """Whether some window still open needs some slice of the bucket."""
-    grouping = plan.groupings.get(bucket.relation)
-    if grouping is None:
-        return False
-    closing = clock.closing_us[grouping.stream]
-    return any(needed_until(start, grouping.windows) > closing for start, _ in bucket.spans)
+    return tuple(b for b in (*old, *ran.totals.kept) if is_live(b, ran.plan, ran.clock))
 
 
 def _progress(streams: Mapping[str, StreamProgress], totals: BatchTotals) -> dict[str, StreamProgress]:

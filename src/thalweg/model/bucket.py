@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -129,3 +130,35 @@ class RowBucket(_Bucket, frozen=True, tag="rows", kw_only=True):
 
 Bucket = SliceBucket | RowBucket
 """What manifests hold: told apart by a tag."""
+
+
+@dataclass(frozen=True)
+class NewSlices:
+    """A bucket of slices to be written."""
+
+    relation: str
+    level: int
+    span: int
+    """Of each slice; negative for nodes."""
+    starts: tuple[int, ...]
+    batch_from: int
+    table: pa.Table
+    """With the key group of each row."""
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """A bucket of rows to be written."""
+
+    relation: str
+    level: int
+    batches: tuple[int, int]
+    place: int
+    layout: Layout
+    table: pa.Table
+    indexes: Mapping[str, tuple[pa.Table, int]]
+    """Index -> how it is kept, and the bits of its directory."""
+    distinct: Mapping[str, int]
+
+
+NewBucket = NewSlices | NewRows

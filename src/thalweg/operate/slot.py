@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.bucket import SectionReader, SliceBucket
+from thalweg.model.bucket import NewSlices, SectionReader, SliceBucket
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping, Member, Plan
@@ -33,8 +33,6 @@ from thalweg.operate.finish import Closing, finish, order_rows
 from thalweg.operate.merge_slices import SliceTable, whole
 from thalweg.route.bucket import decode_offsets, slice_groups
 
-FANOUT = 8
-"""Buckets of one level that are merged into one of the next."""
 END = -BEGINNING
 
 
@@ -66,22 +64,10 @@ class StoredBucket:
         return self.reader.read(self.bucket.section)
 
 
-@dataclass(frozen=True)
-class NewBucket:
-    """A bucket to be written."""
-
-    grouping: str
-    level: int
-    span: int
-    starts: tuple[int, ...]
-    batch_from: int
-    table: pa.Table
-
-
 @dataclass
 class SlotResult:
     results: list[tuple[str, pa.Table]] = field(default_factory=list)
-    kept: list[NewBucket] = field(default_factory=list)
+    kept: list[NewSlices] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     """Names of stored buckets that a kept one now stands for."""
     failures: Failures = field(default_factory=dict)
@@ -98,7 +84,7 @@ class GroupingState:
     nodes: frozenset[Stretch]
     """Nodes that exist in any slot. One without rows here is whole all the same, and must stay so: key groups
     move between slots, and then this slot's rows must not be missing in it."""
-    late: list[NewBucket] = field(default_factory=list)
+    late: list[NewSlices] = field(default_factory=list)
     """Arrived rows whose slices are in a node already, as additions to that node."""
 
     def stretches(self, batch_from: int) -> set[Stretch]:
@@ -134,8 +120,10 @@ def run_slot(
     arrived: Mapping[str, Sequence[pa.Table]],
     held: Mapping[str, Sequence[StoredBucket]],
     nodes: Mapping[str, frozenset[Stretch]],
+    merging: Mapping[str, Sequence[Sequence[SliceBucket]]],
 ) -> SlotResult:
-    """One slot's batch, for the groupings and members of the plan. `arrived`, `held`, `nodes` are by grouping."""
+    """One slot's batch, for the groupings and members of the plan. `arrived`, `held`, `nodes` and `merging`, the runs
+    of held buckets that are to become one, are by grouping."""
     result = SlotResult()
     states = {
         id_: _state(g, clock.batch, arrived.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
@@ -154,7 +142,7 @@ def run_slot(
             if table is not None and table.num_rows:
                 result.results.append((member.query, order_rows(table, member) if member.limit else table))
     for state in states.values():
-        _keep(state, clock, result)
+        _keep(state, clock, merging.get(state.grouping.id, ()), result)
     return result
 
 
@@ -180,7 +168,7 @@ def _state(
             rows = _of_starts(table, inside)
             moved = pa.repeat(pa.scalar(node, pa.int64()), rows.num_rows)
             rows = rows.set_column(rows.column_names.index(START), START, moved)
-            late.append(NewBucket(grouping.id, 0, span, (node,), batch, rows))
+            late.append(NewSlices(grouping.id, 0, span, (node,), batch, rows))
     return GroupingState(grouping, table, starts, list(held), nodes, late)
 
 
@@ -232,19 +220,22 @@ def _shares(plan: Plan) -> dict[tuple[str, Window, bool, _Sight], tuple[Member, 
 # -- keeping state
 
 
-def _keep(state: GroupingState, clock: BatchTimes, result: SlotResult) -> None:
+def _keep(
+    state: GroupingState, clock: BatchTimes, merging: Sequence[Sequence[SliceBucket]], result: SlotResult
+) -> None:
     """New rows that later windows need become a bucket; complete runs become nodes; small buckets merge."""
     grouping = state.grouping
     closing = clock.closing_us[grouping.stream]
     live = tuple(s for s in state.arrived_starts if needed_until(s, grouping.windows) > closing)
     if state.arrived is not None and live:
         table = _of_starts(state.arrived, live) if len(live) < len(state.arrived_starts) else state.arrived
-        result.kept.append(NewBucket(grouping.id, 0, grouping.slice_us, live, clock.batch, table))
+        result.kept.append(NewSlices(grouping.id, 0, grouping.slice_us, live, clock.batch, table))
         result.kept += state.late
     if not grouping.loose:
         _build_nodes(state, clock, result)
-    for group in _to_compact(state, clock):
-        _compact(grouping, group, closing, result)
+    held = {h.bucket.name: h for h in state.held}
+    for run in merging:
+        _compact(grouping, [held[bucket.name] for bucket in run], closing, result)
 
 
 def _of_starts(table: pa.Table, starts: Iterable[int]) -> pa.Table:
@@ -258,7 +249,7 @@ def _build_nodes(state: GroupingState, clock: BatchTimes, result: SlotResult) ->
     spans = node_spans(grouping.slice_us, grouping.windows)
     if not spans or closing <= closed:
         return
-    built: list[NewBucket] = []
+    built: list[NewSlices] = []
     for span in spans:
         stretches = state.stretches(BEGINNING) | {(n, k.span) for k in built for n in k.starts}
         nodes = _complete_nodes(grouping, stretches, span, closed, closing)
@@ -277,7 +268,7 @@ def _build_nodes(state: GroupingState, clock: BatchTimes, result: SlotResult) ->
             # A sum that overflows: the window's own finish will say whose it is. The node must be there all the same,
             # or this slot's rows would be missing in windows that use it because other slots have it.
             merged = _gather_into(grouping, held, parts)
-        built.append(NewBucket(grouping.id, 0, -span, tuple(nodes), oldest, merged))
+        built.append(NewSlices(grouping.id, 0, -span, tuple(nodes), oldest, merged))
     result.kept += built
 
 
@@ -318,16 +309,6 @@ def _mapping(parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
     )
 
 
-def _to_compact(state: GroupingState, clock: BatchTimes) -> list[list[StoredBucket]]:
-    """Buckets of one level, one span and one side of every fence, enough of them to be worth merging."""
-    alike: dict[tuple[int, int, int], list[StoredBucket]] = {}
-    for h in state.held:
-        if h.whole:
-            fence = max((f for f in clock.fences if f <= h.bucket.batch_from), default=-1)
-            alike.setdefault((h.bucket.level, h.span, fence), []).append(h)
-    return [group for group in alike.values() if len(group) >= FANOUT]
-
-
 def _compact(grouping: Grouping, group: Sequence[StoredBucket], closing_us: int, result: SlotResult) -> None:
     starts = sorted({s for h in group for s in h.starts if needed_until(s, grouping.windows) > closing_us})
     table = _of_starts(pa.concat_tables([h.load_whole() for h in group], promote_options="default"), starts)
@@ -342,4 +323,4 @@ def _compact(grouping: Grouping, group: Sequence[StoredBucket], closing_us: int,
     result.replaced.extend(h.bucket.name for h in group)
     if starts:
         level, first = group[0].bucket.level + 1, min(h.bucket.batch_from for h in group)
-        result.kept.append(NewBucket(grouping.id, level, group[0].span, tuple(starts), first, table))
+        result.kept.append(NewSlices(grouping.id, level, group[0].span, tuple(starts), first, table))

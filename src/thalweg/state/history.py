@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from thalweg.model.bucket import RowBucket, usable
 from thalweg.model.failure import Failures, failed_columns
 from thalweg.model.history import History, RowHistory, SliceHistory
+from thalweg.model.manifest import Manifest
 from thalweg.model.plan import Grouping, Plan, queries_of
 from thalweg.model.query import Query, Window
 from thalweg.model.times import BatchTimes, StreamTimes
 from thalweg.model.windows import BEGINNING
-from thalweg.model.manifest import Manifest
+from thalweg.state.expire import is_live
 
 MOST_CHOICES = 8
 """Of a store that are remembered each by itself; of what was before them, what they have in common."""
@@ -106,11 +107,10 @@ def next_stores(
     for bucket in (*(b for b in manifest.stores if b.name not in replaced), *made):
         if bucket.relation not in plan.joins.stores:
             continue
-        high, needs = bucket.layout.high_us, plan.joins.stores[bucket.relation].needs
-        if any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in needs):
+        if is_live(bucket, plan, clock):
             live.append(bucket)
         else:
-            held_from[bucket.relation] = max(held_from[bucket.relation], high)
+            held_from[bucket.relation] = max(held_from[bucket.relation], bucket.layout.high_us)
     return tuple(live), {name: max(us, BEGINNING) for name, us in held_from.items()}
 
 

@@ -1,0 +1,23 @@
+"""When a bucket can go: slices by window, rows by reach."""
+
+from __future__ import annotations
+
+from thalweg.model.bucket import RowBucket, SliceBucket
+from thalweg.model.plan import Plan
+from thalweg.model.times import BatchTimes
+from thalweg.model.windows import needed_until
+
+
+def is_live(bucket: SliceBucket | RowBucket, plan: Plan, clock: BatchTimes) -> bool:
+    """Whether anything that runs may still need something of it, once the batch has closed what it closes."""
+    if isinstance(bucket, SliceBucket):
+        grouping = plan.groupings.get(bucket.relation)
+        if grouping is None:
+            return False
+        closing = clock.closing_us[grouping.stream]
+        return any(needed_until(start, grouping.windows) > closing for start, _ in bucket.spans)
+    store = plan.joins.stores.get(bucket.relation)
+    if store is None:
+        return False
+    high = bucket.layout.high_us
+    return any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in store.needs)
