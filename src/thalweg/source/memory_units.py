@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import zlib
 
 import msgspec
 import pyarrow as pa
@@ -40,6 +41,8 @@ class MemoryUnits:
         self._storage = storage
         self._stream = stream
         self._pointer = f"{folder_of(stream)}units"
+        self._refused: tuple[int, int] | None = None
+        """Number and checksum of a unit that could not be added, as long as it may be there."""
 
     def name(self, number: int) -> str:
         return f"{folder_of(self._stream)}{number:010d}.arrow"
@@ -55,6 +58,7 @@ class MemoryUnits:
 
     def settle(self) -> int:
         """The count, with a unit that was made before it could be counted. Only for who adds units."""
+        self._take_back()
         known, numbers = self.count(), self._numbers()
         units = max([known, *(number + 1 for number in numbers)])
         for number in range(known, units):
@@ -73,7 +77,11 @@ class MemoryUnits:
                 raise errors.source_object_taken(self._storage.locate(name))
             self._write_count(number + 1)
         except OSError:
-            self._take_back(number)
+            self._refused = (number, zlib.crc32(data))
+            with contextlib.suppress(OSError):  # else before the next one
+                self._take_back()
+                if self._find_count() == number + 1:  # somebody may have planned with it: it stays
+                    return self._write_count(number + 1)
             raise
 
     def first(self) -> int:
@@ -109,11 +117,14 @@ class MemoryUnits:
     def _write_count(self, units: int) -> None:
         write_value(self._storage, self._pointer, _KIND, UnitCount(self._stream, units))
 
-    def _take_back(self, number: int) -> None:
-        """Not if it was counted: somebody may have planned with it."""
-        with contextlib.suppress(OSError):
-            if self._find_count() == number:
-                self.delete(number)
+    def _take_back(self) -> None:
+        """What could not be added must not be there when it is tried again. Never the unit of another handle."""
+        if self._refused is None:
+            return
+        number, crc = self._refused
+        if self._find_count() == number and zlib.crc32(self._storage.find(self.name(number)) or b"") == crc:
+            self.delete(number)
+        self._refused = None
 
 
 def rows_of_unit(storage: Storage, name: str) -> int:
