@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-VOCABULARY = frozenset(("model", "kernel", "observe", "errors", "faults", "testing"))
+VOCABULARY = frozenset(("model", "route", "kernel", "observe", "errors", "faults", "testing"))
 _PARTS_OF_FUNCTIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"))
 
 
@@ -111,6 +111,8 @@ class _Recorder:
     def _find_place(self, frame: FrameType) -> Place | None:
         head, _, module = str(frame.f_globals.get("__name__", "")).partition(".")
         if head != self.package or frame.f_code.co_name in _PARTS_OF_FUNCTIONS:
+            return None
+        if frame.f_code.co_filename.startswith("<"):  # of a dataclass: nobody wrote it
             return None
         place = Place(module or head, frame.f_code.co_qualname)
         return None if place.package in self.vocabulary else place

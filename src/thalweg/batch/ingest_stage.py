@@ -7,14 +7,15 @@ A function of a plan, the batch's work, what came in and the number of the task;
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
 from thalweg import faults
 from thalweg.batch.cells import CellKind, Cells, cut, make_cell
 from thalweg.batch.reports import error_report, learned, results, shipped
-from thalweg.batch.slices import keep_local, staying, write_buckets
-from thalweg.batch.stores import open_tables, probing_rows, sampled, store_rows
+from thalweg.batch.slices import keep_local, staying
+from thalweg.batch.stores import new_rows, open_tables, probing_rows, sampled
 from thalweg.batch.work import Work
 from thalweg.errors import ThalwegError
 from thalweg.model.canonical import named
@@ -96,9 +97,9 @@ def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cell
     yield from results(0, outlet)
     report.counted = dict(outlet.counted)
     with outbox.watch.during(STATE_WRITE):
-        report.stored = store_rows(plan, work, report.task, outbox.rows_for_joins)
         stay = keep_local(plan, work, [outbox.partials, *staying(outbox.shipments)])
-        report.kept = write_buckets(plan, work, report.task % plan.slots, stay)
+        rows = new_rows(plan, work, report.task, outbox.rows_for_joins)
+        report.kept, report.stored = work.keep(plan, report.task % plan.slots, chain(rows, stay))
     faults.point("task.stored")
     if plan.joins.stores:
         news = encode(report.stored)

@@ -7,18 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 
 from thalweg import faults
 from thalweg.batch.cells import CellKind, Cells, cells_of, cut, make_cell
 from thalweg.batch.reports import error_report, learned, results, shipped
-from thalweg.batch.slices import keep_local, staying, stored_buckets, write_buckets
-from thalweg.batch.stores import compact_stores, keep_intermediates, open_tables, open_views, stage_plan
+from thalweg.batch.slices import keep_local, staying, stored_buckets
+from thalweg.batch.stores import (
+    merged_rows,
+    new_intermediates,
+    open_tables,
+    open_views,
+    rows_to_compact,
+    stage_plan,
+)
 from thalweg.batch.work import Work
 from thalweg.errors import ThalwegError
 from thalweg.model.address import Address, NodeTuples, Partials, QueryRows, WholeRows
-from thalweg.model.bucket import RowBucket
+from thalweg.model.bucket import NewRows, RowBucket
 from thalweg.model.failure import Failures
 from thalweg.model.message import decode, encode
 from thalweg.model.plan import Plan
@@ -88,16 +96,18 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, wa
     outlet = Outlet(work.storage, work.clock.batch, slot, watch, work.uncollected, work.unique)
     try:
         with watch.during(OPERATE):
-            intermediates = _join(plan, work, slot, inbox, views, outbox, outlet)
+            found = _join(plan, work, slot, inbox, views, outbox, outlet)
             probed = watch.read()
             result = _aggregate(plan, work, slot, inbox, report)
         faults.point("task.slot")
         with watch.during(STATE_WRITE):
             stay = keep_local(plan, work, staying(outbox.shipments))
-            report.kept = write_buckets(plan, work, slot, [*result.kept, *stay])
-            merged, replaced = compact_stores(plan, work, slot)
+            runs = rows_to_compact(plan, work, slot)
+            merged = (merged_rows(work, store, run) for store, run in runs)
+            report.kept, report.stores = work.keep(plan, slot, chain(found, result.kept, stay, merged))
         faults.point("task.bucket")
-        report.stores, report.replaced = [*merged, *intermediates], [*result.replaced, *replaced]
+        intermediates = report.stores[: len(found)]
+        report.replaced = [*result.replaced, *(bucket.name for _, run in runs for bucket in run)]
         report.failures = {**result.failures, **outbox.failures}
         report.probes = outbox.probes
         report.shipped, report.learned = shipped(outbox.shipments), learned(outbox.partitioners.learned())
@@ -117,8 +127,8 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, wa
 
 def _join(
     plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, outbox: Outbox, outlet: Outlet
-) -> list[RowBucket]:
-    """The slot's part of the joins in this stage; new buckets of intermediates. Results leave as they are made: there
+) -> list[NewRows]:
+    """The slot's part of the joins in this stage; new rows of intermediates. Results leave as they are made: there
     can be more of them than fit in memory."""
     if not plan.joins.groups or work.stage > plan.joins.stages:
         return []
@@ -133,8 +143,7 @@ def _join(
                 consume(plan, stream, table, work.clock, outbox, tables)
         for query, emitted in outbox.take_emitted():
             outlet.add(query, emitted)
-    with outbox.watch.during(STATE_WRITE):
-        return keep_intermediates(plan, work, slot, probing)
+    return new_intermediates(plan, work, slot, probing)
 
 
 def _joined_rows(
@@ -172,6 +181,6 @@ def _aggregate(plan: Plan, work: Work, slot: int, inbox: _Inbox, report: SlotRep
     came = inbox.grouped.pop(slot, {})
     arrived, report.served = unship(part, came, failures)
     report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
-    result = run_slot(part, work.clock, arrived, stored_buckets(part, work, slot), work.nodes)
+    result = run_slot(part, work.clock, arrived, *stored_buckets(part, work, slot), work.nodes)
     result.failures.update(failures)
     return result

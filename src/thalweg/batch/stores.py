@@ -6,17 +6,16 @@ anyway, and tells every slot where. What travels is the news, and row numbers.
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from msgspec import structs
+from msgspec.structs import replace
 
 from thalweg.batch.work import Work
-from thalweg.model.bucket import Layout, RowBucket, StoredIndex
+from thalweg.model.bucket import Layout, NewRows, RowBucket
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
 from thalweg.model.report import StreamSample
@@ -29,26 +28,16 @@ from thalweg.operate.store import (
     Rows,
     View,
     Views,
-    add_words,
-    distinct_keys,
-    in_key_order,
-    index_to_table,
     key_words,
-    make_indexes,
-    numbers,
+    lay_out,
 )
-from thalweg.state.collect import bucket_name
-from thalweg.state.container import ContainerWriter, read_section
+from thalweg.state.compact import rows_to_merge
 from thalweg.state.reader import StateReader
 
 LOOKED_AT = 8192
 """Rows of a stream whose join keys an INGEST task counts by key group."""
 MOST_PIECES = 1 << 20
 """Buckets of one stream that a task can write in a batch."""
-FANOUT = 8
-"""Buckets of one level that are merged into one of the next."""
-WIDEST = 4
-"""A merged bucket spans at most this fraction of the time that rows are kept: it goes when its last row goes."""
 
 
 # -- INGEST
@@ -79,56 +68,16 @@ def probing_rows(plan: Plan, stored: Mapping[str, Sequence[pa.Table]]) -> dict[s
     return found
 
 
-def store_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[pa.Table]]) -> list[RowBucket]:
-    """Writes the rows that joins may need into one file. Small buckets have small indexes, and expire sooner."""
-    if not stored:
-        return []
+def new_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[pa.Table]]) -> Iterator[NewRows]:
+    """The rows that joins may need, as buckets. Small ones have small indexes, and expire sooner."""
     closed = {name: us for name, us in work.clock.closed_us.items() if name not in plan.joins.joined}
     batch = work.clock.batch
-    buckets = []
-    with _new_file(work, 0) as writer:
-        for name, tables in sorted(stored.items()):
-            store = plan.joins.stores[name]
-            layout = Layout.of(store, closed)
-            rows = pa.concat_tables(tables)
-            for number, at in enumerate(range(0, rows.num_rows, SMALL)):
-                piece = rows.slice(at, SMALL)
-                place = task * MOST_PIECES + number
-                buckets.append(_write_bucket(writer, store, piece, layout, 0, (batch, batch), place))
-        writer.close()
-    return buckets
-
-
-def _new_file(work: Work, slot: int) -> ContainerWriter:
-    return ContainerWriter(work.storage, bucket_name(work.clock.batch, slot, work.unique))
-
-
-def _write_bucket(
-    writer: ContainerWriter,
-    store: Store,
-    rows: pa.Table,
-    layout: Layout,
-    level: int,
-    batches: tuple[int, int],
-    place: int,
-) -> RowBucket:
-    table = in_key_order(store, add_words(store, rows))
-    times = numbers(table.column(store.time))
-    layout = structs.replace(layout, low_us=int(times.min()), high_us=int(times.max()))
-    made = make_indexes(store, table)
-    indexes = {id_: StoredIndex(writer.add(id_, index_to_table(index)), index.bits) for id_, index in made.items()}
-    return RowBucket(
-        section=writer.add(store.stream, table),
-        relation=store.stream,
-        level=level,
-        batch_from=batches[0],
-        batch_to=batches[1],
-        place=place,
-        indexes=indexes,
-        layout=layout,
-        columns=tuple(table.column_names),
-        distinct={id_: round(distinct_keys(index)) for id_, index in made.items()},
-    )
+    for name, tables in sorted(stored.items()):
+        store = plan.joins.stores[name]
+        layout = Layout.of(store, closed)
+        rows = pa.concat_tables(tables)
+        for number, at in enumerate(range(0, rows.num_rows, SMALL)):
+            yield lay_out(store, rows.slice(at, SMALL), layout, 0, (batch, batch), task * MOST_PIECES + number)
 
 
 # -- static tables
@@ -137,7 +86,8 @@ def _write_bucket(
 def open_tables(plan: Plan, work: Work) -> dict[str, pa.Table]:
     """The tables that the plan looks rows up in."""
     names = {t.table for joined in plan.joins.joined.values() for t in joined.tables}
-    return {name: read_section(work.storage, work.tables[name]) for name in sorted(names)}
+    reader = StateReader(work.storage)
+    return {name: reader.read(work.tables[name]) for name in sorted(names)}
 
 
 # -- SLOT
@@ -147,7 +97,9 @@ def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
     """The groupings that a stage serves: over streams in the first, over joined rows in the last."""
     late = {name for name, joined in plan.joins.joined.items() if not joined.alone}
     chosen = {id_: g for id_, g in plan.groupings.items() if (stage == stages if g.stream in late else stage == 1)}
-    return replace(plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen))
+    return dataclasses.replace(
+        plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen)
+    )
 
 
 def open_views(plan: Plan, work: Work, new: Sequence[RowBucket]) -> Views:
@@ -164,69 +116,33 @@ def open_views(plan: Plan, work: Work, new: Sequence[RowBucket]) -> Views:
     return Views({name: view(store) for name, store in plan.joins.stores.items()}, plan.joins.intermediates, streams)
 
 
-def keep_intermediates(plan: Plan, work: Work, slot: int, probing: Probing) -> list[RowBucket]:
-    """Writes the new rows of the intermediates that the plan keeps."""
-    if not probing.kept:
-        return []
-    batch, buckets = work.clock.batch, []
-    with _new_file(work, slot) as writer:
-        for name, parts in sorted(probing.kept.items()):
-            store, of = plan.joins.stores[name], plan.joins.intermediates[name]
-            tuples = Tuples.concat([tuples for _, tuples in parts])
-            rows = intermediate_rows(store, probing.views, of.relations, tuples)
-            layout = Layout((), True, 0, 0, {}, plan.joins.groups[parts[0][0]].queries)
-            buckets.append(_write_bucket(writer, store, rows, layout, 0, (batch, batch), slot))
-        writer.close()
-    return buckets
+def new_intermediates(plan: Plan, work: Work, slot: int, probing: Probing) -> list[NewRows]:
+    """The new rows of the intermediates that the plan keeps."""
+    batch, found = work.clock.batch, []
+    for name, parts in sorted(probing.kept.items()):
+        store, of = plan.joins.stores[name], plan.joins.intermediates[name]
+        tuples = Tuples.concat([tuples for _, tuples in parts])
+        rows = intermediate_rows(store, probing.views, of.relations, tuples)
+        layout = Layout((), True, 0, 0, {}, plan.joins.groups[parts[0][0]].queries)
+        found.append(lay_out(store, rows, layout, 0, (batch, batch), slot))
+    return found
 
 
 # -- compaction
 
 
-def compact_stores(plan: Plan, work: Work, slot: int) -> tuple[list[RowBucket], list[str]]:
-    """Merges small buckets of the stores that this slot looks after: what is new, and what it replaces."""
-    merged: list[RowBucket] = []
-    replaced: list[str] = []
-    for name, store in plan.joins.stores.items() if work.stage == 1 else ():
-        if zlib.crc32(name.encode()) % plan.slots != slot:
-            continue
-        for group in _to_merge(store, work.stores.get(store.stream, ())):
-            merged.append(_merge(work, store, group, slot))
-            replaced += [bucket.name for bucket in group]
-    return merged, replaced
+def rows_to_compact(plan: Plan, work: Work, slot: int) -> list[tuple[Store, list[RowBucket]]]:
+    """Small buckets of the stores that this slot looks after, in runs that become one each."""
+    if work.stage > 1:
+        return []
+    mine = [s for name, s in plan.joins.stores.items() if zlib.crc32(name.encode()) % plan.slots == slot]
+    return [(store, run) for store in mine for run in rows_to_merge(store, work.stores.get(store.stream, ()))]
 
 
-def _to_merge(store: Store, held: Sequence[RowBucket]) -> list[list[RowBucket]]:
-    """Runs of buckets alike in all but their rows, none of which was late for anyone."""
-    reach = max(us for _, us in store.needs)
-    alike: dict[Any, list[RowBucket]] = {}
-    for bucket in held:
-        layout = bucket.layout
-        late = max(layout.threshold(streams) for streams, _ in store.needs)
-        current = {index.id for index in store.indexes} == set(bucket.indexes)
-        if layout.low_us > late and current:
-            key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, bucket.columns)
-            alike.setdefault(key, []).append(bucket)
-    found = []
-    for buckets in alike.values():
-        buckets = sorted(buckets, key=lambda b: (b.batch_from, b.place))
-        for at in range(0, len(buckets) - FANOUT + 1, FANOUT):
-            group = buckets[at : at + FANOUT]
-            layouts = [b.layout for b in group]
-            span = max(x.high_us for x in layouts) - min(x.low_us for x in layouts)
-            if span * WIDEST <= reach:
-                found.append(group)
-    return found
-
-
-def _merge(work: Work, store: Store, group: Sequence[RowBucket], slot: int) -> RowBucket:
-    rows = pa.concat_tables([read_section(work.storage, b.section) for b in group])
-    layout = group[0].layout
-    closed = {name: min(b.layout.closed_us.get(name, BEGINNING) for b in group) for name in layout.closed_us}
-    with _new_file(work, slot) as writer:
-        batches = (group[0].batch_from, max(b.batch_to for b in group))
-        level = group[0].level + 1
-        layout = structs.replace(layout, closed_us=closed)
-        merged = _write_bucket(writer, store, rows, layout, level, batches, group[0].place)
-        writer.close()
-    return merged
+def merged_rows(work: Work, store: Store, run: Sequence[RowBucket]) -> NewRows:
+    reader = StateReader(work.storage)
+    rows = pa.concat_tables([reader.read(bucket.section) for bucket in run])
+    layout, batches = run[0].layout, (run[0].batch_from, max(b.batch_to for b in run))
+    closed = {name: min(b.layout.closed_us.get(name, BEGINNING) for b in run) for name in layout.closed_us}
+    layout = replace(layout, closed_us=closed)
+    return lay_out(store, rows, layout, run[0].level + 1, batches, run[0].place)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from thalweg.model.bucket import RowBucket, Section, SliceBucket
+from thalweg.model.bucket import NewBucket, RowBucket, Section, SliceBucket
+from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
 from thalweg.partition.cooperative import Policy
 from thalweg.state.collect import unique
 from thalweg.state.storage import Storage
+from thalweg.state.writer import StateWriter
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,16 @@ class Work:
     """What tells the files of two tasks, or of two attempts of one, apart."""
     now: Callable[[], int] = time.perf_counter_ns
     """What the time of tasks is measured by, in nanoseconds."""
+
+    def keep(self, plan: Plan, place: int, new: Iterable[NewBucket]) -> tuple[list[SliceBucket], list[RowBucket]]:
+        """Writes what a task keeps of the batch."""
+        writer = StateWriter(self.storage, self.clock.batch, plan.groups, place, self.unique)
+        try:
+            for bucket in new:
+                writer.add(bucket)
+            return writer.close()
+        finally:
+            writer.abandon()
 
     @property
     def is_last(self) -> bool:

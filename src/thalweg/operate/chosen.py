@@ -13,8 +13,8 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.columns import WINDOW
 from thalweg.model.expr import quote
-from thalweg.operate.columns import WINDOW
 
 _NAME = r'"((?:[^"]|"")+)"'
 _WINDOW = re.escape(quote(WINDOW))

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.columns import START, key, value
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfPartial
 from thalweg.model.plan import FILTER, Grouping, Partial
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
-from thalweg.operate.columns import START, key, value
 
 
 def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.address import Partials, WholeRows
+from thalweg.model.columns import GROUP, START, key
 from thalweg.model.failure import OfQuery
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys, updated_groupings
 from thalweg.model.probe import Store
@@ -19,7 +20,6 @@ from thalweg.model.times import BatchTimes
 from thalweg.model.types import to_inner_arrow
 from thalweg.observe.stopwatch import PRE_AGGREGATE, PREDICATES, ROUTE
 from thalweg.operate import dense, duck
-from thalweg.operate.columns import GROUP, START, key
 from thalweg.operate.combine import Slices, admitted, make, roll_up
 from thalweg.operate.compute import add_computed
 from thalweg.operate.materialise import alone

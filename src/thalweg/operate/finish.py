@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.columns import NEW, ROW, SPAN, START, WINDOW, key
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import QUANTILE, Grouping, Member, Partial, Piece
@@ -22,7 +23,6 @@ from thalweg.model.query import Window
 from thalweg.model.types import as_type, to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.chosen import choose
-from thalweg.operate.columns import NEW, ROW, SPAN, START, WINDOW, key
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.merge_slices import SliceTable, merge_dense, merge_quantiles, whole
 

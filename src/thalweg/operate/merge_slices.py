@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from thalweg.model.columns import GROUP, NEW, SPAN, START, WINDOW, key, value
 from thalweg.model.plan import Grouping, Partial, Quantile
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
-from thalweg.operate.columns import GROUP, NEW, SPAN, START, WINDOW, key, value
 from thalweg.operate.combine import group_columns
 from thalweg.operate.quantile import quantiles
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from thalweg.model.address import Address, Partials, WholeRows
+from thalweg.model.columns import GROUP, SERVES, key
 from thalweg.model.failure import Failures
 from thalweg.model.partitioning import LOCAL
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
 from thalweg.model.report import GroupedRows
 from thalweg.operate import dense
-from thalweg.operate.columns import GROUP, SERVES, key
 from thalweg.operate.combine import Slices, admitted, make
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import KeySkew, Shipment, grouped_rows, groups_made

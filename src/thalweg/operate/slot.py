@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.bucket import NewSlices, SectionReader, SliceBucket
+from thalweg.model.columns import GROUP, SPAN, START
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping, Member, Plan
@@ -27,7 +28,6 @@ from thalweg.model.windows import (
     windows_of,
 )
 from thalweg.operate import duck
-from thalweg.operate.columns import GROUP, SPAN, START
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.finish import Closing, finish, order_rows
 from thalweg.operate.merge_slices import SliceTable, whole
@@ -119,8 +119,8 @@ def run_slot(
     clock: BatchTimes,
     arrived: Mapping[str, Sequence[pa.Table]],
     held: Mapping[str, Sequence[StoredBucket]],
-    nodes: Mapping[str, frozenset[Stretch]],
     merging: Mapping[str, Sequence[Sequence[SliceBucket]]],
+    nodes: Mapping[str, frozenset[Stretch]],
 ) -> SlotResult:
     """One slot's batch, for the groupings and members of the plan. `arrived`, `held`, `nodes` and `merging`, the runs
     of held buckets that are to become one, are by grouping."""

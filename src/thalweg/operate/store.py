@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
-from thalweg.model.bucket import Layout, RowBucket, SectionReader, usable
+from thalweg.model.bucket import Layout, NewRows, RowBucket, SectionReader, usable
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
 from thalweg.operate.gather import Column
@@ -102,6 +103,25 @@ def in_key_order(store: Store, table: pa.Table) -> pa.Table:
         without_key[order] = False
         order = np.concatenate([order, np.flatnonzero(without_key)])
     return table.take(pa.array(order))
+
+
+def lay_out(
+    store: Store, rows: pa.Table, layout: Layout, level: int, batches: tuple[int, int], place: int
+) -> NewRows:
+    """Rows as a bucket to be written, with their indexes. The times of the layout are those of the rows."""
+    table = in_key_order(store, add_words(store, rows))
+    times = numbers(table.column(store.time))
+    made = make_indexes(store, table)
+    return NewRows(
+        store.stream,
+        level,
+        batches,
+        place,
+        replace(layout, low_us=int(times.min()), high_us=int(times.max())),
+        table,
+        {id_: (index_to_table(index), index.bits) for id_, index in made.items()},
+        {id_: round(distinct_keys(index)) for id_, index in made.items()},
+    )
 
 
 def index_to_table(index: KeyIndex) -> pa.Table:

@@ -11,7 +11,7 @@ from thalweg.model.probe import Store
 FANOUT = 8
 """Buckets of one level that are merged into one of the next."""
 WIDEST = 4
-"""A merged bucket of rows spans at most this fraction of the time that they are kept: it goes when its last row goes."""
+"""A merged bucket of rows spans at most this fraction of the time that they are kept: it goes with its last row."""
 
 
 def slices_to_merge(buckets: Iterable[SliceBucket], fences: Sequence[int]) -> list[list[SliceBucket]]:

@@ -11,7 +11,7 @@ import pytest
 
 from thalweg.operate import duck
 from thalweg.operate.chosen import choose
-from thalweg.operate.columns import WINDOW
+from thalweg.model.columns import WINDOW
 
 TABLE = pa.table(
     {

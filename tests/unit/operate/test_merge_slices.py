@@ -15,7 +15,7 @@ from thalweg.model.plan import Grouping, Partial
 from thalweg.model.query import Window
 from thalweg.operate import dense
 from thalweg.operate import merge_slices as slices
-from thalweg.operate.columns import START, key
+from thalweg.model.columns import START, key
 from thalweg.operate.merge_slices import SliceTable, window_rounds
 
 SECOND = 1_000_000
