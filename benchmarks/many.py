@@ -34,7 +34,7 @@ from thalweg.batch.run import BatchRunner
 from thalweg.frontend.bind import bind
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.source.split import Split, dump_splits
+from thalweg.model.split import Split, dump_splits
 from thalweg.state.changes import ChangeLog
 
 MINUTES = (0.5, 1)

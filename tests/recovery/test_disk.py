@@ -14,12 +14,14 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pytest
+from thalweg.sink.memory import ResultLog
+from thalweg.state.changes import ChangeLog
+from thalweg.state.identity import identity
 
 from thalweg.errors import ThalwegError
 from thalweg.model.stream import Stream
 from thalweg.sink.base import SinkContext
 from thalweg.sink.files import FilesSink
-from thalweg.sink.memory import ResultLog
 from thalweg.source.inventory import FILES_LOG, Inventory
 from thalweg.source.listing import count_memory_units, memory_unit
 from thalweg.source.log import Log
@@ -27,9 +29,7 @@ from thalweg.source.registry import source_dir
 from thalweg.source.schema import parse_schema
 from thalweg.source.sources import memory
 from thalweg.state import durable
-from thalweg.state.changes import ChangeLog
 from thalweg.state.container import ContainerWriter, read_footer, read_section
-from thalweg.state.identity import identity
 from thalweg.state.manifest import (
     Manifest,
     latest_manifest,

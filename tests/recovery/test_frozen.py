@@ -19,14 +19,14 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.recovery.freeze import expected_results
 from tests.recovery.frozen_case import LIVES, Archive, Case, Program, archives, load_case
+from thalweg.sink.memory import ResultLog
+from thalweg.state.changes import ChangeLog
 
 import thalweg
 from thalweg import aggregates
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
-from thalweg.sink.memory import ResultLog
 from thalweg.source.listing import count_memory_units
-from thalweg.state.changes import ChangeLog
 from thalweg.state.container import read_section
 from thalweg.state.manifest import (
     FORMAT,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from thalweg.batch.contract import SinkOpener
+from thalweg.batch.work import unique
 from thalweg.errors import ThalwegError, failed_sink, repeated_column
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
@@ -17,7 +18,7 @@ from thalweg.model.query import Query
 from thalweg.model.types import to_arrow
 from thalweg.operate.finish import order_rows
 from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
-from thalweg.state.collect import prepared_name, unique
+from thalweg.state.collect import prepared_name
 from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.results import Results
 from thalweg.state.storage import Storage
@@ -79,7 +80,7 @@ class Delivery:
     def _keep(self, batch: int, rows: Mapping[str, pa.Table]) -> Sequence[Section]:
         if not rows:
             return ()
-        with ContainerWriter(self._storage, prepared_name(batch, 0, unique)) as writer:
+        with ContainerWriter(self._storage, prepared_name(batch, 0, unique())) as writer:
             for id_, table in rows.items():
                 writer.add(id_, table)
             return writer.close()

@@ -22,6 +22,7 @@ from thalweg.model.canonical import named
 from thalweg.model.message import encode
 from thalweg.model.plan import Plan
 from thalweg.model.report import IngestReport
+from thalweg.model.split import parse_splits
 from thalweg.observe.stopwatch import READ, ROUTE, STATE_WRITE, Stopwatch
 from thalweg.operate.consume import consume
 from thalweg.operate.outbox import Outbox
@@ -30,7 +31,6 @@ from thalweg.operate.partitioners import Partitioners
 from thalweg.route.bucket import pack
 from thalweg.sink.outlet import Outlet
 from thalweg.source.read import read
-from thalweg.source.split import parse_splits
 from thalweg.state.container import ContainerWriter
 from thalweg.state.rejected import rejected_name
 
@@ -45,7 +45,8 @@ def ingest(plan: Plan, work: Work, texts: Iterable[str], task: int) -> Cells:
     outbox = Outbox(partitioners=Partitioners(work.policies, task), watch=Stopwatch(work.now))
     started = outbox.watch.read()
     report = IngestReport(task)
-    define(plan)
+    if plan.functions:
+        define(plan)
     try:
         for text in texts:
             with outbox.watch.during(READ):
@@ -92,7 +93,7 @@ def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cell
     """What the task has made, on its way to slots, state and driver; the report is filled on the way."""
     yield from _to_slots(plan, outbox, report)
     outlet = Outlet(work.storage, work.clock.batch, 0, outbox.watch, work.uncollected, work.unique)
-    for query, table in outbox.take_emitted():
+    for query, table in outbox.emitted:
         outlet.add(query, table)
     yield from results(0, outlet)
     report.counted = dict(outlet.counted)
@@ -110,7 +111,7 @@ def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cell
         report.probing = probing_rows(plan, outbox.rows_for_joins)
         report.stayed = {id_: by_slot.tolist() for id_, by_slot in outbox.partials_by_slot.items()}
         report.shipped = shipped(outbox.shipments)
-        report.learned = learned(outbox.partitioners.learned())
+        report.learned = learned(outbox.partitioners)
     report.rows, report.late, report.max_time_us = outbox.rows, outbox.late, outbox.max_time_us
     report.groups, report.passed, report.failures = outbox.groups, outbox.passed, outbox.failures
 

@@ -15,11 +15,11 @@ from thalweg.batch.ingest_stage import ingest
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
+from thalweg.model.split import join_splits
 from thalweg.model.way import Way
 from thalweg.operate.gather import warm_gather
 from thalweg.operate.probe import warm_probes
 from thalweg.route.warm import warm_kernels
-from thalweg.source.split import join_splits
 
 Cells = list[pa.RecordBatch]
 Attempt = Callable[[], Batches]

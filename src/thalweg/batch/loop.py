@@ -16,9 +16,9 @@ from thalweg.batch.listeners import Listeners
 from thalweg.batch.run import BatchRunner
 from thalweg.errors import ThalwegError, pipeline_failed, session_stopped, stopped_inside_batch
 from thalweg.model.offsets import Offsets
+from thalweg.model.split import dump_splits
 from thalweg.model.stream import Stream
 from thalweg.observe.progress import progress_of
-from thalweg.source.split import dump_splits
 from thalweg.source.split_planner import SplitPlanner, Target
 
 _POLLS = (0.01, 0.1)

@@ -9,8 +9,8 @@ from thalweg.errors import SourceError, StateError, ThalwegError
 from thalweg.model.address import QueryRows
 from thalweg.model.message import encode
 from thalweg.model.report import ErrorReport, ShipmentReport
+from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment
-from thalweg.partition.cooperative import Learned
 from thalweg.route.bucket import pack
 from thalweg.sink.outlet import Outlet
 
@@ -19,8 +19,11 @@ def shipped(shipments: Mapping[str, Shipment]) -> dict[str, ShipmentReport]:
     return {name: shipment.report() for name, shipment in shipments.items() if shipment.rows or shipment.stayed}
 
 
-def learned(found: Mapping[str, Learned]) -> dict[str, bytes]:
-    return {key: value.to_bytes() for key, value in found.items()}
+def learned(partitioners: Partitioners) -> dict[str, bytes]:
+    """route key -> what was learned in the task."""
+    if not partitioners.made:
+        return {}
+    return {key: value.to_bytes() for key, value in partitioners.learned().items()}
 
 
 def results(slot: int, outlet: Outlet) -> Cells:

@@ -43,6 +43,7 @@ from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Plan, slot_stages, updated_groupings
 from thalweg.model.query import Query
+from thalweg.model.split import rows_in
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
 from thalweg.model.way import Way
@@ -57,7 +58,6 @@ from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
-from thalweg.source.split import rows_in
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage, collect_unfinished
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered

@@ -50,7 +50,8 @@ faults.register("task.slot", "task.bucket")
 def run_slots(plan: Plan, work: Work, batches: Iterable[pa.RecordBatch], task: int) -> Cells:
     """Cells of this task's slots -> results, cells for the next stage, and reports. Other cells pass through."""
     inbox, watch = _Inbox(), Stopwatch(work.now)
-    define(plan)
+    if plan.functions:
+        define(plan)
     for batch in batches:
         for slot, kind, payload in cells_of(batch):
             with watch.during(DECODE):
@@ -110,17 +111,18 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, wa
         report.replaced = [*result.replaced, *(bucket.name for _, run in runs for bucket in run)]
         report.failures = {**result.failures, **outbox.failures}
         report.probes = outbox.probes
-        report.shipped, report.learned = shipped(outbox.shipments), learned(outbox.partitioners.learned())
+        report.shipped, report.learned = shipped(outbox.shipments), learned(outbox.partitioners)
         report.work_seconds = watch.read() - probed
         for query, table in result.results:
             outlet.add(query, table)
         yield from results(slot, outlet)
         report.counted = dict(outlet.counted)
         yield from _to_next_stage(work, outbox, intermediates)
-    except ThalwegError as error:
-        report.error = error_report(error)
-    finally:
+    except BaseException as error:
         outlet.abandon()
+        if not isinstance(error, ThalwegError):
+            raise
+        report.error = error_report(error)
     report.seconds, report.time = watch.read() - began, watch.take()
     yield make_cell(slot, CellKind.SLOT, encode(report))
 
@@ -141,8 +143,9 @@ def _join(
                 outlet.add(query, table)
             case WholeRows(stream):
                 consume(plan, stream, table, work.clock, outbox, tables)
-        for query, emitted in outbox.take_emitted():
+        for query, emitted in outbox.emitted:
             outlet.add(query, emitted)
+        outbox.emitted.clear()
     return new_intermediates(plan, work, slot, probing)
 
 

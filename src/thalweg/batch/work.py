@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,13 @@ from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
 from thalweg.partition.cooperative import Policy
-from thalweg.state.collect import unique
 from thalweg.state.storage import Storage
-from thalweg.state.writer import StateWriter
+from thalweg.state.writer import Kept, write_buckets
+
+
+def unique() -> str:
+    """What no other name of an object has in it."""
+    return secrets.token_hex(6)
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,9 @@ class Work:
     now: Callable[[], int] = time.perf_counter_ns
     """What the time of tasks is measured by, in nanoseconds."""
 
-    def keep(self, plan: Plan, place: int, new: Iterable[NewBucket]) -> tuple[list[SliceBucket], list[RowBucket]]:
+    def keep(self, plan: Plan, place: int, new: Iterable[NewBucket]) -> Kept:
         """Writes what a task keeps of the batch."""
-        writer = StateWriter(self.storage, self.clock.batch, plan.groups, place, self.unique)
-        try:
-            for bucket in new:
-                writer.add(bucket)
-            return writer.close()
-        finally:
-            writer.abandon()
+        return write_buckets(self.storage, list(new), self.clock.batch, place, self.unique(), plan.groups)
 
     @property
     def is_last(self) -> bool:

@@ -50,8 +50,3 @@ class Outbox:
 
     def emit(self, query: str, table: pa.Table) -> None:
         self.emitted.append((query, table))
-
-    def take_emitted(self) -> list[tuple[str, pa.Table]]:
-        """What was emitted since the last call."""
-        emitted, self.emitted = self.emitted, []
-        return emitted

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from thalweg.model.bucket import Section
 from thalweg.observe.stopwatch import SINK, Stopwatch
-from thalweg.state.collect import unique
 from thalweg.state.container import ContainerWriter
 from thalweg.state.storage import Storage
 
@@ -28,7 +27,7 @@ class Outlet:
         slot: int,
         watch: Stopwatch,
         uncollected: Collection[str] = (),
-        unique: Callable[[], str] = unique,
+        unique: Callable[[], str],
     ) -> None:
         """`uncollected`: the queries whose results nobody takes. `unique`: what tells files of one batch apart."""
         self.counted: Counter[str] = Counter()

@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 
 from thalweg import errors
 from thalweg.model.offsets import SourceMark
+from thalweg.model.split import CsvOptions, Split
 from thalweg.model.stream import Stream
 from thalweg.source.listing import COMPRESSIONS, list_files
 from thalweg.source.log import FILES, LANDED, File, Landed, Log, folder_of
-from thalweg.source.memory_units import MemoryUnits, rows_of_unit
-from thalweg.source.split import CsvOptions, Split
+from thalweg.source.memory_units import MemoryUnits
 from thalweg.state.durable import delete_tree
+from thalweg.state.reader import StateReader
 from thalweg.state.sealed import create_value, is_sealed, unseal
 from thalweg.state.storage import Storage
 
@@ -196,7 +197,7 @@ class _Memory(Units):
         return [split for number in range(start, end) for split in self._cut(self._units.name(number), parts)]
 
     def _cut(self, name: str, parts: int) -> list[Split]:
-        rows = rows_of_unit(self.storage, name)
+        rows = StateReader(self.storage).rows_of_unit(name)
         cuts = _cut_range(0, rows, _rows_per_split(rows, parts))
         return [Split(self.stream, "unit", name, low, high, high - low) for low, high in cuts]
 

@@ -14,18 +14,14 @@ import zlib
 
 import msgspec
 import pyarrow as pa
-import pyarrow.ipc as pa_ipc
 
 from thalweg import errors
-from thalweg.model.bucket import Section
 from thalweg.source.log import folder_of
-from thalweg.state.container import MAGIC, container_bytes, delete_container, read_footer, read_section
+from thalweg.state.container import MAGIC, container_bytes, delete_container
 from thalweg.state.sealed import find_value, write_value
 from thalweg.state.storage import Storage
 
 _KIND = "count of units"
-_OLD_MAGIC = b"ARROW1"
-"""Of the Arrow files that earlier releases wrote as units."""
 _NAME = re.compile(r"(\d{10})\.arrow")
 
 
@@ -35,7 +31,7 @@ class UnitCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryUnits:
-    """Those of one stream, to add to or to plan with. A task reads one with `read_unit`."""
+    """Those of one stream, to add to or to plan with. A task reads one with `state/reader`."""
 
     def __init__(self, storage: Storage, stream: str) -> None:
         self._storage = storage
@@ -125,35 +121,3 @@ class MemoryUnits:
         if self._find_count() == number and zlib.crc32(self._storage.find(self.name(number)) or b"") == crc:
             self.delete(number)
         self._refused = None
-
-
-def rows_of_unit(storage: Storage, name: str) -> int:
-    return _read_old(storage, name).num_rows if _is_old(storage, name) else _section(storage, name).rows
-
-
-def read_unit(storage: Storage, name: str) -> pa.Table:
-    if _is_old(storage, name):
-        return _read_old(storage, name)
-    return read_section(storage, _section(storage, name))
-
-
-def _section(storage: Storage, name: str) -> Section:
-    sections = read_footer(storage, name)
-    found = [section.name for section in sections]
-    if found != [name]:
-        raise errors.corrupt_file(storage.locate(name), f"the rows of {name}", f"those of {', '.join(found)}")
-    return sections[0]
-
-
-def _is_old(storage: Storage, name: str) -> bool:
-    return storage.read(name, 0, len(_OLD_MAGIC)) == _OLD_MAGIC
-
-
-def _read_old(storage: Storage, name: str) -> pa.Table:
-    """It has no checksum; what is wrong in it must at least not end the process."""
-    try:
-        table = pa_ipc.open_file(storage.open(name)).read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise errors.corrupt_file(storage.locate(name), "an Arrow file", str(error)) from error
-    return table

@@ -17,12 +17,12 @@ import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
 
 from thalweg import errors
+from thalweg.model.split import Split
 from thalweg.model.stream import Schema, Stream
 from thalweg.source.conform import REJECTED_SCHEMA, conform, match_names
 from thalweg.source.generate import generate_rows
-from thalweg.source.memory_units import read_unit
-from thalweg.source.split import Split
 from thalweg.source.text import read_csv, read_json
+from thalweg.state.reader import StateReader
 from thalweg.state.storage import Storage
 
 _ROWS_PER_CHUNK = 1_000_000
@@ -113,7 +113,7 @@ def _runs_of_groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[list
 
 def _read_unit(split: Split, schema: Schema, columns: Sequence[str], storage: Storage) -> Iterator[Chunk]:
     """Damage of it is the state's, and nothing that could be set aside."""
-    rows = read_unit(storage, split.path).slice(split.start, split.end - split.start)
+    rows = StateReader(storage).read_unit(split.path).slice(split.start, split.end - split.start)
     yield from _chunks(_Piece(rows, rows.num_rows), schema, columns)
 
 

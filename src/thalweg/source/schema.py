@@ -12,9 +12,9 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from thalweg import errors
+from thalweg.model.split import CsvOptions
 from thalweg.model.stream import Field, Schema
 from thalweg.model.types import check_flat, from_arrow
-from thalweg.source.split import CsvOptions
 
 _ALIASES = {
     "long": "bigint",

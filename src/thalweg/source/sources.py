@@ -12,13 +12,13 @@ import msgspec
 import pyarrow as pa
 
 from thalweg import errors
+from thalweg.model.split import CsvOptions
 from thalweg.model.stream import Schema, SourceSpec
 from thalweg.source import generate as generators
 from thalweg.source.conform import conform
 from thalweg.source.listing import COMPRESSIONS, list_files
 from thalweg.source.memory_units import MemoryUnits
 from thalweg.source.schema import as_schema, schema_of_file
-from thalweg.source.split import CsvOptions
 from thalweg.state.storage import Storage
 
 FORMATS = ("parquet", "json", "csv", "arrow")

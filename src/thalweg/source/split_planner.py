@@ -5,13 +5,13 @@ A stream that is registered while the pipeline runs is simply there in the next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from thalweg.model.offsets import Offsets, SourceMark
+from thalweg.model.split import Split
 from thalweg.model.stream import Stream
 from thalweg.source.inventory import ENDLESS, Inventory
-from thalweg.source.split import Split, pack
 from thalweg.state.storage import Storage
 
 Streams = Callable[[], Mapping[str, Stream]]
@@ -145,3 +145,19 @@ def _offsets(start: Offsets, tick: int, streams: Mapping[str, int]) -> Offsets:
     # A stream that no query reads at the moment is not registered, but its place is remembered.
     after = Offsets(tick, {**start.streams, **streams})
     return after if grown or tick > start.tick else start
+
+
+def pack(splits: Sequence[Split], parts: int) -> list[list[Split]]:
+    """Cut the list into `parts` contiguous runs of about the same weight.
+
+    Contiguous, because neighbours in the list are neighbours in event time: a task then sees few slices
+    and its partial aggregates stay small. A split goes where its middle falls on the line of all weights.
+    """
+    tasks: list[list[Split]] = [[] for _ in range(max(1, parts))]
+    total = sum(split.weight for split in splits)
+    before = 0
+    for split in splits:
+        middle = before + split.weight / 2
+        tasks[min(len(tasks) - 1, int(middle * len(tasks) / total))].append(split)
+        before += split.weight
+    return tasks

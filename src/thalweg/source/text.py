@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
+from thalweg.model.split import CsvOptions, Split
 from thalweg.model.stream import Schema
 from thalweg.model.types import FLOATING, INTEGRAL, TIMES, decimal_parts, is_string, to_duck, to_inner_arrow
 from thalweg.source.conform import REJECTED_SCHEMA, Conformed, conform, connection, convert, match_names
-from thalweg.source.split import CsvOptions, Split
 
 _BLOCK = 16 << 20
 _SMALL_BLOCK = 1 << 20

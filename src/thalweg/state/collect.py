@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
 
 from thalweg.model.manifest import Manifest
 from thalweg.state.container import delete_container
@@ -23,22 +22,17 @@ _PLACES = ("buckets/", "results/", "prepared/", "spill/")
 """The last is of earlier releases."""
 
 
-def unique() -> str:
-    """What no other name of an object has in it."""
-    return secrets.token_hex(6)
+def bucket_name(batch: int, place: int, unique: str) -> str:
+    """`unique`: two attempts of a task get two names."""
+    return f"buckets/{batch:012d}-{place}-{unique}.arrow"
 
 
-def bucket_name(batch: int, slot: int, unique: Callable[[], str] = unique) -> str:
-    """A new name for a container of buckets. Two attempts of a task get two names."""
-    return f"buckets/{batch:012d}-{slot}-{unique()}.arrow"
+def prepared_name(batch: int, place: int, unique: str) -> str:
+    return f"prepared/{batch:012d}-{place}-{unique}.arrow"
 
 
-def prepared_name(batch: int, slot: int, unique: Callable[[], str] = unique) -> str:
-    return f"prepared/{batch:012d}-{slot}-{unique()}.arrow"
-
-
-def result_name(batch: int, unique: Callable[[], str] = unique) -> str:
-    return f"results/{batch:012d}-{unique()}.arrow"
+def result_name(batch: int) -> str:
+    return f"results/{batch:012d}-{secrets.token_hex(6)}.arrow"
 
 
 def unreferenced(storage: Storage, newest: Manifest, before: Manifest | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,58 +13,41 @@ from thalweg.state.collect import bucket_name
 from thalweg.state.container import ContainerWriter
 from thalweg.state.storage import Storage
 
+Kept = tuple[list[SliceBucket], list[RowBucket]]
 
-class StateWriter:
-    """A bucket is durable once the writer is closed, and part of the state once a manifest names it."""
 
-    def __init__(self, storage: Storage, batch: int, groups: int, place: int, unique: Callable[[], str]) -> None:
-        """`groups`: how many key groups there are. `place`: which task or slot writes."""
-        self._storage = storage
-        self._batch = batch
-        self._groups = groups
-        self._place = place
-        self._unique = unique
-        self._writer: ContainerWriter | None = None
-        self._slices: list[SliceBucket] = []
-        self._rows: list[RowBucket] = []
+def write_buckets(
+    storage: Storage, new: Sequence[NewBucket], batch: int, place: int, unique: str, groups: int
+) -> Kept:
+    """Durable when it returns; part of the state once a manifest names them. `place`: which task or slot writes;
+    `unique`: tells its attempts apart; `groups`: how many key groups there are."""
+    slices: list[SliceBucket] = []
+    rows: list[RowBucket] = []
+    if new:
+        with ContainerWriter(storage, bucket_name(batch, place, unique)) as writer:
+            for bucket in new:
+                if isinstance(bucket, NewSlices):
+                    slices.append(_add_slices(writer, bucket, batch, place, groups))
+                else:
+                    rows.append(_add_rows(writer, bucket))
+            writer.close()
+    return slices, rows
 
-    def add(self, new: NewBucket) -> None:
-        writer = self._writer
-        if writer is None:
-            writer = self._writer = ContainerWriter(
-                self._storage, bucket_name(self._batch, self._place, self._unique)
-            )
-        if isinstance(new, NewSlices):
-            self._slices.append(self._add_slices(writer, new))
-        else:
-            self._rows.append(_add_rows(writer, new))
 
-    def close(self) -> tuple[list[SliceBucket], list[RowBucket]]:
-        """What was written, in order."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        return self._slices, self._rows
-
-    def abandon(self) -> None:
-        """What was not closed leaves nothing behind."""
-        if self._writer is not None:
-            self._writer.abandon()
-
-    def _add_slices(self, writer: ContainerWriter, new: NewSlices) -> SliceBucket:
-        """Ordered by key group: a slot reads the ranges that are its own."""
-        groups = new.table.column(GROUP).to_numpy().astype(np.uint16, copy=False)
-        table, offsets = order_by_group(new.table, groups, self._groups)
-        return SliceBucket(
-            section=writer.add(new.relation, table),
-            relation=new.relation,
-            level=new.level,
-            batch_from=new.batch_from,
-            batch_to=self._batch,
-            place=self._place,
-            spans=tuple((start, new.span) for start in new.starts),
-            offsets=encode_offsets(offsets),
-        )
+def _add_slices(writer: ContainerWriter, new: NewSlices, batch: int, place: int, groups: int) -> SliceBucket:
+    """Ordered by key group: a slot reads the ranges that are its own."""
+    group = new.table.column(GROUP).to_numpy().astype(np.uint16, copy=False)
+    table, offsets = order_by_group(new.table, group, groups)
+    return SliceBucket(
+        section=writer.add(new.relation, table),
+        relation=new.relation,
+        level=new.level,
+        batch_from=new.batch_from,
+        batch_to=batch,
+        place=place,
+        spans=tuple((start, new.span) for start in new.starts),
+        offsets=encode_offsets(offsets),
+    )
 
 
 def _add_rows(writer: ContainerWriter, new: NewRows) -> RowBucket:

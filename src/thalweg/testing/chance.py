@@ -9,7 +9,7 @@ from itertools import pairwise
 from random import Random
 
 from thalweg.batch.local_runner import Attempt, Cells
-from thalweg.source.split import Split, dump_splits, parse_splits
+from thalweg.model.split import Split, dump_splits, parse_splits
 
 MOST_TASKS = 4
 MOST_PIECES = 4

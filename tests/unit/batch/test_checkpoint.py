@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from thalweg.batch.checkpoint import forget_checkpoint, read_offset
+
 from thalweg.errors import StateError
 
 WHOLE = 'v1\n{"batchWatermarkMs":0}\n{"tick": 2, "streams": {"r": 5, "s": 0}}'

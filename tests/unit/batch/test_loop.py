@@ -17,12 +17,12 @@ import pytest
 from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.loop import Loop
 from thalweg.errors import SourceError, ThalwegError, UsageError
+from thalweg.model.split import Split, parse_splits
 from thalweg.model.stream import Stream
 from thalweg.observe.progress import BatchReport, Progress
 from thalweg.source.read import read
 from thalweg.source.registry import save_streams, source_dir
 from thalweg.source.sources import Memory, files, memory
-from thalweg.source.split import Split, parse_splits
 from thalweg.source.split_planner import NOTHING, Offset
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from thalweg.model.columns import WINDOW
 from thalweg.operate import duck
 from thalweg.operate.chosen import choose
-from thalweg.model.columns import WINDOW
 
 TABLE = pa.table(
     {

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from thalweg.model.columns import START, key
 from thalweg.model.plan import Grouping, Partial
 from thalweg.model.query import Window
 from thalweg.operate import dense
 from thalweg.operate import merge_slices as slices
-from thalweg.model.columns import START, key
 from thalweg.operate.merge_slices import SliceTable, window_rounds
 
 SECOND = 1_000_000

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from thalweg.model.bucket import Layout, Section, RowBucket
+from thalweg.model.bucket import Layout, RowBucket, Section
 from thalweg.model.probe import Group, Index, Role, Store, Want
 from thalweg.operate import probe_layout
 from thalweg.operate.probe_layout import FEW, WORTH, SortedSides

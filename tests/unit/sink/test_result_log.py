@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from thalweg.sink.memory import ResultLog
 
 from thalweg.sink import memory
-from thalweg.sink.memory import ResultLog
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

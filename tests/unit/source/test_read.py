@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from tests.support.profiles import examples
 
 from thalweg.errors import SourceError
+from thalweg.model.split import CsvOptions, Split
 from thalweg.model.stream import SourceSpec, Stream
 from thalweg.source import read as module
 from thalweg.source import text
 from thalweg.source.read import Chunk, read
 from thalweg.source.schema import parse_schema
-from thalweg.source.split import CsvOptions, Split
 from thalweg.state.local_storage import LocalStorage
 
 NOWHERE = LocalStorage("/nowhere")

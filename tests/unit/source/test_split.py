@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from thalweg.source.split import CsvOptions, Split, dump_splits, join_splits, pack, parse_splits, rows_in
+from thalweg.model.split import CsvOptions, Split, dump_splits, join_splits, parse_splits, rows_in
+from thalweg.source.split_planner import pack
 
 
 def splits_of(rows: list[int]) -> list[Split]:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from thalweg.state.changes import ChangeLog
 
 from thalweg.errors import StateError
 from thalweg.state import durable
-from thalweg.state.changes import ChangeLog
 from thalweg.testing.disk import FaultyDisk
 
 

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from thalweg.state.changes import ChangeLog
 
 from thalweg.batch.tables import clean_tables
 from thalweg.errors import StateError
-from thalweg.state.changes import ChangeLog
 from thalweg.state.collect import collect_garbage
 from thalweg.state.durable import is_temporary, temporary_name
 from thalweg.state.lock import DirectoryLock

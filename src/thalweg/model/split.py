@@ -1,4 +1,4 @@
-"""A split: the part of a stream's input that one task reads, as plain data; and how splits become tasks."""
+"""A split: the part of a stream's input that one task reads, as plain data."""
 
 from __future__ import annotations
 
@@ -61,19 +61,3 @@ def rows_in(texts: Iterable[str]) -> int:
     """Rather too many than too few, where nobody has counted them."""
     splits = (split for text in texts for split in parse_splits(text))
     return sum(split.rows or 1 + split.bytes // _LEAST_BYTES_PER_ROW for split in splits)
-
-
-def pack(splits: Sequence[Split], parts: int) -> list[list[Split]]:
-    """Cut the list into `parts` contiguous runs of about the same weight.
-
-    Contiguous, because neighbours in the list are neighbours in event time: a task then sees few slices
-    and its partial aggregates stay small. A split goes where its middle falls on the line of all weights.
-    """
-    tasks: list[list[Split]] = [[] for _ in range(max(1, parts))]
-    total = sum(split.weight for split in splits)
-    before = 0
-    for split in splits:
-        middle = before + split.weight / 2
-        tasks[min(len(tasks) - 1, int(middle * len(tasks) / total))].append(split)
-        before += split.weight
-    return tasks
