@@ -26,8 +26,8 @@ class Outlet:
         batch: int,
         slot: int,
         watch: Stopwatch,
-        uncollected: Collection[str] = (),
         unique: Callable[[], str],
+        uncollected: Collection[str] = (),
     ) -> None:
         """`uncollected`: the queries whose results nobody takes. `unique`: what tells files of one batch apart."""
         self.counted: Counter[str] = Counter()
