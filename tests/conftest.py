@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.lanes import FastLane, sort_into_lanes
+from tests.support.object_store import endpoint, new_place  # noqa: F401 - fixtures
 from tests.support.profiles import register_profiles
 from tests.support.side import ORACLE, Side, Tables
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pytest
 
 from thalweg.errors import StateError
-from thalweg.state import object_storage
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.object_cache import ObjectCache, worker_cache
 from thalweg.state.object_storage import ObjectStorage
@@ -27,37 +24,12 @@ from thalweg.state.storage import Storage
 from thalweg.testing.disk import Death
 from thalweg.testing.memory_storage import MemoryStorage
 
-BUCKET = "pipelines"
 OBJECTS = pytest.param("objects", marks=pytest.mark.slow)
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    urlopen(Request(f"http://{host}:{port}/{BUCKET}", method="PUT"), timeout=10).close()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def at_store(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ObjectStorage]:
-    """Makes storages below a prefix that no other test has, with a cache of its own."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "someone",
-        "AWS_SECRET_ACCESS_KEY": "very secret",
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1",
-        "THALWEG_CACHE": str(tmp_path / "cache"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(object_storage, "_stores", {})  # they keep the endpoint they were opened with
-    return lambda **options: ObjectStorage.at(f"s3://{BUCKET}/{secrets.token_hex(4)}/state", **options)
+def at_store(new_place: Callable[[], str]) -> Callable[..., ObjectStorage]:
+    return lambda **options: ObjectStorage.at(new_place(), **options)
 
 
 @pytest.fixture(params=["local", "memory", OBJECTS])
