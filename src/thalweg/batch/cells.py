@@ -6,7 +6,7 @@
 | STORED | where rows lie that joins may need | SLOT, every stage |
 | TUPLES | tuples of row numbers that look for further partners | SLOT, next stage |
 | JOINED | partials, and whole rows, of joined streams | SLOT, last stage |
-| RESULTS, SPILL | results, or where they lie | the driver |
+| RESULTS, PREPARED | results, or where they lie | the driver |
 | INGESTED, SLOT | reports | the driver |
 """
 
@@ -33,7 +33,7 @@ class CellKind(StrEnum):
     TUPLES = "tuples"
     JOINED = "joined"
     RESULTS = "results"
-    SPILL = "spill"
+    PREPARED = "prepared"
     INGESTED = "ingested"
     SLOT = "slot"
 

@@ -9,22 +9,36 @@ import pyarrow as pa
 
 from thalweg.batch.contract import SinkOpener
 from thalweg.batch.work import unique
-from thalweg.errors import ThalwegError, failed_sink, repeated_column
+from thalweg.errors import repeated_column
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest, Prepared, ResultFile
 from thalweg.model.plan import Member
 from thalweg.model.query import Query
-from thalweg.model.types import to_arrow
 from thalweg.operate.finish import order_rows
-from thalweg.sink.base import Callback, Sink, SinkContext, open_sink
+from thalweg.sink.base import Callback, Sink, SinkContext, objection, open_sink
+from thalweg.sink.outlet import Part
+from thalweg.sink.shown import shown, shown_schema
 from thalweg.state.collect import prepared_name
 from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.results import Results
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term
 
-Tables = Mapping[str, tuple[Entry, pa.Table]]
+
+@dataclass(frozen=True)
+class Made:
+    """The results of a query in a batch: some with the driver, the rest as tasks have prepared them."""
+
+    entry: Entry
+    table: pa.Table | None = None
+    sections: tuple[Section, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        prepared = sum(section.rows for section in self.sections) + sum(part.rows for part in self.parts)
+        return prepared + (0 if self.table is None else self.table.num_rows)
 
 
 @dataclass
@@ -54,34 +68,41 @@ class Delivery:
         self._pending = () if newest is None else newest.undelivered
         self._sinks: dict[str, Sink] = {}
 
-    def prepare(self, batch: int, tables: Tables, live: Collection[str]) -> Preparation:
+    def prepare(self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]) -> Preparation:
         """Makes the results of a batch durable, where nobody sees them. What a sink objects to stops its query, and
         nothing else. `live`: all queries that run."""
         ready = Preparation()
-        rows: dict[str, pa.Table] = {}
-        for id_, (entry, table) in tables.items():
-            kind = entry.query.sink.kind
-            if kind in ("memory", "noop") or not table.num_rows:
+        waiting: dict[str, Made] = {}
+        for id_, made in results.items():
+            query = made.entry.query
+            if query.sink.kind in ("memory", "noop") or not made.rows:
                 continue
             try:
-                token = self._sink(entry).prepare(batch, table)
+                token = self._sink(made.entry).prepare(batch, made.table, [part.name for part in made.parts])
             except (Exception, SystemExit) as error:
-                ready.failed[id_] = _objection(entry.query, error)
+                ready.failed[id_] = objection(query.name, query.sink.kind, error)
                 continue
             if token:
-                ready.undelivered.append(Prepared(id_, batch, table.num_rows, token=token))
+                ready.undelivered.append(Prepared(id_, batch, made.rows, token=token))
             else:
-                rows[id_] = table
-        ready.undelivered += [Prepared(s.name, batch, s.rows, s) for s in self._keep(batch, rows)]
-        kept = {id_: table for id_, (entry, table) in tables.items() if entry.query.sink.kind == "memory"}
-        ready.results = self.results.prepare(batch, kept, {*live, *self.kept})
+                waiting[id_] = made
+        own = {section.name: section for section in self._keep(batch, waiting)}
+        for id_, made in waiting.items():
+            sections = (*made.sections, *((own[id_],) if id_ in own else ()))
+            ready.undelivered.append(Prepared(id_, batch, made.rows, sections))
+        kept = {id_: made for id_, made in results.items() if made.entry.query.sink.kind == "memory"}
+        wanted = {id_ for id_, entry in live.items() if entry.query.sink.kind == "memory"}
+        tables = {id_: made.table for id_, made in kept.items() if made.table is not None}
+        files = {section.file for made in kept.values() for section in made.sections}
+        ready.results = self.results.prepare(batch, tables, wanted | self.kept, sorted(files))
         return ready
 
-    def _keep(self, batch: int, rows: Mapping[str, pa.Table]) -> Sequence[Section]:
-        if not rows:
+    def _keep(self, batch: int, waiting: Mapping[str, Made]) -> Sequence[Section]:
+        tables = {id_: made.table for id_, made in waiting.items() if made.table is not None}
+        if not tables:
             return ()
         with ContainerWriter(self._storage, prepared_name(batch, 0, unique())) as writer:
-            for id_, table in rows.items():
+            for id_, table in tables.items():
                 writer.add(id_, table)
             return writer.close()
 
@@ -92,12 +113,12 @@ class Delivery:
             entry = entries.get(prepared.query)
             if entry is None or prepared.query in failed:
                 continue
-            section = prepared.section
-            table = None if section is None else read_section(self._storage, section)
+            tables = [read_section(self._storage, section) for section in prepared.sections]
             try:
+                table = pa.concat_tables([shown(t, shown_schema(entry.query)) for t in tables]) if tables else None
                 self._sink(entry).commit(prepared.batch, prepared.token, table)
             except (Exception, SystemExit) as error:  # also a sink's own mistake, or a value that it cannot show
-                failed[prepared.query] = _objection(entry.query, error)
+                failed[prepared.query] = objection(entry.query.name, entry.query.sink.kind, error)
         return failed
 
     def check(self, query: Query, *, opening: bool = True) -> None:
@@ -135,15 +156,9 @@ class Delivery:
         return open_sink(query.sink, context)
 
 
-def _objection(query: Query, error: BaseException) -> str:
-    return str(error if isinstance(error, ThalwegError) else failed_sink(query.name, query.sink.kind, error))
-
-
-def present(entry: Entry, member: Member | None, parts: list[pa.Table]) -> pa.Table:
+def present(query: Query, member: Member | None, parts: Sequence[pa.Table]) -> pa.Table:
     """A query's result as users see it: ordered, named and typed."""
     table = pa.concat_tables(parts)
     if member is not None and member.order:
         table = order_rows(table, member)
-    outputs = entry.query.outputs
-    arrays = [table.column(i).cast(to_arrow(o.expr.type)) for i, o in enumerate(outputs)]
-    return pa.Table.from_arrays(arrays, names=[o.name for o in outputs])
+    return shown(table, shown_schema(query))

@@ -92,7 +92,7 @@ def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: I
 def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cells:
     """What the task has made, on its way to slots, state and driver; the report is filled on the way."""
     yield from _to_slots(plan, outbox, report)
-    outlet = Outlet(work.storage, work.clock.batch, 0, outbox.watch, work.unique, work.uncollected)
+    outlet = Outlet(work.storage, work.clock.batch, 0, outbox.watch, work.unique, work.uncollected, work.sinks)
     for query, table in outbox.emitted:
         outlet.add(query, table)
     yield from results(0, outlet)

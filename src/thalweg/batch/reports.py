@@ -28,9 +28,9 @@ def learned(partitioners: Partitioners) -> dict[str, bytes]:
 
 def results(slot: int, outlet: Outlet) -> Cells:
     """The cell of a task's results; none where there are none."""
-    sections = outlet.close()
-    if sections:
-        yield make_cell(slot, CellKind.SPILL, encode(sections))
+    left = outlet.close()
+    if left is not None:
+        yield make_cell(slot, CellKind.PREPARED, encode(left))
     elif outlet.held:
         yield make_cell(slot, CellKind.RESULTS, pack([(QueryRows(query), table) for query, table in outlet.held]))
 

@@ -27,7 +27,7 @@ from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.blame import blame, first_line
 from thalweg.batch.contract import Runner
 from thalweg.batch.decisions import Decisions, from_intent
-from thalweg.batch.delivery import Delivery, Preparation, present
+from thalweg.batch.delivery import Delivery, Made, Preparation, present
 from thalweg.batch.requests import apply_requests, registered, without_old_fences
 from thalweg.batch.settle import Ran, settle
 from thalweg.batch.tables import clean_tables, forget_versions
@@ -41,7 +41,7 @@ from thalweg.model.manifest import FORMAT, Manifest, Prepared
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
-from thalweg.model.plan import Plan, slot_stages, updated_groupings
+from thalweg.model.plan import Member, Plan, slot_stages, updated_groupings
 from thalweg.model.query import Query
 from thalweg.model.split import rows_in
 from thalweg.model.stream import Schema, Stream
@@ -58,11 +58,14 @@ from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
+from thalweg.sink.base import TaskSink
+from thalweg.sink.files import FilesInTasks
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage, collect_unfinished
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered
 from thalweg.state.manifest import Manifests
 from thalweg.state.migrate import find_old_intent, forget_old
+from thalweg.state.reader import StateReader
 from thalweg.state.rejected import forget_rejected
 from thalweg.state.requests import RequestLog
 from thalweg.state.storage import Storage
@@ -187,7 +190,7 @@ class BatchRunner:
         clock = self._clock(plan, moment)
         clock_us = time.time_ns() // 1000
         planned = time.perf_counter()
-        totals = self._run_tasks(splits, plan, clock, decisions.tables, uncollected(entries.values()))
+        totals = self._run_tasks(splits, plan, clock, decisions.tables, entries)
         faults.point("batch.tasks")
         ran = time.perf_counter()
         entries, given, ready = self._prepare(plan, entries, totals, batch)
@@ -458,7 +461,7 @@ class BatchRunner:
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(
-        self, splits: Sequence[str], plan: Plan, clock: BatchTimes, tables: Tables, uncollected: frozenset[str]
+        self, splits: Sequence[str], plan: Plan, clock: BatchTimes, tables: Tables, entries: Mapping[str, Entry]
     ) -> BatchTotals:
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[RowBucket]] = {}
@@ -473,7 +476,8 @@ class BatchRunner:
             stores,
             {name: table.version for name, table in tables.items()},
             {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
-            uncollected,
+            uncollected(entries.values()),
+            sinks_in_tasks(entries.values()),
             stages=slot_stages(plan),
         )
         load = Load(rows_in(splits), self._state_read(plan, clock))
@@ -481,7 +485,7 @@ class BatchRunner:
         began = time.perf_counter()
         collected = self.runner.run(plan, work, splits, way)
         ended = time.perf_counter()
-        totals = replace(add_up(collected, self.storage), job_seconds=ended - began, way=way)
+        totals = replace(add_up(collected), job_seconds=ended - began, way=way)
         if self.small_batches is not None:
             self.small_batches.take_in(load, totals.work_seconds())
         return totals
@@ -526,18 +530,18 @@ class BatchRunner:
     ) -> tuple[dict[str, Entry], dict[str, int], Preparation]:
         """Makes results durable, and says how many there are. A query that failed gives none; it is stopped, the
         others go on."""
-        failed = blame(plan, totals.failures)
+        failed = {**totals.refused, **blame(plan, totals.failures)}
         members = {m.query: m for m in plan.members}
-        tables = {}
-        for id_, parts in totals.results.items():
+        results = {}
+        for id_ in {**totals.results, **totals.sections, **totals.parts}:
             if id_ in entries and id_ not in failed:
                 try:
-                    tables[id_] = (entries[id_], present(entries[id_], members.get(id_), parts))
+                    results[id_] = self._made(entries[id_], members.get(id_), totals)
                 except (pa.ArrowException, duck.Error) as error:
                     failed[id_] = first_line(str(error))
-        made = Counter({id_: table.num_rows for id_, (_, table) in tables.items()})
+        made = Counter({id_: result.rows for id_, result in results.items()})
         made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
-        ready = self.delivery.prepare(batch, tables, entries)
+        ready = self.delivery.prepare(batch, results, entries)
         failed |= ready.failed
         after = {}
         for id_, entry in entries.items():
@@ -547,9 +551,17 @@ class BatchRunner:
                 after[id_] = replace(entry, emitted=entry.emitted + made[id_]) if made[id_] else entry
         return after, {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}, ready
 
+    def _made(self, entry: Entry, member: Member | None, totals: BatchTotals) -> Made:
+        tables, sections = totals.results.get(entry.id, []), totals.sections.get(entry.id, [])
+        if entry.query.order or entry.query.limit is not None:  # only of all rows together one can tell
+            reader = StateReader(self.storage)
+            tables, sections = [*tables, *(reader.read(section) for section in sections)], []
+        table = present(entry.query, member, tables) if tables else None
+        return Made(entry, table, tuple(sections), tuple(totals.parts.get(entry.id, ())))
+
     def _clean_up(self, before: Manifest, totals: BatchTotals, tables: Tables) -> None:
         after = self.manifest
-        dropped = bool(before.files() - after.files()) or bool(totals.spills)
+        dropped = bool(before.files() - after.files()) or bool(totals.sections)
         if dropped or self._has_dropped or after.batch % 64 == 0:
             collect_garbage(self.storage, after, before if before.batch >= 0 else None)
         self._has_dropped = dropped
@@ -560,6 +572,15 @@ class BatchRunner:
         self.manifests.prune()
         self._used_tables.update({table.version.file: table for table in tables.values()})
         forget_versions(self.storage, self._used_tables, self.tables())
+
+
+def sinks_in_tasks(entries: Iterable[Entry]) -> dict[str, TaskSink]:
+    """Of the queries whose sinks can write where rows are made. What has an order only the driver can put into it."""
+    return {
+        e.id: FilesInTasks.of(e.query)
+        for e in entries
+        if e.query.sink.kind == "files" and e.state != "failed" and not e.query.order and e.query.limit is None
+    }
 
 
 def uncollected(entries: Iterable[Entry]) -> frozenset[str]:

@@ -94,7 +94,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: _Inbox, views: Views, wa
     began = watch.read()
     report = SlotReport(slot, work.stage, slot % work.tasks)
     outbox = Outbox(partitioners=Partitioners(work.policies, slot), watch=watch)
-    outlet = Outlet(work.storage, work.clock.batch, slot, watch, work.unique, work.uncollected)
+    outlet = Outlet(work.storage, work.clock.batch, slot, watch, work.unique, work.uncollected, work.sinks)
     try:
         with watch.during(OPERATE):
             found = _join(plan, work, slot, inbox, views, outbox, outlet)

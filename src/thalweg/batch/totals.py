@@ -19,8 +19,7 @@ from thalweg.model.report import Counts, IngestReport, ProbeId, SlotReport, Stre
 from thalweg.model.way import Way
 from thalweg.observe.stopwatch import SHUFFLE, Stage
 from thalweg.route.bucket import unpack
-from thalweg.state.container import read_section
-from thalweg.state.storage import Storage
+from thalweg.sink.outlet import Left, Part
 
 
 @dataclass
@@ -38,7 +37,12 @@ class BatchTotals:
     max_time_us: Counts = field(default_factory=dict)
     groups: Counts = field(default_factory=dict)
     passed: Counts = field(default_factory=dict)
-    spills: list[Section] = field(default_factory=list)
+    sections: dict[str, list[Section]] = field(default_factory=dict)
+    """query -> results that tasks have prepared, in the state."""
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    """query -> results that tasks have prepared, where its sink is."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """query -> what its sink said against results of a task."""
     stores: list[RowBucket] = field(default_factory=list)
     probes: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
     """What each probe saw: tuples, pairs."""
@@ -93,6 +97,13 @@ class BatchTotals:
         self._slowest("slot", report.seconds)
         self._add_time(report.stage, report.task, report.time)
 
+    def add_left(self, left: Left) -> None:
+        for section in left.sections:
+            self.sections.setdefault(section.name, []).append(section)
+        for part in left.parts:
+            self.parts.setdefault(part.query, []).append(part)
+        self.refused.update(left.failed)
+
     def _slowest(self, kind: str, seconds: float) -> None:
         self.seconds[kind] = max(self.seconds.get(kind, 0.0), seconds)
 
@@ -124,7 +135,7 @@ def _together(one: StreamSample, other: StreamSample) -> StreamSample:
     return StreamSample(one.predicates, one.rows + other.rows, one.seen + other.seen, one.distinct)
 
 
-def add_up(cells: pa.Table, storage: Storage) -> BatchTotals:
+def add_up(cells: pa.Table) -> BatchTotals:
     """Of all that the last stage has left."""
     totals = BatchTotals()
     for _, kind, payload in cells_of(cells):
@@ -132,10 +143,8 @@ def add_up(cells: pa.Table, storage: Storage) -> BatchTotals:
             for address, table in unpack(payload.as_buffer()):
                 if isinstance(address, QueryRows):
                     totals.results.setdefault(address.query, []).append(table)
-        elif kind == CellKind.SPILL:
-            for section in decode(payload.as_py(), list[Section]):
-                totals.spills.append(section)
-                totals.results.setdefault(section.name, []).append(read_section(storage, section))
+        elif kind == CellKind.PREPARED:
+            totals.add_left(decode(payload.as_py(), Left))
         elif kind == CellKind.INGESTED:
             totals.add_ingested(decode(payload.as_py(), IngestReport))
         else:

@@ -12,6 +12,7 @@ from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
 from thalweg.partition.cooperative import Policy
+from thalweg.sink.base import TaskSink
 from thalweg.state.storage import Storage
 from thalweg.state.writer import Kept, write_buckets
 
@@ -38,6 +39,8 @@ class Work:
     """route key -> what the partitioners of all tasks have learned."""
     uncollected: frozenset[str] = frozenset()
     """Queries whose results nobody takes: tasks count them."""
+    sinks: Mapping[str, TaskSink] = field(default_factory=dict)
+    """query -> how tasks prepare its results, where they are many and the sink can."""
     stage: int = 1
     """Of SLOT, from 1."""
     stages: int = 1

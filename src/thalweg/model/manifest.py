@@ -44,7 +44,7 @@ class Prepared(Struct, frozen=True, forbid_unknown_fields=True):
     query: str
     batch: int
     rows: int
-    section: Section | None = None
+    sections: tuple[Section, ...] = ()
     """Where they lie in the state, or"""
     token: str = ""
     """what their sink calls what it has written."""
@@ -86,4 +86,4 @@ class Manifest:
         """The containers it names, each once."""
         found = {bucket.section.file for bucket in (*self.buckets, *self.stores)}
         found |= {result.file for result in self.results}
-        return frozenset(found | {p.section.file for p in self.undelivered if p.section is not None})
+        return frozenset(found | {section.file for p in self.undelivered for section in p.sections})

@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thalweg.errors import unknown_sink
+from thalweg.errors import ThalwegError, failed_sink, unknown_sink
 from thalweg.model.query import SinkSpec
 
 Callback = Callable[[pa.Table, int], Any]
+
+
+class PartWriter(Protocol):
+    """Results of one query that a task writes itself, in pieces."""
+
+    @property
+    def rows(self) -> int:
+        """How many were written."""
+        ...
+
+    def write(self, table: pa.Table) -> None:
+        """Rows as operators make them: not yet named and typed as users see them."""
+        ...
+
+    def finish(self) -> str:
+        """Makes them durable, where nobody sees them; what they are called there."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class TaskSink(Protocol):
+    """How tasks prepare results of one query that are too many to go through the driver. A value."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def query(self) -> str: ...
+
+    def open_part(self, batch_id: int, place: int, unique: str) -> PartWriter:
+        """`place`: which task or slot writes; `unique`: tells its attempts apart."""
+        ...
 
 
 class Sink(Protocol):
@@ -21,9 +56,9 @@ class Sink(Protocol):
     @property
     def kind(self) -> str: ...
 
-    def prepare(self, batch_id: int, table: pa.Table) -> str:
+    def prepare(self, batch_id: int, table: pa.Table | None, parts: Sequence[str] = ()) -> str:
         """Makes results durable where nobody sees them; what they are called there. Empty: the sink has no such
-        place, and they are kept with the state until they are committed."""
+        place, and they are kept with the state until they are committed. `parts`: what tasks have prepared."""
         ...
 
     def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
@@ -82,5 +117,10 @@ def _openers() -> dict[str, Opener]:
 class RowSink:
     """A sink without a place of its own: rows wait with the state."""
 
-    def prepare(self, batch_id: int, table: pa.Table) -> str:
+    def prepare(self, batch_id: int, table: pa.Table | None, parts: Sequence[str] = ()) -> str:
         return ""
+
+
+def objection(query: str, kind: str, error: BaseException) -> str:
+    """What a sink says against results: its own words, or what it tripped over."""
+    return str(error if isinstance(error, ThalwegError) else failed_sink(query, kind, error))

@@ -1,19 +1,40 @@
-"""The results of a task: few travel to the driver with its report, more go into a file, others are only counted."""
+"""The results of a task: few travel to the driver with its report, more are prepared where they were made, others are
+only counted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import pyarrow as pa
+from msgspec import Struct
 
 from thalweg.model.bucket import Section
 from thalweg.observe.stopwatch import SINK, Stopwatch
+from thalweg.sink.base import PartWriter, TaskSink, objection
+from thalweg.state.collect import prepared_name
 from thalweg.state.container import ContainerWriter
 from thalweg.state.storage import Storage
 
 INLINE_BYTES = 1_000_000
-"""Results up to this size travel with the report; larger ones are left in a file for the driver."""
+"""Results up to this size travel with the report; larger ones are made durable by the task."""
+
+
+class Part(Struct, frozen=True):
+    """A file that a task has written for a sink."""
+
+    query: str
+    name: str
+    rows: int
+
+
+class Left(Struct, frozen=True):
+    """What a task has prepared."""
+
+    sections: tuple[Section, ...] = ()
+    parts: tuple[Part, ...] = ()
+    failed: dict[str, str] = {}
+    """Query -> what its sink said against its results."""
 
 
 class Outlet:
@@ -24,51 +45,93 @@ class Outlet:
         self,
         storage: Storage,
         batch: int,
-        slot: int,
+        place: int,
         watch: Stopwatch,
         unique: Callable[[], str],
         uncollected: Collection[str] = (),
+        sinks: Mapping[str, TaskSink] | None = None,
     ) -> None:
-        """`uncollected`: the queries whose results nobody takes. `unique`: what tells files of one batch apart."""
+        """`unique`: what tells objects of one batch apart. `uncollected`: the queries whose results nobody takes.
+        `sinks`: of those whose sinks write in tasks."""
         self.counted: Counter[str] = Counter()
         """query -> rows that nobody took."""
         self._uncollected = uncollected
+        self._sinks = sinks or {}
         self._storage = storage
-        self._name = f"spill/{batch:012d}-{slot}"
+        self._batch = batch
+        self._place = place
         self._unique = unique
         self._watch = watch
         self.held: list[tuple[str, pa.Table]] = []
         """(query, results) that are few enough to travel."""
         self._bytes = 0
+        self._is_full = False
+        """Whether there are too many to travel."""
         self._writer: ContainerWriter | None = None
+        self._parts: dict[str, PartWriter] = {}
+        self._failed: dict[str, str] = {}
 
     def add(self, query: str, table: pa.Table) -> None:
         if query in self._uncollected:
             self.counted[query] += table.num_rows
             return
         with self._watch.during(SINK):
-            if self._writer is not None:
-                self._writer.stream(query, table)
+            if self._is_full:
+                self._write(query, table)
                 return
             self.held.append((query, table))
             self._bytes += table.nbytes
             if self._bytes > INLINE_BYTES:
-                self._writer = self._open()
+                self._is_full = True
                 for name, held in self.held:
-                    self._writer.stream(name, held)
+                    self._write(name, held)
                 self.held.clear()
 
-    def close(self) -> tuple[Section, ...]:
-        """Where the results lie that were too many; the others are in `held`."""
+    def close(self) -> Left | None:
+        """What was prepared; None where all results are in `held`."""
+        if not self._is_full:
+            return None
         with self._watch.during(SINK):
-            sections = () if self._writer is None else self._writer.close(durable=False)
+            sections = () if self._writer is None else self._writer.close()
             self._writer = None
-            return sections
-
-    def _open(self) -> ContainerWriter:
-        return ContainerWriter(self._storage, f"{self._name}-{self._unique()}.arrow")
+            parts = [part for query in list(self._parts) if (part := self._finish(query)) is not None]
+            return Left(sections, tuple(parts), self._failed)
 
     def abandon(self) -> None:
         """What was not closed leaves nothing behind."""
         if self._writer is not None:
             self._writer.abandon()
+        for part in self._parts.values():
+            part.abandon()
+
+    def _write(self, query: str, table: pa.Table) -> None:
+        sink = self._sinks.get(query)
+        if sink is None:
+            if self._writer is None:
+                name = prepared_name(self._batch, self._place, self._unique())
+                self._writer = ContainerWriter(self._storage, name)
+            self._writer.stream(query, table)
+        elif query not in self._failed:
+            try:
+                if query not in self._parts:
+                    self._parts[query] = sink.open_part(self._batch, self._place, self._unique())
+                self._parts[query].write(table)
+            except Exception as error:
+                self._fail(query, sink, error)
+
+    def _finish(self, query: str) -> Part | None:
+        part = self._parts.pop(query)
+        try:
+            name = part.finish()
+        except Exception as error:
+            self._parts[query] = part
+            self._fail(query, self._sinks[query], error)
+            return None
+        return Part(query, name, part.rows)
+
+    def _fail(self, query: str, sink: TaskSink, error: Exception) -> None:
+        """One sink's trouble is its query's alone."""
+        self._failed[query] = objection(sink.query, sink.kind, error)
+        part = self._parts.pop(query, None)
+        if part is not None:
+            part.abandon()

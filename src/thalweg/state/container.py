@@ -12,6 +12,7 @@ section costs neither. Sections are mapped into memory and used as they lie.
 
 from __future__ import annotations
 
+import io
 import struct
 import threading
 import zlib
@@ -31,8 +32,6 @@ MAGIC = b"THALWEG\x01"
 _ALIGNMENT = 64
 _TAIL = struct.Struct("<QII8s")
 _CONTAINERS_KEPT = 512
-UNCHECKED = -1
-"""The checksum of a section that has none."""
 
 
 class ContainerWriter:
@@ -48,13 +47,14 @@ class ContainerWriter:
         self._write(MAGIC)
 
     def stream(self, name: str, table: pa.Table) -> Section:
-        """Append a table as it lies, without a checksum: for what is read once, soon, in the same run."""
+        """Append a table as it lies, in as many chunks as it has, without a copy of it."""
         self._write(bytes(-self._length % _ALIGNMENT))
         start = self._length
-        with pa.ipc.new_stream(self._file, table.schema, options=self._options) as writer:
+        checked = _Checked(self._file)
+        with pa.ipc.new_stream(pa.PythonFile(checked, mode="w"), table.schema, options=self._options) as writer:
             writer.write_table(table)
-        self._length = self._file.tell()
-        section = Section(self._name, name, start, self._length - start, table.num_rows, UNCHECKED)
+        self._length += checked.length
+        section = Section(self._name, name, start, checked.length, table.num_rows, checked.crc)
         self._sections.append(section)
         return section
 
@@ -89,6 +89,24 @@ class ContainerWriter:
     def _write(self, data: Any) -> None:
         self._file.write(data)
         self._length += len(data)
+
+
+class _Checked(io.RawIOBase):
+    """Passes on what is written, and counts it."""
+
+    def __init__(self, file: io.BufferedIOBase) -> None:
+        self._file = file
+        self.length = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self.crc = zlib.crc32(data, self.crc)
+        self.length += len(data)
+        return len(data)
 
 
 def _serialize(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
@@ -163,7 +181,7 @@ class _Container:
             raise corrupt_file(self.place, f"section {section.name!r} up to byte {end}", f"{self.buffer.size} bytes")
         body = self.buffer.slice(section.offset, section.length)
         key = (section.offset, section.length, section.crc)
-        if section.crc != UNCHECKED and key not in self._verified:
+        if key not in self._verified:
             found = zlib.crc32(body)
             if found != section.crc:
                 raise corrupt_file(

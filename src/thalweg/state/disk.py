@@ -36,11 +36,11 @@ class Disk(Protocol):
         ...
 
     def replace(self, old: Path, new: Path) -> None:
-        """Rename within one directory; a file that has the new name goes."""
+        """Rename within one directory; a file that has the new name goes. Also of a directory, to a new name."""
         ...
 
     def link(self, old: Path, new: Path) -> None:
-        """Give a file a second name in its directory. FileExistsError if somebody has that name."""
+        """Give a file a second name on its file system. FileExistsError if somebody has that name."""
         ...
 
     def unlink(self, path: Path) -> None: ...

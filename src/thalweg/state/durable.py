@@ -175,6 +175,11 @@ def write_atomic(path: Path, data: Data, sync: bool = True, private: bool = Fals
         raise
 
 
+def link(old: Path, new: Path) -> None:
+    """Give a file a second name. It is durable after `sync_directory`."""
+    _disk.link(old, new)
+
+
 def create_atomic(path: Path, data: Data, private: bool = False) -> bool:
     """Make `path` of `data`, unless it is there: temporary file, fsync, link, fsync of the directory."""
     temporary = temporary_name(path)

@@ -40,13 +40,17 @@ class Results:
         self._sections: dict[str, tuple[Section, ...]] = {}
         self._read: dict[str, _Read] = {}
 
-    def prepare(self, batch: int, tables: Mapping[str, pa.Table], wanted: Collection[str]) -> tuple[ResultFile, ...]:
+    def prepare(
+        self, batch: int, tables: Mapping[str, pa.Table], wanted: Collection[str], more: Sequence[str] = ()
+    ) -> tuple[ResultFile, ...]:
         """The files after a batch with these results, by query id. `wanted`: the queries that anybody can still ask
-        for. Nothing is to be seen of it before `commit`."""
+        for. `more`: containers with results of the batch that tasks have written. Nothing is to be seen of it before
+        `commit`."""
         files = [file for file in self._files if self._is_wanted(file, wanted)]
         while run := _mergeable(files):
             at = files.index(run[0])
             files[at : at + len(run)] = self._merge(run, wanted)
+        files += [ResultFile(name, batch, batch) for name in more]
         made = {query: table for query, table in tables.items() if table.num_rows}
         if made:
             name = result_name(batch)
@@ -81,7 +85,7 @@ class Results:
             ]
             if new:
                 parts = [known.table] if known.table.num_rows else []
-                parts += [table if table.schema == schema else table.cast(schema) for table in new]
+                parts += [_fit(table, schema) for table in new]
                 known = _Read(known.through, pa.concat_tables(parts))
             last = self._files[-1].last if self._files else -1
             known = self._read[query] = _Read(max(last, known.through), known.table)
@@ -116,6 +120,13 @@ class Results:
                 writer.add(query, pa.concat_tables(tables))
             self._sections[name] = writer.close()
         return [ResultFile(name, run[0].first, run[-1].last, run[0].level + 1)]
+
+
+def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """What tasks have written is not named and typed as users see it."""
+    if table.schema == schema:
+        return table
+    return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(table.columns, schema, strict=True)], schema=schema)
 
 
 def _mergeable(files: Sequence[ResultFile]) -> list[ResultFile]:

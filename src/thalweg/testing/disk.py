@@ -87,8 +87,16 @@ class _File:
 
 @dataclass(eq=False)
 class _Directory:
-    undo: list[dict[str, _File | _Directory | None]] = field(default_factory=list)
+    undo: list[dict[str, _File | _Directory | None] | _Move] = field(default_factory=list)
     """For each operation on its names that is not durable: what these names stood for before it."""
+
+
+@dataclass(frozen=True)
+class _Move:
+    """Of a directory, with all that it holds."""
+
+    old: Path
+    new: Path
 
 
 _Node = _File | _Directory
@@ -215,7 +223,10 @@ class FaultyDisk(Disk):
         def effect() -> None:
             node, replaced = self._node(old), self._node(new)
             self._real.replace(old, new)
-            if old != new:
+            if isinstance(node, _Directory):
+                self._directory(old.parent).undo.append(_Move(old, new))
+                self._rekey(old, new)
+            elif old != new:
                 self._directory(old.parent).undo.append({old.name: node, new.name: replaced})
                 self._nodes.pop(old, None)
                 if node is not None:
@@ -225,9 +236,7 @@ class FaultyDisk(Disk):
 
     def link(self, old: Path, new: Path) -> None:
         old, new = _absolute(old), _absolute(new)
-        if old.parent != new.parent:
-            raise NotImplementedError(f"{old} and {new} are in two directories")
-        if not self._is_below(old):
+        if not self._is_below(old) or not self._is_below(new):
             return self._outside(lambda: self._real.link(old, new))
 
         def effect() -> None:
@@ -316,11 +325,20 @@ class FaultyDisk(Disk):
                 continue  # it went with a parent
             undo, directory.undo = directory.undo, []
             for names in reversed(undo[keep(len(undo)) :]):
+                if isinstance(names, _Move):
+                    os.rename(names.new, names.old)
+                    self._rekey(names.new, names.old)
+                    continue
                 for name in names:
                     self._remove(path / name)
                 for name, node in names.items():
                     self._restore(path / name, node)
             waiting += [child for child in self._nodes if child.parent == path and child not in waiting]
+
+    def _rekey(self, old: Path, new: Path) -> None:
+        """What is known of a directory that has moved."""
+        for path in [path for path in self._nodes if path == old or old in path.parents]:
+            self._nodes[new / path.relative_to(old)] = self._nodes.pop(path)
 
     def _remove(self, path: Path) -> None:
         if path.is_dir() and not path.is_symlink():
