@@ -2,8 +2,8 @@
 
 The hash is the one that decides key groups (`route.hash`, of a row with that one whole number), so the rows of a
 key group are one range of the index and a slot that owns some groups reads only theirs. Nothing is stored but row
-numbers: an index costs two bytes a row and half of one for its directory, twice that above 65,535 rows. The only
-index of a store needs none: there the rows lie in its order (`store.in_key_order`).
+numbers: an index costs two bytes a row and half of one for its directory, twice that above 65,535 rows. The first
+index of a store needs none: the rows lie in its order (`store.in_key_order`).
 """
 
 from __future__ import annotations

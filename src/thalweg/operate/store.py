@@ -90,12 +90,12 @@ def add_words(store: Store, table: pa.Table) -> pa.Table:
 
 
 def in_key_order(store: Store, table: pa.Table) -> pa.Table:
-    """The rows in the order of the store's index, those without a key last; as they come where there are several.
+    """The rows in the order of the store's first index, so by key group; those without a key last.
 
     A row's partners then lie side by side, in the order in which the rows of a batch look for them: probes, and
-    fetching what they find, go through memory once instead of jumping.
+    fetching what they find, go through memory once instead of jumping. A slot's rows are ranges.
     """
-    if len(store.indexes) != 1:
+    if not store.indexes:
         return table
     order = make_index(store.indexes[0], table).order
     if len(order) < table.num_rows:
