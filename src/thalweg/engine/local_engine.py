@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -45,9 +45,9 @@ class LocalEngine:
             return given
         if _is_sparks(given):
             raise needs_spark(f"the DataFrame of table {name!r}", "give an Arrow table")
-        if not isinstance(given, str | Path) or not str(given):
+        if not isinstance(given, str | os.PathLike) or not os.fspath(given):
             raise bad_table(name, f"{given!r} is not an Arrow table or the path of a Parquet file", None)
-        if (kind or Path(given).suffix.lstrip(".")) != "parquet":
+        if (kind or os.path.splitext(given)[1].lstrip(".")) != "parquet":
             raise needs_spark(f"the file of table {name!r}", "give an Arrow table or Parquet")
         try:
             return pq.read_table(given)

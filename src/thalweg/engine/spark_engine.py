@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -95,9 +94,9 @@ def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None
             raise bad_table(name, f"its DataFrame cannot be read: {str(error).splitlines()[0]}", None) from None
     if isinstance(source, pa.Table):
         return source
-    if not isinstance(source, str | Path) or not str(source):
+    if not isinstance(source, str | os.PathLike) or not os.fspath(source):
         raise bad_table(name, f"{source!r} is not a DataFrame, an Arrow table or a path", None)
-    kind = kind or Path(str(source)).suffix.lstrip(".") or "parquet"
+    kind = kind or os.path.splitext(source)[1].lstrip(".") or "parquet"
     if kind not in TABLE_FORMATS:
         raise bad_table(name, f"{kind!r} is not one of {', '.join(TABLE_FORMATS)}", "say format = '...'")
     reader = spark.read.format(kind)

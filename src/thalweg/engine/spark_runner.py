@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import PurePath
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
@@ -61,7 +60,7 @@ class SparkRunner:
             group.cancel()
 
     def _in_group(self, work: Work, properties: Mapping[str, str], collect: Callable[[], pa.Table]) -> pa.Table:
-        described = f"batch {work.clock.batch} of {PurePath(work.storage.place).name}"
+        described = f"batch {work.clock.batch} of {work.storage.place.rpartition('/')[2]}"
         with JobGroup(self._spark.sparkContext, described, properties) as group:
             self._group = group
             try:

@@ -8,6 +8,7 @@ States come from the disk and are never unpickled. The functions are: they come 
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 import traceback
@@ -15,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -212,6 +212,6 @@ def _place(error: BaseException) -> str | None:
     """The line of the user's code that raised."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
-    if last is None or Path(last.filename) == Path(__file__):
+    if last is None or last.filename == __file__:
         return None
-    return f"{Path(last.filename).name}, line {last.lineno}"
+    return f"{os.path.basename(last.filename)}, line {last.lineno}"
