@@ -14,9 +14,8 @@ are Spark's to decide. What its analyser says is recorded once in a directory of
 
 from __future__ import annotations
 
-import tempfile
+import secrets
 from collections.abc import Mapping
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ from thalweg.errors import no_event_time, wrong_rows
 from thalweg.session import Session, to_microseconds
 from thalweg.source.sources import Memory, memory
 from thalweg.state.places import open_storage
+from thalweg.state.storage import Storage
+from thalweg.testing.memory_storage import MemoryStorage
 from thalweg.testing.recorded import Answers, RecordedAnalyzer
 
 Rows = Any
@@ -49,7 +50,7 @@ class LocalSession(Session):
         watermark: str | timedelta = "0 seconds",
         recorded: str | Path | Answers | None = None,
         record: bool = False,
-        state_dir: str | Path | None = None,
+        state_dir: str | Path | Storage | None = None,
         slots: int | str = 2,
         tasks: int = 2,
         repartition: str | timedelta | None = None,
@@ -61,13 +62,14 @@ class LocalSession(Session):
         `time`: the event-time column of these streams; the only timestamp of each unless given.
         `watermark`: their delay.
         `recorded`: the directory with what Spark's analyser said; `record=True` asks Spark for what is missing there.
-        `state_dir`: where state is kept; a temporary directory that goes with the session unless given.
+        `state_dir`: where state is kept; in memory, for as long as the session lives, unless given.
         `slots`, `repartition`, `join_epoch`: as of `connect`. `tasks`: into how many tasks a stage is cut.
         `chance`: decides what Spark leaves open, such as the order of tasks.
         """
-        self._place = ExitStack()
+        self._own: MemoryStorage | None = None
         if state_dir is None:
-            state_dir = self._place.enter_context(tempfile.TemporaryDirectory(prefix="thalweg-"))
+            state_dir = self._own = MemoryStorage(f"memory://{secrets.token_hex(8)}")
+        storage = open_storage(state_dir) if isinstance(state_dir, str | Path) else state_dir
         answers = recorded if isinstance(recorded, Answers) else Answers(recorded)
 
         def here() -> Engine:
@@ -78,7 +80,7 @@ class LocalSession(Session):
         self._answers = answers
         self._fed: dict[str, Memory] = {}
         try:
-            super().__init__(open_storage(state_dir), here, slots, every, join_epoch)
+            super().__init__(storage, here, slots, every, join_epoch)
             for name, given in (rows or {}).items():
                 self._feed_stream(name, _table(name, given), time, watermark)
             if isinstance(queries, str):
@@ -104,7 +106,8 @@ class LocalSession(Session):
         self._answers.save()
         if hasattr(self, "_pipeline"):
             super().stop()
-        self._place.close()
+        if self._own is not None:
+            self._own.forget()
 
     def _feed_stream(self, name: str, table: pa.Table, time: str | None, watermark: str | timedelta) -> None:
         source = self._fed[name] = memory(table.schema)

@@ -89,6 +89,10 @@ class MemoryStorage:
     place: str
     _worlds: ClassVar[dict[str, World]] = {}
 
+    def forget(self) -> None:
+        """Let go of all that is kept at the place."""
+        self._worlds.pop(self.place, None)
+
     @property
     def world(self) -> World:
         return self._worlds.setdefault(self.place, World())
