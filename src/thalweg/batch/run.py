@@ -553,7 +553,7 @@ class BatchRunner:
         if dropped or self._has_dropped or after.batch % 64 == 0:
             collect_garbage(self.storage, after, before if before.batch >= 0 else None)
         self._has_dropped = dropped
-        if after.through > before.through:
+        if after.through > before.through or before.format < FORMAT:
             self.requests.forget_through(after.through)
         if before.format < FORMAT:
             forget_old(self.storage)

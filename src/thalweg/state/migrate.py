@@ -269,11 +269,12 @@ def find_old_json(storage: Storage, name: str, make: Callable[[Any], T]) -> T | 
 
 
 def forget_old(storage: Storage) -> None:
-    """What is of no use once a manifest of this release is there."""
+    """What is of no use once a manifest of this release is there. `changes.log` may hold requests that no batch has
+    taken up: it is left to the log of requests."""
     for prefix in ("checkpoint/", "intents/"):
         _delete(storage, storage.names(prefix))
     old = [name for name in storage.names("manifests/") if name.endswith(".json")]
-    _delete(storage, [*old, "changes.log", "control.json", "streams.json", "identity"])
+    _delete(storage, [*old, "control.json", "streams.json", "identity"])
 
 
 def _delete(storage: Storage, names: Sequence[str]) -> None:
