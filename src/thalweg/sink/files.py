@@ -35,6 +35,8 @@ from thalweg.state.durable import delete, is_temporary, make_directories, publis
 _OWNER = ".thalweg-owner.json"
 _PART = re.compile(r"part-(\d{12,})\.[a-z]+")
 _HIDDEN = re.compile(r"\.part-\d{12,}-[0-9a-f]{12}\.[a-z]+")
+_HALF = (".part-", "..part-", f".{_OWNER}.")
+"""How temporary names of files begin: those of earlier releases, of prepared ones, of the owner's."""
 
 
 class Owner(Struct, frozen=True):
@@ -104,8 +106,10 @@ class FilesSink:
         if self._is_swept:
             return
         self._is_swept = True
-        for path in self._path.glob(".part-*"):
-            if (_HIDDEN.fullmatch(path.name) or is_temporary(path)) and path.name not in self._context.pending:
+        for path in self._path.glob(".*"):
+            name = path.name
+            is_half = name.startswith(_HALF) and is_temporary(path)
+            if is_half or (_HIDDEN.fullmatch(name) and name not in self._context.pending):
                 delete(path)
 
     def _encode(self, table: pa.Table) -> bytes | memoryview:
