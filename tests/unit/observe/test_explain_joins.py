@@ -15,7 +15,7 @@ from thalweg.observe.drawing import Drawing, draw, to_graphviz, to_mermaid
 from thalweg.observe.explain_joins import explain_join, explain_joins
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.joining import JoinLoad
-from thalweg.state.manifest import Manifest
+from thalweg.model.manifest import Manifest
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))

@@ -12,6 +12,7 @@ import pytest
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.source.sources import Source, files, generate, memory
 from thalweg.state.catalog import (
     Table,
     check_catalog,
@@ -63,6 +64,15 @@ def test_streams_and_tables_come_back_in_order(storage: LocalStorage) -> None:
     assert load_tables(storage) == TABLES
     save_streams(storage, {})
     assert load_streams(storage) == {}
+
+
+def test_streams_of_real_sources_come_back(storage: LocalStorage) -> None:
+    csv, schema = files("/in/*.csv", header=True, delimiter=";"), memory("a int").schema()
+    given: tuple[Source, ...] = (generate("purchases", rows=10, start="2024-05-01T00:00:00"), memory("a int"))
+    streams = {f"s{n}": Stream(f"s{n}", source.schema(), "a", n, source.spec()) for n, source in enumerate(given)}
+    streams["csv"] = Stream("csv", schema, "a", 0, csv.spec())
+    save_streams(storage, streams)
+    assert load_streams(storage) == streams
 
 
 @pytest.mark.parametrize(
