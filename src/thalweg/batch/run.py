@@ -148,7 +148,7 @@ class BatchRunner:
         self.undelivered: tuple[Prepared, ...] = () if is_done else self.manifest.undelivered
         """What the newest manifest holds for sinks and they have not been given by this session."""
         if done is not None and is_done:
-            self._fail(done.failed)
+            self._fail(done.failed, self.manifest.undelivered)
         intent = find_old_intent(self.storage, self.manifest.batch + 1) if self.manifest.format < FORMAT else None
         self._repeated = None if intent is None else from_intent(intent)
         """What the next batch runs with, if an earlier release may have shown sinks something of it."""
