@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 import pytest
 from thalweg.sink.memory import ResultLog
+from thalweg.source.registry import source_dir
 from thalweg.state.changes import ChangeLog
 from thalweg.state.identity import identity
 
@@ -25,7 +26,6 @@ from thalweg.sink.files import FilesSink
 from thalweg.source.inventory import FILES_LOG, Inventory
 from thalweg.source.listing import count_memory_units, memory_unit
 from thalweg.source.log import Log
-from thalweg.source.registry import source_dir
 from thalweg.source.schema import parse_schema
 from thalweg.source.sources import memory
 from thalweg.state import durable

@@ -151,7 +151,7 @@ class BatchRunner:
         self.undelivered: tuple[Prepared, ...] = () if is_done else self.manifest.undelivered
         """What the newest manifest holds for sinks and they have not been given by this session."""
         if done is not None and is_done:
-            self._fail(done.failed)
+            self._fail(done.failed, self.manifest.undelivered)
         intent = find_old_intent(self.storage, self.manifest.batch + 1) if self.manifest.format < FORMAT else None
         self._repeated = None if intent is None else from_intent(intent)
         """What the next batch runs with, if an earlier release may have shown sinks something of it."""
@@ -565,7 +565,7 @@ class BatchRunner:
         if dropped or self._has_dropped or after.batch % 64 == 0:
             collect_garbage(self.storage, after, before if before.batch >= 0 else None)
         self._has_dropped = dropped
-        if after.through > before.through:
+        if after.through > before.through or before.format < FORMAT:
             self.requests.forget_through(after.through)
         if before.format < FORMAT:
             forget_old(self.storage)

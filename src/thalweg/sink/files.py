@@ -49,6 +49,8 @@ from thalweg.state.durable import (
 _OWNER = ".thalweg-owner.json"
 _PART = re.compile(r"part-(\d{12,})(\.[a-z]+)?")
 _HIDDEN = re.compile(r"\.part-\d{12,}(-\d+)?-[0-9a-f]{12}(\.[a-z]+)?")
+_HALF = (".part-", "..part-", f".{_OWNER}.")
+"""How temporary names of files begin: those of earlier releases, of prepared ones, of the owner's."""
 
 
 class Owner(Struct, frozen=True):
@@ -193,8 +195,9 @@ class FilesSink:
         if self._is_swept and not self._waiting:
             return
         self._is_swept, self._waiting = True, ""
-        for path in self._path.glob(".part-*"):
-            if (_HIDDEN.fullmatch(path.name) or is_temporary(path)) and path.name not in keep:
+        for path in self._path.glob(".*"):
+            is_half = path.name.startswith(_HALF) and is_temporary(path)
+            if is_half or (_HIDDEN.fullmatch(path.name) and path.name not in keep):
                 if path.is_dir():
                     delete_tree(path)
                 else:

@@ -15,17 +15,9 @@ import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from thalweg.errors import (
-    StateError,
-    corrupt_file,
-    dangling_link,
-    file_in_the_way,
-    missing_file,
-    unusable_directory,
-)
+from thalweg.errors import StateError, dangling_link, file_in_the_way, unusable_directory
 from thalweg.state.disk import Data, Disk, Handle, OperatingSystem
 from thalweg.state.storage import ObjectWriter
 
@@ -124,7 +116,11 @@ def _no_directory(path: Path, error: OSError) -> StateError:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable: a rename is not until its directory is synced."""
-    _disk.sync_directory(path)
+    try:
+        _disk.sync_directory(path)
+    except OSError:
+        _looked_at.discard(path)  # it has names again that nobody may act on
+        raise
 
 
 def settle(path: Path) -> None:
@@ -186,12 +182,13 @@ def create_atomic(path: Path, data: Data, private: bool = False) -> bool:
     try:
         _write_temporary(temporary, data, True, private)
         _disk.link(temporary, path)
+        is_new = True
     except FileExistsError:
-        return False
+        is_new = False  # and it may not be durable yet
     finally:
         delete(temporary)
     sync_directory(path.parent)
-    return True
+    return is_new
 
 
 def _write_temporary(path: Path, data: Data, sync: bool, private: bool) -> None:
@@ -263,67 +260,6 @@ class _Raw(io.RawIOBase):
             self.handle.close()
 
 
-# -- files that grow -----------------------------------------------------------------------------------------
-
-
-class Appender:
-    """A file that grows by whole pieces: what follows a torn one could not be told from damage."""
-
-    def __init__(self, path: Path, length: int) -> None:
-        """`length`: where the last whole piece ends. Behind it a crash may have left part of another."""
-        self._path = path
-        self._length = length
-        self._handle = _disk.open(path)
-        self._inode = path.stat().st_ino
-        self._is_torn = path.stat().st_size > length
-
-    def append(self, data: bytes) -> None:
-        """All of it or, if that fails, nothing. Durable after `sync`."""
-        self.cut()
-        self._is_torn = True
-        try:
-            written = self._handle.write(data)
-            if written < len(data):
-                raise OSError(f"{written} of {len(data)} bytes written")
-        except OSError:
-            with contextlib.suppress(OSError):  # else before the next piece
-                self.cut()
-            raise
-        self._is_torn = False
-        self._length += len(data)
-
-    def cut(self) -> None:
-        """Take away what is behind the last whole piece."""
-        if self._is_torn:
-            self._handle.truncate(self._length)
-            self._is_torn = False
-
-    def sync(self) -> None:
-        self._handle.sync()
-
-    def settle(self) -> None:
-        """Make durable, with the name, what a process that died may have written and not synced."""
-        self.cut()
-        self._handle.sync()
-        sync_directory(self._path.parent)
-
-    @property
-    def has_name(self) -> bool:
-        """Whether the path still leads to this file."""
-        return self._path.exists() and self._path.stat().st_ino == self._inode
-
-    def close(self) -> None:
-        self._handle.close()
-
-    def __enter__(self) -> Appender:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
 def sync_file(path: Path) -> None:
     """Make durable what others wrote and closed."""
     handle = _disk.open(path)
@@ -333,22 +269,5 @@ def sync_file(path: Path) -> None:
         handle.close()
 
 
-# -- reading -------------------------------------------------------------------------------------------------
-
-
-def read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise missing_file(path) from error
-
-
 def write_json(path: Path, value: Any, private: bool = False) -> None:
     write_atomic(path, json.dumps(value, separators=(",", ":")).encode(), private=private)
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(read_bytes(path))
-    except ValueError as error:
-        raise corrupt_file(path, "JSON", str(error)) from error

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from thalweg.errors import corrupt_file, lost_manifest
+from thalweg.errors import corrupt_file, lost_manifest, missing_file
 from thalweg.model.bucket import Bucket, RowBucket, SliceBucket
 from thalweg.model.entry import Entry
 from thalweg.model.history import RowHistory, SliceHistory
@@ -26,9 +26,10 @@ from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.query import Query, query_from_json
 from thalweg.state.migrate import read_old_manifest
-from thalweg.state.sealed import read_value, seal, unseal
+from thalweg.state.sealed import seal, unseal
 from thalweg.state.storage import Storage
 
+T = TypeVar("T")
 _KEPT = 2
 
 
@@ -117,7 +118,7 @@ class Manifests:
 
     def _keep(self, prefix: str, kind: str, value: object) -> str:
         data = seal(kind, value)
-        name = prefix + hashlib.blake2b(data, digest_size=16).hexdigest()
+        name = prefix + _digest(data)
         if name not in self._durable:
             self._storage.create(name, data)
             self._durable.add(name)
@@ -165,12 +166,29 @@ def read_manifest(storage: Storage, batch: int) -> tuple[Manifest, frozenset[str
     if data is None:
         return read_old_manifest(storage, batch), frozenset()
     stored = unseal(storage.locate(name), "manifest", data, _Stored)
-    entries = read_value(storage, stored.queries, "queries", list[_StoredEntry])
+    if stored.batch != batch:
+        raise corrupt_file(storage.locate(name), f"the manifest of batch {batch}", f"that of batch {stored.batch}")
+    entries = _read_content(storage, stored.queries, "queries", list[_StoredEntry])
     if len(entries) != len(stored.emitted):
         raise corrupt_file(storage.locate(name), f"counts of {len(entries)} queries", f"{len(stored.emitted)}")
     queries = {e.id: _entry(storage, e, n) for e, n in zip(entries, stored.emitted, strict=True)}
     named = frozenset({stored.queries, stored.lanes, *(e.query for e in entries)})
     return _manifest(storage, stored, queries), named
+
+
+def _read_content(storage: Storage, name: str, kind: str, value: type[T]) -> T:
+    """What is named by its content, and is that."""
+    place, data = storage.locate(name), storage.find(name)
+    if data is None:
+        raise missing_file(place)
+    found = unseal(place, kind, data, value)
+    if not name.endswith(_digest(data)):
+        raise corrupt_file(place, "what it is named by", f"{_digest(data)}, another {kind}")
+    return found
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _entry(storage: Storage, stored: _StoredEntry, emitted: int) -> Entry:
@@ -180,7 +198,7 @@ def _entry(storage: Storage, stored: _StoredEntry, emitted: int) -> Entry:
 
 
 def read_query(storage: Storage, name: str) -> Query:
-    value = read_value(storage, name, "query", dict[str, Any])
+    value = _read_content(storage, name, "query", dict[str, Any])
     try:
         return query_from_json(value)
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -203,7 +221,7 @@ def _manifest(storage: Storage, stored: _Stored, queries: Mapping[str, Entry]) -
         buckets=tuple(b for b in stored.buckets if isinstance(b, SliceBucket)),
         stores=tuple(b for b in stored.buckets if isinstance(b, RowBucket)),
         queries=queries,
-        lanes=read_value(storage, stored.lanes, "lanes", dict[str, SliceHistory]),
+        lanes=_read_content(storage, stored.lanes, "lanes", dict[str, SliceHistory]),
         held_from=stored.held_from,
         choices=stored.choices,
         measured=_measurements(stored.measured),

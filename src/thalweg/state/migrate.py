@@ -46,6 +46,8 @@ _LINES = 3
 def read_old_manifest(storage: Storage, batch: int) -> Manifest:
     name = f"manifests/{batch:012d}.json"
     found_format, value = _read(storage, name)
+    if value.get("batch") != batch:
+        raise corrupt_file(storage.locate(name), f"the manifest of batch {batch}", f"that of {value.get('batch')}")
     return _as(storage, name, "a manifest", lambda: _manifest(storage, found_format, value))
 
 
@@ -72,7 +74,7 @@ def _read(storage: Storage, name: str) -> tuple[int, dict[str, Any]]:
     if found_format not in READ:
         raise wrong_state_format(place, found_format, READ)
     body = rest[:-1]
-    if len(body) != length or zlib.crc32(body) != crc:
+    if rest[-1:] != b"\n" or len(body) != length or zlib.crc32(body) != crc:
         found = f"{len(body)} bytes with checksum {zlib.crc32(body):08x}"
         raise corrupt_file(place, f"{length} bytes with checksum {crc:08x}", found)
     return int(found_format), json.loads(body)
@@ -269,11 +271,12 @@ def find_old_json(storage: Storage, name: str, make: Callable[[Any], T]) -> T | 
 
 
 def forget_old(storage: Storage) -> None:
-    """What is of no use once a manifest of this release is there."""
+    """What is of no use once a manifest of this release is there. `changes.log` may hold requests that no batch has
+    taken up: it is left to the log of requests."""
     for prefix in ("checkpoint/", "intents/"):
         _delete(storage, storage.names(prefix))
     old = [name for name in storage.names("manifests/") if name.endswith(".json")]
-    _delete(storage, [*old, "changes.log", "control.json", "streams.json", "identity"])
+    _delete(storage, [*old, "control.json", "streams.json", "identity"])
 
 
 def _delete(storage: Storage, names: Sequence[str]) -> None:

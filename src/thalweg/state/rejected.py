@@ -39,5 +39,7 @@ def forget_rejected(storage: Storage, batch: int) -> None:
             delete_container(storage, name)
 
 
-def _batch_of(name: str) -> int:
-    return int(name.rpartition("/")[2].partition("-")[0])
+def _batch_of(name: str) -> float:
+    """The batch that set the rows aside; a name that is not ours is of none."""
+    number = name.rpartition("/")[2].partition("-")[0]
+    return int(number) if number.isdigit() else float("inf")

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from thalweg.errors import missing_file, unwritable_request
+from thalweg.errors import corrupt_file, missing_file, unwritable_request
 from thalweg.state.migrate import read_old_requests
 from thalweg.state.sealed import create_value, find_value, read_value, write_value
 from thalweg.state.storage import Storage
@@ -32,6 +32,13 @@ class DropQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="drop"):
 
 
 Request = CreateQuery | DropQuery
+
+
+class _Stored(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request as it is written. Its number is in it, so that no other object passes for it."""
+
+    number: int
+    request: CreateQuery | DropQuery
 
 
 class RequestLog:
@@ -56,13 +63,14 @@ class RequestLog:
             self._check()
             number = self._last + 1
             try:
-                if not create_value(self._storage, _name(number), "request", request):
+                if not self._create(number, request):
                     raise unwritable_request(self._storage.locate(_name(number)), "another session has made it")
                 write_value(self._storage, _LAST, "count", number)
             except OSError as error:
                 # It may be durable all the same: nothing more is acknowledged before a new session has looked.
                 self._failure = error
                 with suppress(OSError):
+                    write_value(self._storage, _LAST, "count", number - 1)  # first: what it counts must be there
                     self._storage.delete(_name(number))
                 raise unwritable_request(self._storage.locate(_name(number)), error) from error
             self._last = number
@@ -86,11 +94,24 @@ class RequestLog:
         for n in done:
             self._storage.delete(_name(n))
         if self._has_old:
-            self._storage.delete("changes.log")
-            self._has_old = False
+            self._forget_old(number)
         with self._lock:
             for n in done:
                 del self._requests[n]
+
+    def _forget_old(self, number: int) -> None:
+        """Those of `changes.log` that are still to be applied become objects before it goes."""
+        with self._lock:
+            waiting = [n for n in self._requests if n > number]
+            for n in waiting:
+                self._create(n, self._requests[n])
+            if waiting:
+                write_value(self._storage, _LAST, "count", self._last)
+        self._storage.delete("changes.log")
+        self._has_old = False
+
+    def _create(self, number: int, request: Request) -> bool:
+        return create_value(self._storage, _name(number), "request", _Stored(number, request))
 
     def close(self) -> None:
         with self._lock:
@@ -114,15 +135,23 @@ def _read(storage: Storage, through: int) -> list[tuple[int, Request]]:
         if number > through:
             found[number] = CreateQuery(record["query"]) if record["op"] == "create" else DropQuery(record["name"])
     for name in storage.names("requests/"):
-        if name == _LAST:
+        _, _, digits = name.rpartition("/")
+        if not digits.isdigit():
             continue
-        number = int(name.rpartition("/")[2])
+        number = int(digits)
         if number <= through:
             storage.delete(name)
         else:
-            found[number] = read_value(storage, name, "request", Request)  # type: ignore[arg-type]
+            found[number] = _read_one(storage, number)
     last = find_value(storage, _LAST, "count", int) or 0
     for number in range(through + 1, max(last, *found, through) + 1 if found else last + 1):
         if number not in found:
             raise missing_file(storage.locate(_name(number)))
     return sorted(found.items())
+
+
+def _read_one(storage: Storage, number: int) -> Request:
+    stored = read_value(storage, _name(number), "request", _Stored)
+    if stored.number != number:
+        raise corrupt_file(storage.locate(_name(number)), f"request {number}", f"request {stored.number}")
+    return stored.request

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from thalweg.errors import corrupt_file, newer_term
+from thalweg.errors import corrupt_file, missing_file, newer_term
 from thalweg.state.migrate import find_old_identity
 from thalweg.state.sealed import create_value, find_value, read_value, write_value
 from thalweg.state.storage import Storage
@@ -54,7 +54,7 @@ def take_term(storage: Storage, fork: bool = False) -> Term:
     number = newest_term(storage) + 1
     while not create_value(storage, _name(number), "term", mine):
         number = newest_term(storage) + 1
-    known = frozenset(read_value(storage, n, "term", _Term).token for n in storage.names("terms/"))
+    known = frozenset(read_value(storage, _name(n), "term", _Term).token for n in _numbers(storage))
     return Term(timeline, number, mine.token, known)
 
 
@@ -66,13 +66,13 @@ def check_term(storage: Storage, term: Term) -> None:
 
 
 def newest_term(storage: Storage) -> int:
-    return max((_number(name) for name in storage.names("terms/")), default=0)
+    return max(_numbers(storage), default=0)
 
 
 def forget_terms(storage: Storage, term: Term) -> None:
-    for name in storage.names("terms/"):
-        if _number(name) <= term.number - _KEPT:
-            storage.delete(name)
+    for number in _numbers(storage):
+        if number <= term.number - _KEPT:
+            storage.delete(_name(number))
 
 
 def _timeline(storage: Storage, fork: bool) -> str:
@@ -82,6 +82,8 @@ def _timeline(storage: Storage, fork: bool) -> str:
         if not found.id:
             raise corrupt_file(storage.locate("timeline"), "the name of a timeline", "none")
         return found.id
+    if not known and not fork and _numbers(storage):
+        raise missing_file(storage.locate("timeline"))
     made = _Timeline(secrets.token_hex(16), known) if fork or not known else _Timeline(known)
     write_value(storage, "timeline", "timeline", made)
     return made.id
@@ -91,5 +93,6 @@ def _name(number: int) -> str:
     return f"terms/{number:012d}"
 
 
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2])
+def _numbers(storage: Storage) -> list[int]:
+    found = (name.rpartition("/")[2] for name in storage.names("terms/"))
+    return [int(number) for number in found if number.isdigit()]

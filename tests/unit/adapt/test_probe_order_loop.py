@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.clocks import CountingClock
 
@@ -17,6 +18,8 @@ from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_orde
 from thalweg.adapt.probe_orders.measure import join_load, next_join_load
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.manifest import Manifest
+from thalweg.model.measurements import Measurements, ProbeOrders
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Node
@@ -24,7 +27,6 @@ from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, StreamSample
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.state.manifest import Manifest
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
@@ -64,9 +66,9 @@ class Life:
         """How many times more tuples there are than the rows' partners let expect."""
 
     def batch(self, finds: dict[str, float], rows: int = 1000) -> None:
-        intent = json.loads(json.dumps({"ordering": self.planner.take(self.manifest).to_json()}))
-        joins = self.manifest.extra.get("joins", {})
-        load = join_load(joins, Ordering.from_json(intent["ordering"]))
+        taken = Ordering.from_json(json.loads(json.dumps(self.planner.take(self.manifest).to_json())))
+        joins = self.manifest.measured.probe_orders.joins
+        load = join_load(joins, taken)
         registered = [Registered(id_, q) for id_, q in self.queries.items()]
         plan = make_plan(registered, STREAMS, slots=2, joins=load)
         number = self.manifest.batch + 1
@@ -74,8 +76,9 @@ class Life:
         after = next_join_load(
             joins, plan, number, counted(plan, finds, rows, self.together), samples, (), self.planner.epoch
         )
-        extra = {"joins": after, "ordering": next_ordering(intent, plan)}
-        self.manifest = Manifest(number, 256, "test", extra=json.loads(json.dumps(extra)))
+        orders = ProbeOrders(joins=after, ordering=next_ordering(taken, plan))
+        kept = msgspec.json.decode(msgspec.json.encode(orders), type=ProbeOrders)
+        self.manifest = Manifest(number, 256, "test", measured=Measurements(probe_orders=kept))
         self.plans.append(plan)
         self.planner.take_in(plan, self.manifest)
         self.planner.wait()
@@ -90,7 +93,7 @@ class Life:
 
     @property
     def ordering(self) -> Ordering:
-        return Ordering.from_json(self.manifest.extra["ordering"])
+        return Ordering.from_json(self.manifest.measured.probe_orders.ordering)
 
 
 def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> dict[ProbeId, tuple[int, int]]:
@@ -145,11 +148,11 @@ def test_what_lies_between_two_powers_of_two_does_not_sway() -> None:
     seen = []
     for partners in (2.7, 3.0) * 6:
         life.batch({"ab": partners})
-        seen.append(life.manifest.extra["joins"]["matches"])
+        seen.append(life.manifest.measured.probe_orders.joins["matches"])
     assert seen[-1].values()
     assert all(found == seen[0] for found in seen)
     life.run(8, {"ab": 12.0})
-    assert life.manifest.extra["joins"]["matches"] != seen[0]
+    assert life.manifest.measured.probe_orders.joins["matches"] != seen[0]
 
 
 def test_it_is_not_asked_while_nothing_changes() -> None:

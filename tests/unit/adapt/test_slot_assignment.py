@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from tests.support.clocks import CountingClock
@@ -11,13 +12,14 @@ from tests.support.clocks import CountingClock
 from thalweg.adapt.routing_totals import RoutingTotals, Shipped
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
 from thalweg.model.expr import Expr
+from thalweg.model.manifest import Manifest
+from thalweg.model.measurements import Measurements, Moves, SlotAssignment
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.report import GroupedRows
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.state.manifest import Manifest
 from thalweg.stats.sharing import Sample
 
 SCHEMA = Schema((Field("ts", "timestamp"), Field("a", "bigint"), Field("b", "bigint"), Field("v", "double")))
@@ -42,8 +44,9 @@ def plan_of(**options: object) -> Plan:
 
 
 def manifest(batch: int, plan: Plan) -> Manifest:
-    extra = {"assignment": plan.assignment, "follows": plan.follows, "slots": plan.slots}
-    return Manifest(batch, 64, "test", extra=extra)
+    lists = {route_key: list(slots) for route_key, slots in plan.assignment.items()}
+    decided = SlotAssignment(assignment=lists, follows=dict(plan.follows), slots=plan.slots)
+    return Manifest(batch, 64, "test", measured=Measurements(slot_assignment=decided))
 
 
 def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.0) -> RoutingTotals:
@@ -146,12 +149,13 @@ def test_a_measurement_that_cannot_be_does_not_end_the_batch() -> None:
 def test_switches_are_counted_where_key_groups_move() -> None:
     plan = plan_of()
     before = manifest(5, plan)
-    assert next_moves(before, plan)["switches"] == 0
+    assert next_moves(before, plan).switches == 0
     moved = plan_of(assignment={"s(a)": [3] * 64})
-    assert next_moves(before, moved) == {"batch": 6, "groups": 48, "switches": 1}
-    assert next_moves(before, plan_of(follows={"s(a)": "s(b)"}))["switches"] == 1
-    fewer = replace(before, extra={**before.extra, "slots": 2})
-    assert next_moves(fewer, moved)["switches"] == 0
+    assert next_moves(before, moved) == Moves(6, 48, 1)
+    assert next_moves(before, plan_of(follows={"s(a)": "s(b)"})).switches == 1
+    decided = msgspec.structs.replace(before.measured.slot_assignment, slots=2)
+    fewer = replace(before, measured=Measurements(slot_assignment=decided))
+    assert next_moves(fewer, moved).switches == 0
 
 
 def test_a_proposal_speaks_for_its_own_route_keys_only() -> None:

@@ -1,40 +1,174 @@
-"""Unit: what a sink raises concerns its query alone."""
+"""Unit: results wait, durable and unseen, until they are committed; what a sink raises concerns its query alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from thalweg.batch.delivery import Delivery
+from thalweg.errors import StateError
+from thalweg.model.entry import Entry
+from thalweg.model.manifest import Manifest, Prepared
+from thalweg.model.query import Query, SinkSpec
+from thalweg.sink.specs import to_files
+from thalweg.state.container import read_section
+from thalweg.state.local_storage import LocalStorage
+from thalweg.state.term import Term
+
+TABLE = pa.table({"a": [1, 2]})
+TERM = Term("timeline", 1, "term-1", frozenset({"term-1"}))
 
 
 class Sink:
-    def __init__(self, failure: BaseException | None) -> None:
-        self.failure = failure
-        self.got: list[int] = []
+    """Says what it was given."""
 
-    def commit(self, batch: int, table: pa.Table) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.got.append(batch)
+    kind = "callable"
+
+    def __init__(
+        self, token: str = "", prepare: BaseException | None = None, commit: BaseException | None = None
+    ) -> None:
+        self.token = token
+        self.failures = {"prepare": prepare, "commit": commit}
+        self.prepared: list[int] = []
+        self.got: list[tuple[int, str, list[int] | None]] = []
+
+    def prepare(self, batch_id: int, table: pa.Table) -> str:
+        self._fail("prepare")
+        self.prepared.append(batch_id)
+        return self.token
+
+    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
+        self._fail("commit")
+        self.got.append((batch_id, token, None if table is None else table["a"].to_pylist()))
+
+    def _fail(self, step: str) -> None:
+        failure = self.failures[step]
+        if failure is not None:
+            raise failure
+
+
+def entry(id_: str, spec: SinkSpec | None = None) -> Entry:
+    return Entry(id_, Query(id_, "", "s", (), sink=spec or SinkSpec("callable")))
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path / "state"))
+
+
+def delivery_of(storage: LocalStorage, newest: Manifest | None = None, **sinks: Any) -> Delivery:
+    delivery = Delivery(None, storage, TERM, newest)  # type: ignore[arg-type]  # nobody writes with Spark
+    delivery._sinks = dict(sinks)
+    return delivery
+
+
+def tables(*entries: Entry, table: pa.Table = TABLE) -> dict[str, tuple[Entry, pa.Table]]:
+    return {e.id: (e, table) for e in entries}
+
+
+def by_id(*entries: Entry) -> dict[str, Entry]:
+    return {e.id: e for e in entries}
+
+
+def test_rows_wait_in_the_state_and_what_a_sink_has_written_by_its_name(storage: LocalStorage) -> None:
+    rows, more, own = Sink(), Sink(), Sink("token-1")
+    delivery = delivery_of(storage, rows=rows, more=more, own=own)
+    entries = [entry("rows"), entry("more"), entry("own")]
+    ready = delivery.prepare(7, tables(*entries), by_id(*entries))
+    assert rows.got == more.got == own.got == []
+    assert [(p.query, p.batch, p.rows, p.token) for p in ready.undelivered] == [
+        ("own", 7, 2, "token-1"),
+        ("rows", 7, 2, ""),
+        ("more", 7, 2, ""),
+    ]
+    sections = [p.section for p in ready.undelivered if p.section is not None]
+    assert len(sections) == 2
+    assert {section.file for section in sections} == {*storage.names("prepared/")}
+    assert all(read_section(storage, section).equals(TABLE) for section in sections)
+    assert delivery.commit(ready.undelivered, by_id(*entries)) == {}
+    assert rows.got == more.got == [(7, "", [1, 2])]
+    assert own.got == [(7, "token-1", None)]
+
+
+def test_nothing_waits_for_who_takes_nothing(storage: LocalStorage) -> None:
+    quiet, noop, memory = entry("quiet"), entry("noop", SinkSpec("noop")), entry("memory", SinkSpec("memory"))
+    sink = Sink()
+    delivery = delivery_of(storage, quiet=sink)
+    given = {**tables(quiet, table=TABLE.slice(0, 0)), **tables(noop, memory)}
+    ready = delivery.prepare(7, given, by_id(quiet, noop, memory))
+    assert ready.undelivered == []
+    assert sink.prepared == []
+    (file,) = ready.results
+    assert (file.first, file.last) == (7, 7)
+    assert delivery.results.read("memory", TABLE.schema).num_rows == 0
+    delivery.results.commit(ready.results)
+    assert delivery.results.read("memory", TABLE.schema).equals(TABLE)
+    assert storage.names("") == [file.file]
 
 
 @pytest.mark.parametrize("failure", [ValueError("no"), SystemExit("no")])
-def test_whatever_a_sink_raises_stops_its_query_alone(tmp_path: Path, failure: BaseException) -> None:
-    spark: Any = None
-    delivery = Delivery(spark, tmp_path)
-    good = Sink(None)
-    sinks: dict[str, Any] = {"bad": Sink(failure), "good": good}
-    delivery._sinks = sinks
-    entries: dict[str, Any] = {
-        id_: SimpleNamespace(id=id_, query=SimpleNamespace(name=id_, sink=SimpleNamespace(kind="files")))
-        for id_ in ("bad", "good")
-    }
-    failed = delivery.deliver(7, {id_: (entry, pa.table({"a": [1]})) for id_, entry in entries.items()})
+@pytest.mark.parametrize("step", ["prepare", "commit"])
+def test_whatever_a_sink_raises_stops_its_query_alone(
+    storage: LocalStorage, failure: BaseException, step: str
+) -> None:
+    bad, good = Sink(**{step: failure}), Sink()
+    delivery = delivery_of(storage, bad=bad, good=good)
+    entries = [entry("bad"), entry("good")]
+    ready = delivery.prepare(7, tables(*entries), by_id(*entries))
+    failed = ready.failed | delivery.commit(ready.undelivered, by_id(*entries))
     assert list(failed) == ["bad"]
     assert "no" in failed["bad"]
-    assert good.got == [7]
+    assert bad.got == []
+    assert good.got == [(7, "", [1, 2])]
+    assert ("bad" in {p.query for p in ready.undelivered}) == (step == "commit")
+
+
+def test_a_query_whose_sink_has_failed_or_that_is_gone_gets_nothing_more(storage: LocalStorage) -> None:
+    bad, good = Sink(commit=ValueError("no")), Sink()
+    delivery = delivery_of(storage, bad=bad, good=good)
+    entries = [entry("bad"), entry("good"), entry("gone")]
+    waiting = [Prepared(id_, batch, 2, token="t") for batch in (7, 8) for id_ in ("bad", "good", "gone")]
+    failed = delivery.commit(waiting, by_id(*entries[:2]))
+    assert [*failed] == ["bad"]
+    assert good.got == [(7, "t", None), (8, "t", None)]
+
+
+def test_what_waits_and_is_damaged_is_no_fault_of_a_sink(storage: LocalStorage) -> None:
+    sink = Sink()
+    delivery = delivery_of(storage, q=sink)
+    ready = delivery.prepare(7, tables(entry("q")), by_id(entry("q")))
+    (name,) = storage.names("prepared/")
+    storage.delete(name)
+    with pytest.raises(StateError, match=f"{name} is missing"):
+        delivery.commit(ready.undelivered, by_id(entry("q")))
+    assert sink.got == []
+
+
+def test_a_sink_is_told_what_may_still_be_committed(storage: LocalStorage, tmp_path: Path) -> None:
+    """After a death between manifest and sinks: what the manifest holds is not swept, the rest is."""
+    files = entry("f", to_files(tmp_path / "out"))
+    first = delivery_of(storage)
+    held = first.prepare(3, tables(files), by_id(files)).undelivered
+    lost = f".part-{4:012d}-{'a' * 12}.parquet"
+    (tmp_path / "out" / lost).write_bytes(b"")
+    second = delivery_of(storage, Manifest(3, 16, "h", undelivered=tuple(held)))
+    ready = second.prepare(4, tables(files), by_id(files)).undelivered
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {held[0].token, ready[0].token}
+    assert second.commit([*held, *ready], by_id(files)) == {}
+    assert sorted(path.name for path in (tmp_path / "out").glob("part-*")) == [
+        "part-000000000003.parquet",
+        "part-000000000004.parquet",
+    ]
+
+
+def test_a_sink_that_knows_more_batches_than_the_state_is_refused(storage: LocalStorage, tmp_path: Path) -> None:
+    files = entry("f", to_files(tmp_path / "out"))
+    first = delivery_of(storage)
+    first.newest = 3
+    ready = first.prepare(3, tables(files), by_id(files))
+    assert first.commit(ready.undelivered, by_id(files)) == {}
+    restored = delivery_of(storage, Manifest(2, 16, "h"))
+    assert "only as far as batch 2" in restored.prepare(3, tables(files), by_id(files)).failed["f"]

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg.state.manifest import manifest_batches, read_manifest
+from thalweg.state.places import open_storage
 from thalweg.testing import LocalSession
 
 Local = Callable[..., LocalSession]
@@ -28,8 +29,23 @@ def test_files_of_closed_windows_go_two_batches_later(local: Local, state_dir: P
     for second in (2, 40, 41, 42):  # the first window closes with 40, and nothing after it
         session.append("events", rows(second))
         session.run_available()
-    kept = [read_manifest(state_dir, batch).files() for batch in manifest_batches(state_dir)]
-    assert {f"buckets/{path.name}" for path in (state_dir / "buckets").iterdir()} == set().union(*kept)
+    storage = open_storage(state_dir)
+    kept = [read_manifest(storage, batch)[0].files() for batch in manifest_batches(storage)]
+    assert {*storage.names("buckets/"), *storage.names("results/")} == set().union(*kept)
+
+
+def test_results_that_sinks_have_go_two_batches_later(local: Local, state_dir: Path) -> None:
+    session = local({"events": rows(1)}, state_dir=state_dir)
+    got: list[int] = []
+    session.create_query("q", ALL, lambda table, batch: got.extend(table["v"].to_pylist()))
+    session.run_available()
+    for second in (2, 3, 4):
+        session.append("events", rows(second))
+        session.run_available()
+    assert got == [1, 2, 3, 4]
+    storage = open_storage(state_dir)
+    kept = [read_manifest(storage, batch)[0].files() for batch in manifest_batches(storage)]
+    assert {*storage.names("prepared/")} == set().union(*kept)
 
 
 def test_units_go_also_if_the_only_query_that_reads_them_has_failed(local: Local, state_dir: Path) -> None:

@@ -16,14 +16,14 @@ import pytest
 
 from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.loop import Loop
-from thalweg.errors import SourceError, ThalwegError, UsageError
+from thalweg.errors import StateError, ThalwegError, UsageError
+from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 from thalweg.model.split import Split, parse_splits
 from thalweg.model.stream import Stream
 from thalweg.observe.progress import BatchReport, Progress
-from thalweg.source.read import read
-from thalweg.source.registry import save_streams, source_dir
+from thalweg.source.read import Chunk, read
 from thalweg.source.sources import Memory, files, memory
-from thalweg.source.split_planner import NOTHING, Offset
+from thalweg.state.local_storage import LocalStorage
 
 
 class Batches:
@@ -31,12 +31,16 @@ class Batches:
 
     tasks = 2
 
-    def __init__(self, streams: dict[str, Stream]) -> None:
+    def __init__(self, storage: LocalStorage, streams: dict[str, Stream]) -> None:
+        self.storage = storage
         self.streams = streams
         self.runner: Any = SimpleNamespace(cancel=lambda: None)
-        self.manifest = SimpleNamespace(batch=-1)
-        self.reached: Offset = NOTHING
-        self.intent: Offset | None = None
+        self.manifest = SimpleNamespace(batch=-1, marks={})
+        self.reached = NOTHING
+        self.repeated: Offsets | None = None
+        """How far a batch goes that sinks of an earlier release may have seen."""
+        self.calls: list[str] = []
+        """What else the loop has asked for."""
         self.has_work = True
         self.dealt: list[list[list[Split]]] = []
         """Per batch, per task, its splits."""
@@ -45,8 +49,14 @@ class Batches:
         self.on_batch: Callable[[int], None] = lambda batch: None
         self.reports: list[BatchReport] = []
 
-    def settled(self) -> Offset | None:
-        return self.intent
+    def recover(self) -> None:
+        self.calls.append("recover")
+
+    def note_delivery(self) -> None:
+        self.calls.append("note_delivery")
+
+    def settled(self) -> Offsets | None:
+        return self.repeated
 
     def has_work_without_rows(self) -> bool:
         return self.has_work
@@ -54,17 +64,24 @@ class Batches:
     def has_more_to_close(self) -> bool:
         return False
 
-    def run(self, splits: Sequence[str], reached: Offset, choosing_seconds: float) -> None:
+    def run(
+        self, splits: Sequence[str], reached: Offsets, choosing_seconds: float, marks: dict[str, SourceMark]
+    ) -> None:
+        self.calls.append("run")
         self.on_batch(self.manifest.batch + 1)
         self.dealt.append([parse_splits(text) for text in splits])
         self.values.append([v for task in self.dealt[-1] for split in task for v in self.read(split)])
         self.manifest.batch += 1
-        self.reached, self.intent = reached, None
+        self.manifest.marks = {**self.manifest.marks, **marks}
+        self.reached, self.repeated = reached, None
         rows = len(self.values[-1])
         self.reports.append(BatchReport(self.manifest.batch, rows, 0, 0.1, time.time(), {}, {}, 0))
 
     def read(self, split: Split) -> list[Any]:
-        return [v for c in read(split, self.streams[split.stream], ["a"]) for v in c.table["a"].to_pylist()]
+        return [v for c in self._read(split) for v in c.table["a"].to_pylist()]
+
+    def _read(self, split: Split) -> Iterator[Chunk]:
+        return read(split, self.streams[split.stream], ["a"], self.storage)
 
 
 class Rig:
@@ -72,24 +89,27 @@ class Rig:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.storage = LocalStorage(str(directory))
         self.streams: dict[str, Stream] = {}
-        self.batches = Batches(self.streams)
+        self.batches = Batches(self.storage, self.streams)
         self.open()
 
     def open(self) -> None:
         """As after a restart."""
         given: Any = self.batches
-        self.loop = Loop(self.directory, given, lambda: None)
+        self.loop = Loop(given, self.known, self.known, lambda: None)
+
+    def known(self) -> dict[str, Stream]:
+        return dict(self.streams)
 
     def add(self, name: str, **options: Any) -> Memory:
         source = memory("a bigint", **options)
-        source.bind(source_dir(self.directory, name), self.loop.wake)
+        source.bind(self.storage, name, self.loop.wake)
         self.register(Stream(name, source.schema(), "a", 0, source.spec()))
         return source
 
     def register(self, stream: Stream) -> None:
         self.streams[stream.name] = stream
-        save_streams(self.directory, self.streams.values())
 
     def run_available(self) -> list[list[Any]]:
         """Per batch of this run, the values of all streams."""
@@ -146,7 +166,7 @@ def test_rows_that_come_during_the_run_wait_for_the_next(rig: Rig) -> None:
     assert rig.run_available() == [[10, 11], []]
 
 
-def test_a_batch_that_nobody_saw_is_chosen_anew_and_one_with_an_intent_is_repeated(rig: Rig) -> None:
+def test_a_batch_that_nobody_saw_is_chosen_anew_and_one_of_an_earlier_release_is_repeated(rig: Rig) -> None:
     source = rig.add("s")
     source.append(table(1))
 
@@ -162,7 +182,7 @@ def test_a_batch_that_nobody_saw_is_chosen_anew_and_one_with_an_intent_is_repeat
     assert rig.run_available() == [[1, 2], []]
     source.append(table(3))
     source.append(table(4))
-    rig.batches.intent = {"tick": 0, "streams": {"s": 3}}
+    rig.batches.repeated = Offsets(0, {"s": 3})
     rig.open()
     assert rig.run_available() == [[3], [4], []]
 
@@ -219,14 +239,59 @@ def test_a_directory_that_is_gone_does_not_stop_the_other_streams(rig: Rig) -> N
     assert rig.run_available() == [[1], []]
 
 
-def test_a_registry_that_cannot_be_read_is_told_as_it_is(rig: Rig) -> None:
-    (rig.directory / "streams.json").write_text("{")
-    with pytest.raises(SourceError, match=r"cannot read .*streams\.json"):
+def test_a_log_that_cannot_be_read_is_told_as_it_is(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("a\n1\n")
+    source = files(f"{tmp_path}/in/*.csv", header=True)
+    rig.register(Stream("f", memory("a bigint").schema(), "a", 0, source.spec()))
+    assert rig.run_available() == [[1], []]
+    for name in rig.storage.names("sources/f/files/"):
+        rig.storage.write(name, b"{")
+    rig.open()
+    with pytest.raises(StateError, match=r"sources/f/files/.* is not what was written"):
         rig.run_available()
     rig.loop.start(0)
     wait_for(lambda: not rig.loop.is_running)
-    with pytest.raises(SourceError, match=r"cannot read .*streams\.json"):
+    with pytest.raises(StateError, match=r"sources/f/files/.* is not what was written"):
         rig.loop.check()
+
+
+def test_marks_of_sources_go_into_the_manifest_and_are_held_against_them(rig: Rig) -> None:
+    source = rig.add("s")
+    source.append(table(1))
+    rig.run_available()
+    assert rig.batches.manifest.marks["s"].units == 1
+    rig.batches.manifest.marks["s"] = SourceMark(5, rig.batches.manifest.marks["s"].crc)
+    rig.open()
+    with pytest.raises(StateError, match=r"sources/s/.* is missing"):
+        rig.run_available()
+
+
+def test_what_sinks_were_not_given_comes_before_every_batch_and_is_noted_at_the_end(rig: Rig) -> None:
+    """A pipeline that was stopped in good order gives nothing out again; one that was not has that to find out."""
+    rig.add("s").append(table(1))
+    rig.run_available()
+    assert rig.batches.calls == ["recover", "run", "recover", "run", "recover", "note_delivery"]
+    rig.batches.calls.clear()
+    rig.loop.start(0)
+    wait_for(lambda: "run" in rig.batches.calls)
+    rig.loop.stop()
+    assert rig.batches.calls[:2] == ["recover", "run"]
+    assert rig.batches.calls[-1] == "note_delivery"
+    assert rig.batches.calls.count("note_delivery") == 1
+
+
+def test_a_run_that_failed_notes_nothing(rig: Rig) -> None:
+    def fail(batch: int) -> None:
+        raise OSError(28, "No space left")
+
+    rig.add("s").append(table(1))
+    rig.batches.on_batch = fail
+    with pytest.raises(ThalwegError, match="has stopped in batch 0"):
+        rig.run_available()
+    rig.loop.start(0)
+    wait_for(lambda: not rig.loop.is_running)
+    assert "note_delivery" not in rig.batches.calls
 
 
 # -- how it ends

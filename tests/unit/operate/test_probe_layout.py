@@ -33,7 +33,18 @@ def bucket(rows: int = 10_000) -> Rows:
     table = pa.table({"k": keys, "ts": pa.array(np.arange(rows), pa.timestamp("us"))})
     layout = Layout((), keeps_all=True, low_us=0, high_us=rows, closed_us={})
     section = Section("f", "r", 0, 0, rows, 0)
-    return Rows(STORE, RowBucket("r", section, {}, 0, 0, 0, 0, layout), Reader(table), True)
+    held = RowBucket(
+        section=section,
+        relation="r",
+        level=0,
+        batch_from=0,
+        batch_to=0,
+        place=0,
+        indexes={},
+        layout=layout,
+        columns=("k", "ts"),
+    )
+    return Rows(STORE, held, Reader(table), True)
 
 
 def test_what_is_laid_out_is_found_again_and_is_what_lies_there() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from thalweg.model.bucket import Bucket, Section
+from thalweg.model.bucket import Section, SliceBucket
 from thalweg.model.expr import Expr
 from thalweg.model.query import Aggregate, Output, Query, Window
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
@@ -33,8 +33,16 @@ def test_a_node_of_nodes_of_which_the_slot_has_no_rows_is_empty() -> None:
     (grouping,) = plan.groupings.values()
     narrow, wide, *_ = node_spans(grouping.slice_us, grouping.windows)
 
-    section = Section("f", grouping.id, 0, 0, 1, 0, {"offsets": encode_offsets(np.arange(17, dtype=np.int32))})
-    bucket = Bucket(section, grouping.id, 0, 0, 0, 0, ((0, grouping.slice_us),), 16)
+    bucket = SliceBucket(
+        section=Section("f", grouping.id, 0, 0, 1, 0),
+        relation=grouping.id,
+        level=0,
+        batch_from=0,
+        batch_to=0,
+        place=0,
+        spans=((0, grouping.slice_us),),
+        offsets=encode_offsets(np.arange(17, dtype=np.int32)),
+    )
     shared = StoredBucket(bucket, Unread(), [(0, 8)], False)
     nodes = {grouping.id: frozenset((start, -narrow) for start in range(0, wide, narrow))}
     clock = BatchTimes(9, {"s": wide - SECOND}, {"s": wide})

@@ -11,6 +11,7 @@ import pytest
 from thalweg.observe.stopwatch import SINK, Stopwatch
 from thalweg.sink.outlet import INLINE_BYTES, Outlet
 from thalweg.state.container import read_section
+from thalweg.state.local_storage import LocalStorage
 
 
 def table(rows: int, first: int = 0) -> pa.Table:
@@ -22,12 +23,12 @@ def files(state: Path) -> list[Path]:
 
 
 def test_no_results_are_no_cell(tmp_path: Path) -> None:
-    outlet = Outlet(tmp_path, 3, 1, Stopwatch())
+    outlet = Outlet(LocalStorage(str(tmp_path)), 3, 1, Stopwatch())
     assert (outlet.close(), outlet.held) == ((), [])
 
 
 def test_few_results_travel(tmp_path: Path) -> None:
-    outlet = Outlet(tmp_path, 3, 1, Stopwatch())
+    outlet = Outlet(LocalStorage(str(tmp_path)), 3, 1, Stopwatch())
     outlet.add("a", table(10))
     outlet.add("b", table(5))
     assert outlet.close() == ()
@@ -37,18 +38,18 @@ def test_few_results_travel(tmp_path: Path) -> None:
 
 def test_many_results_are_in_one_file_in_order(tmp_path: Path) -> None:
     watch = Stopwatch()
-    outlet = Outlet(tmp_path, 3, 1, watch)
+    outlet = Outlet(LocalStorage(str(tmp_path)), 3, 1, watch)
     given = [("a", table(10)), ("b", table(INLINE_BYTES // 8, 7)), ("a", table(3, 100)), ("c", table(0))]
     for name, one in given:
         outlet.add(name, one)
-    assert [(s.name, read_section(tmp_path, s)) for s in outlet.close()] == given
+    assert [(s.name, read_section(LocalStorage(str(tmp_path)), s)) for s in outlet.close()] == given
     assert outlet.held == []
     assert len(files(tmp_path)) == 1
     assert watch.take()[SINK] > 0
 
 
 def test_what_nobody_takes_is_counted_and_goes_nowhere(tmp_path: Path) -> None:
-    outlet = Outlet(tmp_path, 3, 1, Stopwatch(), uncollected={"a", "c"})
+    outlet = Outlet(LocalStorage(str(tmp_path)), 3, 1, Stopwatch(), uncollected={"a", "c"})
     for query, rows in (("a", 10), ("b", 5), ("a", INLINE_BYTES)):
         outlet.add(query, table(rows))
     assert outlet.close() == ()
@@ -59,7 +60,7 @@ def test_what_nobody_takes_is_counted_and_goes_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_task_that_fails_leaves_no_file_behind(tmp_path: Path, closed: bool) -> None:
-    outlet = Outlet(tmp_path, 3, 1, Stopwatch())
+    outlet = Outlet(LocalStorage(str(tmp_path)), 3, 1, Stopwatch())
     outlet.add("a", table(INLINE_BYTES))
     if closed:
         outlet.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from thalweg.errors import SourceError, StateError
 from thalweg.model.stream import Schema, Stream
 from thalweg.source import inventory as module
 from thalweg.source.inventory import ENDLESS, Inventory
-from thalweg.source.registry import stream_from_json, stream_to_json
-from thalweg.source.sources import Source, files, generate, memory
+from thalweg.source.sources import Source, files, generate
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.sealed import seal
 
@@ -33,14 +31,6 @@ def write(path: Path, rows: int = 3, mtime: int | None = None, **options: int) -
 
 def storage_of(path: Path) -> LocalStorage:
     return LocalStorage(str(path))
-
-
-def test_a_stream_comes_back_from_json() -> None:
-    for stream in (
-        stream_of(generate("purchases", rows=10, start="2024-05-01T00:00:00")),
-        stream_of(memory("a int")),
-    ):
-        assert stream_from_json(json.loads(json.dumps(stream_to_json(stream)))) == stream
 
 
 def test_files_are_numbered_by_time_then_path_and_hidden_ones_ignored(tmp_path: Path) -> None:

@@ -1,78 +1,113 @@
+"""Unit: what no manifest names goes; what may still be committed, and what is not ours, stays."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
-from thalweg.model.bucket import Bucket, Section
-from thalweg.state.collect import bucket_name, collect_garbage, leftover_temporaries, unreferenced
+from thalweg.model.bucket import Section, SliceBucket
+from thalweg.model.manifest import Manifest, Prepared, ResultFile
+from thalweg.state.collect import (
+    bucket_name,
+    collect_garbage,
+    collect_unfinished,
+    prepared_name,
+    result_name,
+    unreferenced,
+)
 from thalweg.state.container import ContainerWriter
-from thalweg.state.durable import make_directory, temporary_name
-from thalweg.state.manifest import Manifest, write_intent, write_manifest
+from thalweg.state.durable import temporary_name
+from thalweg.state.local_storage import LocalStorage
+
+NAMES = {
+    "buckets": lambda batch: bucket_name(batch, 0),
+    "results": result_name,
+    "prepared": lambda batch: prepared_name(batch, 0),
+    "spill": lambda batch: f"spill/{batch:012d}-0-0123456789ab.arrow",
+}
 
 
-def write_bucket(state_dir: Path, batch: int) -> Section:
-    make_directory(state_dir / "buckets")
-    with ContainerWriter(state_dir / bucket_name(batch, 0), root=state_dir) as writer:
-        section = writer.add("g", pa.table({"n": [batch]}))
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path))
+
+
+def write(storage: LocalStorage, name: str) -> Section:
+    with ContainerWriter(storage, name) as writer:
+        section = writer.add("g", pa.table({"n": [1]}))
         writer.close()
     return section
 
 
+def bucket(section: Section) -> SliceBucket:
+    return SliceBucket(
+        section=section, relation="g", level=0, batch_from=0, batch_to=0, place=0, spans=(), offsets=b""
+    )
+
+
 def manifest(batch: int, *sections: Section) -> Manifest:
-    return Manifest(batch, 16, "h", buckets=tuple(Bucket(s, "g", 0, 0, 0, 0, (), 1) for s in sections))
+    return Manifest(batch, 16, "h", buckets=tuple(bucket(s) for s in sections))
 
 
-def test_only_what_neither_manifest_names_and_no_later_batch_wrote_goes(tmp_path: Path) -> None:
-    old, failed, merged, fresh, running = (write_bucket(tmp_path, batch) for batch in (0, 1, 1, 2, 3))
-    half_old = temporary_name(tmp_path / bucket_name(1, 0))
-    half_running = temporary_name(tmp_path / bucket_name(3, 0))
-    foreign = tmp_path / "buckets" / "README"
-    for path in (half_old, half_running, foreign):
+def test_only_what_neither_manifest_names_and_no_later_batch_wrote_goes(storage: LocalStorage) -> None:
+    old, failed, merged, fresh, running = (write(storage, bucket_name(batch, 0)) for batch in (0, 1, 1, 2, 3))
+    half = [temporary_name(storage.root / bucket_name(batch, 0)) for batch in (1, 3)]
+    foreign = storage.root / "buckets" / "README"
+    for path in (*half, foreign):
         path.write_bytes(b"")
-    older = write_bucket(tmp_path, 0)
-    write_manifest(tmp_path, manifest(0, older))
-    write_manifest(tmp_path, manifest(1, old, merged))
-    newest = manifest(2, merged, fresh)
-    write_manifest(tmp_path, newest)
+    older = write(storage, bucket_name(0, 0))
+    before, newest = manifest(1, old, merged), manifest(2, merged, fresh)
 
-    doomed = {tmp_path / failed.file, tmp_path / older.file, half_old}
-    assert set(unreferenced(tmp_path, newest)) == doomed
-    assert set(collect_garbage(tmp_path, newest)) == doomed
-    left = {path.name for path in (tmp_path / "buckets").iterdir()}
+    doomed = {failed.file, older.file}
+    assert {*unreferenced(storage, newest, before)} == doomed
+    assert {*collect_garbage(storage, newest, before)} == doomed
+    left = {path.name for path in (storage.root / "buckets").iterdir()}
     named = {Path(s.file).name for s in (old, merged, fresh, running)}
-    assert left == named | {half_running.name, "README"}
+    assert left == named | {"README"} | {path.name for path in half}
+    assert collect_garbage(storage, newest) == [old.file], "what only the manifest before named"
 
 
-def test_results_that_nobody_fetched_go_once_their_batch_has_happened(tmp_path: Path) -> None:
-    make_directory(tmp_path / "spill")
-    old, running = (tmp_path / "spill" / f"{batch:012d}-0-0123456789ab.arrow" for batch in (2, 3))
-    old.write_bytes(b"")
-    running.write_bytes(b"")
-    assert collect_garbage(tmp_path, manifest(2)) == [old]
-    assert running.exists()
+@pytest.mark.parametrize("kind", NAMES)
+def test_of_every_kind_what_nobody_names_goes_once_its_batch_has_happened(storage: LocalStorage, kind: str) -> None:
+    old, running = (write(storage, NAMES[kind](batch)).file for batch in (2, 3))
+    assert collect_garbage(storage, manifest(2)) == [old]
+    assert storage.names("") == [running]
 
 
-def test_a_start_deletes_again_what_a_power_cut_has_brought_back(tmp_path: Path) -> None:
-    for batch in range(4):
-        write_manifest(tmp_path, manifest(batch))
-        write_intent(tmp_path, batch, {})
-    for name in ("manifests", "intents"):
-        (tmp_path / name / f"{1:012d}.json").write_bytes(b"")
-    collect_garbage(tmp_path, manifest(3), starting=True)
-    for name in ("manifests", "intents"):
-        assert [path.stem[-1] for path in sorted((tmp_path / name).iterdir())] == ["2", "3"]
+def test_results_and_what_waits_for_sinks_stay_while_a_manifest_names_them(storage: LocalStorage) -> None:
+    results = [write(storage, result_name(batch)).file for batch in (0, 1)]
+    waiting = [write(storage, prepared_name(batch, 0)) for batch in (0, 1)]
+    before = Manifest(
+        0, 16, "h", results=(ResultFile(results[0], 0, 0),), undelivered=(Prepared("q", 0, 1, waiting[0]),)
+    )
+    newest = Manifest(
+        1,
+        16,
+        "h",
+        results=(ResultFile(results[1], 0, 1, 1),),
+        undelivered=(Prepared("q", 1, 1, waiting[1]), Prepared("r", 1, 1, token=".part-1")),
+    )
+    assert collect_garbage(storage, newest, before) == []
+    assert {*collect_garbage(storage, newest)} == {results[0], waiting[0].file}
+    assert {*storage.names("")} == {results[1], waiting[1].file}
 
 
-def test_a_start_clears_temporaries_of_every_kind(tmp_path: Path) -> None:
-    paths = []
-    for name in ("buckets", "manifests", "intents", "results", "."):
-        make_directory(tmp_path / name)
-        paths.append(temporary_name(tmp_path / name / "000000000009.x"))
-        paths[-1].write_bytes(b"half")
-    keep = tmp_path / "buckets" / "000000000009-0-a.arrow"
-    keep.write_bytes(b"")
-    assert set(leftover_temporaries(tmp_path)) == set(paths)
-    collect_garbage(tmp_path, None, starting=True)
-    assert not any(path.exists() for path in paths)
-    assert keep.exists()
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_start_takes_what_a_batch_left_that_did_not_come_to_its_manifest(storage: LocalStorage, kind: str) -> None:
+    done, unfinished, later = (write(storage, NAMES[kind](batch)).file for batch in (2, 3, 4))
+    foreign = storage.root / kind / "README"
+    foreign.write_bytes(b"")
+    collect_unfinished(storage, 2)
+    assert storage.names("") == [done, f"{kind}/README"]
+    assert unfinished != later
+    collect_unfinished(storage, -1)
+    assert storage.names("") == [f"{kind}/README"]
+
+
+def test_two_attempts_of_a_task_get_two_names() -> None:
+    for kind in ("buckets", "results", "prepared"):
+        assert NAMES[kind](3) != NAMES[kind](3)
+        assert NAMES[kind](3).startswith(f"{kind}/000000000003-")
+    assert bucket_name(3, 1, lambda: "x") == "buckets/000000000003-1-x.arrow"

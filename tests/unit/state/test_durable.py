@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pytest
 from thalweg.errors import StateError
 from thalweg.state import durable
 from thalweg.state.container import ContainerWriter
-from thalweg.state.durable import make_directory, read_json, write_atomic, write_json
+from thalweg.state.durable import create_atomic, make_directory, write_atomic, write_json
+from thalweg.state.local_storage import LocalStorage
 from thalweg.testing.disk import Death, FaultyDisk
 
 
@@ -19,7 +21,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"n": 1})
     write_json(path, {"n": 2})
-    assert read_json(path) == {"n": 2}
+    assert path.read_bytes() == b'{"n":2}'
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
@@ -50,20 +52,11 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     assert (tmp_path / "x").read_bytes() == b"old"
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"none\.json is missing"):
-        read_json(tmp_path / "none.json")
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(StateError, match=r"bad\.json"):
-        read_json(tmp_path / "bad.json")
-    with pytest.raises(StateError, match="cannot be used"):
-        make_directory(tmp_path / "bad.json" / "below")
-
-
 def test_a_file_in_the_place_of_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"")
-    with pytest.raises(StateError, match="cannot be used"):
-        make_directory(tmp_path / "x")
+    for path in (tmp_path / "x", tmp_path / "x" / "below"):
+        with pytest.raises(StateError, match="cannot be used"):
+            make_directory(path)
 
 
 def test_every_directory_that_is_made_is_synced_into_its_parent(tmp_path: Path) -> None:
@@ -108,7 +101,11 @@ def test_a_full_disk_leaves_no_temporaries(tmp_path: Path) -> None:
     for verb in range(1, 6):
         disk = FaultyDisk(tmp_path)
         disk.fail_at(verb, errno.ENOSPC, only=["create", "write"])
-        with durable.use(disk), contextlib.suppress(OSError), ContainerWriter(tmp_path / "x") as writer:
+        with (
+            durable.use(disk),
+            contextlib.suppress(OSError),
+            ContainerWriter(LocalStorage(str(tmp_path)), "x") as writer,
+        ):
             writer.add("rows", pa.table({"n": range(2000)}))
             writer.close()
         assert [path for path in tmp_path.iterdir() if durable.is_temporary(path)] == []
@@ -119,7 +116,7 @@ def test_a_full_disk_leaves_no_temporaries(tmp_path: Path) -> None:
 def test_a_container_that_cannot_be_finished_leaves_no_temporary(tmp_path: Path, verb: str) -> None:
     disk = FaultyDisk(tmp_path)
     disk.fail_at(1, errno.EIO, times=1, only=[verb])
-    with durable.use(disk), ContainerWriter(tmp_path / "x") as writer:
+    with durable.use(disk), ContainerWriter(LocalStorage(str(tmp_path)), "x") as writer:
         writer.add("rows", pa.table({"n": [1]}))
         with pytest.raises(OSError, match="Input/output error"):
             writer.close()
@@ -140,24 +137,6 @@ def test_a_tree_is_deleted_and_links_are_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "x").exists()
 
 
-def test_a_torn_piece_is_cut_before_the_next_even_if_that_could_not_be_done_at_once(tmp_path: Path) -> None:
-    disk = FaultyDisk(tmp_path)
-    with durable.use(disk), durable.Appender(tmp_path / "log", 0) as file:
-        file.append(b"one\n")
-        for seed in range(20):
-            disk.fail_at(disk.verbs + 1, errno.ENOSPC, times=1, seed=seed)
-            with pytest.raises(OSError, match=r"No space|bytes written"):
-                file.append(b"torn\n")
-            disk.heal()
-        with (tmp_path / "log").open("ab") as real:
-            real.write(b"to")
-        disk.fail_at(disk.verbs + 1, errno.EIO, times=2)
-        with pytest.raises(OSError, match="Input/output error"):
-            file.append(b"torn\n")
-        file.append(b"two\n")
-    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
-
-
 def test_the_disk_is_the_real_one_again_afterwards(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     disk.die_at(1)
@@ -165,3 +144,85 @@ def test_the_disk_is_the_real_one_again_afterwards(tmp_path: Path) -> None:
         write_atomic(tmp_path / "x", b"1")
     write_atomic(tmp_path / "x", b"2")
     assert (tmp_path / "x").read_bytes() == b"2"
+
+
+# -- files that are made once
+
+
+def test_of_all_who_make_a_file_at_once_one_wins(tmp_path: Path) -> None:
+    for turn in range(20):
+        path, barrier = tmp_path / f"{turn}", threading.Barrier(8)
+        won: list[int] = []
+
+        def work(worker: int, path: Path = path, barrier: threading.Barrier = barrier, won: list[int] = won) -> None:
+            barrier.wait()
+            if create_atomic(path, b"%d" % worker * 1000):
+                won.append(worker)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert path.read_bytes() == b"%d" % won[0] * 1000
+    assert len([*tmp_path.iterdir()]) == 20
+
+
+def test_a_file_that_is_made_once_is_whole_and_durable_before_it_has_its_name(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    with durable.use(disk):
+        assert create_atomic(tmp_path / "x", b"one")
+        verbs = [verb for verb, _ in disk.trace]
+        assert verbs == ["create", "write", "sync", "link", "unlink", "sync_directory"]
+        assert not create_atomic(tmp_path / "x", b"another")
+    disk.power_cut()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"one"}
+
+
+@pytest.mark.slow
+def test_after_a_death_anywhere_a_file_that_is_made_once_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    for verb in range(1, 7):
+        for seed in range(8):
+            root = tmp_path / f"{verb}-{seed}"
+            root.mkdir()
+            disk = FaultyDisk(root)
+            disk.die_at(verb, seed=seed)
+            with durable.use(disk), pytest.raises(Death):
+                create_atomic(root / "x", b"one")
+            disk.power_cut(seed)
+            found = [path for path in root.iterdir() if not durable.is_temporary(path)]
+            assert [path.read_bytes() for path in found] in ([], [b"one"])
+            with durable.use(disk):
+                made = create_atomic(root / "x", b"two")
+            assert made == (not found)
+            disk.power_cut()
+            assert (root / "x").read_bytes() == (b"one" if found else b"two")
+
+
+@pytest.mark.parametrize("verb", ["create", "write", "sync", "link"])
+def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path, verb: str) -> None:
+    disk = FaultyDisk(tmp_path)
+    disk.fail_at(1, errno.EIO, times=1, only=[verb])
+    with durable.use(disk):
+        with pytest.raises(OSError, match="Input/output error"):
+            create_atomic(tmp_path / "x", b"one")
+        assert [*tmp_path.iterdir()] == []
+        assert create_atomic(tmp_path / "x", b"two")
+
+
+def test_a_name_whose_sync_failed_is_synced_before_anybody_acts_on_it(tmp_path: Path) -> None:
+    """By who makes it again, and by who finds it."""
+    for at, act in enumerate((lambda s: s.create("d/x", b"one"), lambda s: s.find("d/x"), lambda s: s.names("d/"))):
+        root = tmp_path / f"{at}"
+        root.mkdir()
+        disk, storage = FaultyDisk(root), LocalStorage(str(root))
+        with durable.use(disk):
+            storage.create("d/w", b"")
+            assert storage.names("d/") == ["d/w"]
+            disk.fail_at(disk.verbs + 1, errno.EIO, times=1, only=["sync_directory"])
+            with pytest.raises(OSError, match="Input/output error"):
+                storage.create("d/x", b"one")
+            act(storage)
+        disk.power_cut()
+        assert (root / "d" / "x").read_bytes() == b"one"

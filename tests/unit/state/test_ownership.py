@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from pathlib import Path
 
 import pytest
-from thalweg.state.changes import ChangeLog
 
 from thalweg.batch.tables import clean_tables
 from thalweg.errors import StateError
-from thalweg.state.collect import collect_garbage
+from thalweg.model.manifest import Manifest
+from thalweg.state.collect import collect_garbage, collect_unfinished
 from thalweg.state.durable import is_temporary, temporary_name
+from thalweg.state.local_storage import LocalStorage
 from thalweg.state.lock import DirectoryLock
-from thalweg.state.manifest import Manifest, write_manifest
+from thalweg.state.manifest import Manifests
 from thalweg.state.ownership import MARKER, claim_directory, is_state_directory
 
 
@@ -77,20 +80,22 @@ def with_lock(path: Path) -> None:
 
 
 def with_changes(path: Path) -> None:
-    log = ChangeLog(path)
-    log.append({"op": "drop", "name": "q"})
-    log.close()
+    """As formats 2 to 4 had them, and the same when all of them were applied."""
+    write_line(path, {"sequence": 1, "record": {"op": "drop", "name": "q"}})
 
 
 def with_shortened_changes(path: Path) -> None:
-    log = ChangeLog(path)
-    log.append({"op": "drop", "name": "q"})
-    log.truncate_through(1)
-    log.close()
+    write_line(path, {"base": 1})
+
+
+def write_line(path: Path, value: object) -> None:
+    body = json.dumps(value, separators=(",", ":")).encode()
+    (path / "changes.log").write_bytes(b"%08x %s\n" % (zlib.crc32(body), body))
 
 
 def with_manifest(path: Path) -> None:
-    write_manifest(path, Manifest(0, 16, "h"))
+    (path / "manifests").mkdir()
+    (path / "manifests" / f"{0:012d}.json").write_text("{}")
 
 
 @pytest.mark.parametrize("make", [with_lock, with_changes, with_shortened_changes, with_manifest])
@@ -109,12 +114,17 @@ def test_in_a_state_directory_only_names_of_ours_are_deleted(tmp_path: Path) -> 
     ours = [
         "tables/packs-0123456789ab.arrow",
         "spill/000000000004-1-0123456789ab.arrow",
+        "buckets/000000000005-1-0123456789ab.arrow",
         *(temporary_name(tmp_path / name / "x").relative_to(tmp_path).as_posix() for name in ("", "tables", "spill")),
     ]
     for name in ours:
         (tmp_path / name).write_bytes(b"left by a process that died")
-    clean_tables(tmp_path, {}, {})
-    collect_garbage(tmp_path, None, starting=True)
+    storage = LocalStorage(str(tmp_path))
+    storage.sweep()
+    clean_tables(storage, {}, {})
+    collect_garbage(storage, Manifest(4, 16, "h"))
+    collect_unfinished(storage, 4)
+    Manifests(storage).sweep()
     assert listing(tmp_path) == before
 
 
