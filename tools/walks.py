@@ -21,7 +21,11 @@ from thalweg.testing import LocalSession
 from walk import Walk, walk
 
 RECORDED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "analyser"
-BELOW = ("batch.local_runner:LocalRunner.run", "batch.run:BatchRunner._emit")
+BELOW = (
+    "batch.local_runner:LocalRunner.run",
+    "batch.run:BatchRunner._prepare",
+    "batch.run:BatchRunner.deliver",
+)
 """Where rows come by: the stages, and what brings their results to sinks. Not what is done with reports."""
 BATCHES = 4
 SECONDS = 10

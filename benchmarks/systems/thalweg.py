@@ -248,5 +248,5 @@ def _sample(manifest: Any) -> tuple[int, int, float]:
     held = sum(b.section.length for b in manifest.buckets) + sum(b.nbytes for b in manifest.stores)
     rows = max(progress.rows for progress in manifest.streams.values())
     newest = max(progress.max_time_us or 0 for progress in manifest.streams.values())
-    watermark = min(manifest.extra["closed"][stream] for stream in manifest.streams)
+    watermark = min(manifest.closed[stream] for stream in manifest.streams)
     return held, rows, max(0, newest - watermark) / 1e6

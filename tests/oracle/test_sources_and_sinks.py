@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 import thalweg
 from thalweg.batch.loop import Loop
 from thalweg.errors import pipeline_failed
-from thalweg.source.inventory import LANDED_LOG
-from thalweg.source.registry import source_dir
+from thalweg.source.log import LANDED, Log
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed, expected
 
@@ -105,8 +104,7 @@ def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: P
 
 def landed(session: thalweg.Session, stream: str) -> int:
     """Micro-batches of a streaming DataFrame that have been landed."""
-    log = source_dir(session.state_dir, stream) / LANDED_LOG
-    return log.read_text().count("\n") if log.exists() else 0
+    return len(Log(session.storage, stream, LANDED).entries)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
