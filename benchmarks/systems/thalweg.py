@@ -87,7 +87,7 @@ def _number(text: str) -> int | str:
 
 def _create_streams(session: Any, given: Given, files: Path, frame: bool) -> None:
     for stream in given.work.streams:
-        source = streaming_frame(session._spark, given, stream, files) if frame else _files(given, stream, files)
+        source = streaming_frame(session._engine.spark, given, stream, files) if frame else _files(given, stream, files)
         session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
 
 
@@ -134,8 +134,14 @@ def _ignore(table: Any, batch: int) -> None:
 def _run_until_done(session: Any, rows: int) -> None:
     """What lands while the pipeline runs is read as it comes; a last batch closes what the watermark closes."""
     session.start("0 seconds")
-    while session.progress()["rows"] < rows or session._runner.has_more_to_close():
+    runner = session._runner
+    while session.progress()["rows"] < rows or runner.has_more_to_close() or not has_ended(runner):
         time.sleep(0.05)
+
+
+def has_ended(runner: Any) -> bool:
+    """Whether the newest batch has: its manifest is there before its sinks are given anything."""
+    return bool(runner.reports) and runner.reports[-1].batch == runner.manifest.batch
 
 
 def _run_empty(given: Given, batches: int) -> dict[str, float]:

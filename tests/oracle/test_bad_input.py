@@ -158,8 +158,15 @@ def test_columns_that_spark_refuses_are_not_kept(side: Side, state_dir: Path, co
 def test_columns_that_an_earlier_release_kept_are_told(side: Side, state_dir: Path) -> None:
     with side.connect(state_dir) as session:
         feed(session)
-    catalog = state_dir / "catalog.json"
-    catalog.write_text(catalog.read_text().replace('["k", "int"]', '["V", "int"]'))
+    columns = [["V", "int"], ["v", "int"], ["name", "string"], ["ts", "timestamp"]]
+    kept = {
+        "name": "events",
+        "schema": columns,
+        "time": "ts",
+        "delay_us": 0,
+        "source": {"kind": "memory", "options": {}},
+    }
+    (state_dir / "catalog.json").write_text(json.dumps({"streams": [kept]}))
     with pytest.raises(StateError, match=r"catalog\.json holds what cannot be used: .*'events'"):
         side.connect(state_dir)
 

@@ -135,7 +135,8 @@ class BatchRunner:
 
     def _load(self) -> None:
         """Begins from the newest manifest."""
-        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME)
+        # Before the first manifest nobody knows which release the state is of.
+        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME, format=0)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(self.storage.place, self.manifest.hash, HASH_NAME)
         self._check_format()
