@@ -149,7 +149,7 @@ class BatchRunner:
         self.undelivered: tuple[Prepared, ...] = () if is_done else self.manifest.undelivered
         """What the newest manifest holds for sinks and they have not been given by this session."""
         if done is not None and is_done:
-            self._fail(done.failed)
+            self._fail(done.failed, self.manifest.undelivered)
         intent = find_old_intent(self.storage, self.manifest.batch + 1) if self.manifest.format < FORMAT else None
         self._repeated = None if intent is None else from_intent(intent)
         """What the next batch runs with, if an earlier release may have shown sinks something of it."""
@@ -267,7 +267,12 @@ class BatchRunner:
         self.delivery.results.commit(after.results)
 
     def recover(self) -> None:
-        """After a commit that failed: what has happened is what the storage says. Then what sinks were not given."""
+        """After a commit that failed: what has happened is what the storage says. Then what sinks were not given, if
+        no other session has taken over since, which gives it."""
+        if not (self._is_unsure or self.undelivered):
+            return
+        self._check_hold()
+        check_term(self.storage, self.term)
         if self._is_unsure:
             self._load()
             self.delivery.newest = self.manifest.batch
