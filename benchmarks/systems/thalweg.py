@@ -236,7 +236,8 @@ class StateWatch:
                 manifest = self._runner.manifest
             if manifest.batch > self._seen:
                 self._seen = manifest.batch
-                self._samples.append(_sample(manifest))
+                if manifest.streams:  # rows that land may come after the first batch
+                    self._samples.append(_sample(manifest))
                 self.filed_bytes += filed_bytes(manifest)
             if last:
                 return
