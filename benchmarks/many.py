@@ -18,7 +18,7 @@ import itertools
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,13 +29,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.tables import add_columns, new_table, out
+from thalweg.batch.delivery import Delivery, Preparation, Tables
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
 from thalweg.batch.run import BatchRunner
+from thalweg.engine.local_engine import LocalEngine
 from thalweg.frontend.bind import bind
+from thalweg.model.offsets import Offsets
 from thalweg.model.query import Query, SinkSpec
-from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.split import Split, dump_splits
-from thalweg.state.changes import ChangeLog
+from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.state.manifest import Manifests
+from thalweg.state.places import open_storage
+from thalweg.state.requests import CreateQuery, RequestLog
+from thalweg.state.term import take_term
 
 MINUTES = (0.5, 1)
 ROWS = 20_000
@@ -96,14 +102,14 @@ class Spent:
 
 def measure(queries: int, batches: int) -> list[Spent]:
     """Every batch with rows, and one without."""
-    return list(run(queries, batches, "noop", lambda batch, results: {}))
+    return list(run(queries, batches, "noop"))
 
 
 def _show_digest() -> None:
     queries, batches = CHECKED
     found, rows = hashlib.blake2b(digest_size=16), 0
 
-    def take(batch: int, results: Mapping[str, tuple[Any, pa.Table]]) -> dict[str, str]:
+    def take(batch: int, results: Tables) -> None:
         nonlocal rows
         for query, (_, table) in sorted(results.items()):
             table = table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
@@ -111,37 +117,44 @@ def _show_digest() -> None:
             found.update(f"{batch} {query} {table.schema}".encode())
             for column in table.columns:
                 found.update(repr(column.to_pylist()).encode())
-        return {}
 
     emitted = [spent.emitted for spent in run(queries, batches, "memory", take)]
     out.print(f"{queries} queries, rows a batch {emitted}, {rows} in all: {found.hexdigest()}", highlight=False)
 
 
-def run(queries: int, batches: int, sink: str, deliver: Callable[..., dict[str, str]]) -> Iterator[Spent]:
+def run(
+    queries: int, batches: int, sink: str, take: Callable[[int, Tables], None] = lambda batch, results: None
+) -> Iterator[Spent]:
+    """`take` is shown the results of every batch."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        (directory / "state").mkdir()
-        changes = ChangeLog(directory / "state")
+        storage = open_storage(directory / "state")
+        storage.claim()
+        requests = RequestLog(storage, 0)
         for query in make_queries(queries, sink):
-            changes.append({"op": "create", "query": query.json})
+            requests.append(CreateQuery(query.json))
         watch = _Watch()
+        tasks, term = LocalRunner(1, watch), take_term(storage)
+        engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
         runner = BatchRunner(
-            LocalRunner(1, watch),
-            directory / "state",
-            changes,
+            tasks,
+            storage,
+            term,
+            Manifests(storage),
+            requests,
             lambda: {STREAM.name: STREAM},
             dict,
-            deliver,
+            _Shown(take, engine, storage, term, None),
             slots=SLOTS,
         )
         for number in range(batches + 1):
             splits = [_split(directory, number)] if number < batches else []
             began = time.process_time()
-            runner.run([dump_splits(splits)], {"tick": number, "streams": {}})
+            runner.run([dump_splits(splits)], Offsets(number))
             watch.spent.total = time.process_time() - began
             watch.spent.emitted = runner.reports[-1].emitted
             yield watch.spent
-        changes.close()
+        requests.close()
 
 
 def make_queries(count: int, sink: str) -> list[Query]:
@@ -175,6 +188,18 @@ def _split(directory: Path, number: int) -> Split:
     path = directory / f"{number}.parquet"
     pq.write_table(pa.table(columns), path)
     return Split(STREAM.name, "parquet", str(path), 0, -1, ROWS)
+
+
+class _Shown(Delivery):
+    """Shows what it is given."""
+
+    def __init__(self, take: Callable[[int, Tables], None], *given: Any) -> None:
+        super().__init__(*given)
+        self._take = take
+
+    def prepare(self, batch: int, tables: Tables, live: Collection[str]) -> Preparation:
+        self._take(batch, tables)
+        return super().prepare(batch, tables, live)
 
 
 class _Watch(Orderly):

@@ -126,7 +126,7 @@ def run(side: str, work: str, rows: int, batches: int, results: Path | None) -> 
         def watched(plan: Any, manifest: Any, *measured: Any) -> None:
             observe(plan, manifest, *measured)
             copies.append(runner.repartitioner.replication["s"].copies)
-            switches.append(manifest.extra["moves"]["switches"])
+            switches.append(manifest.measured.slot_assignment.moves.switches)
 
         runner.repartitioner.observe = watched  # type: ignore[method-assign]
         session.run_available()

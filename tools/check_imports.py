@@ -27,11 +27,11 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": VALUES,
     "stats": VALUES,
     "optimize": VALUES | {"stats", "partition"},
-    # What was measured -> what is decided. It still reads manifests.
-    "adapt": VALUES | {"optimize", "stats", "partition", "route", "state"},
+    # What was measured -> what is decided.
+    "adapt": VALUES | {"optimize", "stats", "partition", "route"},
     # The data path, in the order data meets it.
     "partition": VALUES | {"route"},
-    "observe": VALUES | {"state"},
+    "observe": VALUES,
     "source": VALUES | {"state", "observe"},
     "route": VALUES | {"observe"},
     "operate": VALUES | {"route", "partition", "observe"},

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.paced.latencies import Arrived, counted, newest_of
 from benchmarks.result import CORES
-from benchmarks.systems.thalweg import MEMORY
+from benchmarks.systems.thalweg import MEMORY, has_ended
 from benchmarks.workloads.model import Query, Workload
 
 
@@ -89,7 +89,10 @@ class Thalweg:
 
         A stream that no query reads yet is left out: its files wait for the first that does."""
         each = rows // len(self.work.streams)
-        self._wait(lambda: self._least_rows() >= each and not self._runner.has_more_to_close(), timeout)
+        self._wait(lambda: self._least_rows() >= each and self._is_done(), timeout)
+
+    def _is_done(self) -> bool:
+        return has_ended(self._runner) and not self._runner.has_more_to_close()
 
     def wait_for(self, condition: Callable[[Any], bool], timeout: float = 60) -> None:
         """Until a manifest is as it should be."""

@@ -87,7 +87,9 @@ def _number(text: str) -> int | str:
 
 def _create_streams(session: Any, given: Given, files: Path, frame: bool) -> None:
     for stream in given.work.streams:
-        source = streaming_frame(session._spark, given, stream, files) if frame else _files(given, stream, files)
+        source = (
+            streaming_frame(session._engine.spark, given, stream, files) if frame else _files(given, stream, files)
+        )
         session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
 
 
@@ -134,8 +136,14 @@ def _ignore(table: Any, batch: int) -> None:
 def _run_until_done(session: Any, rows: int) -> None:
     """What lands while the pipeline runs is read as it comes; a last batch closes what the watermark closes."""
     session.start("0 seconds")
-    while session.progress()["rows"] < rows or session._runner.has_more_to_close():
+    runner = session._runner
+    while session.progress()["rows"] < rows or runner.has_more_to_close() or not has_ended(runner):
         time.sleep(0.05)
+
+
+def has_ended(runner: Any) -> bool:
+    """Whether the newest batch has: its manifest is there before its sinks are given anything."""
+    return bool(runner.reports) and runner.reports[-1].batch == runner.manifest.batch
 
 
 def _run_empty(given: Given, batches: int) -> dict[str, float]:
@@ -230,7 +238,8 @@ class StateWatch:
                 manifest = self._runner.manifest
             if manifest.batch > self._seen:
                 self._seen = manifest.batch
-                self._samples.append(_sample(manifest))
+                if manifest.streams:  # rows that land may come after the first batch
+                    self._samples.append(_sample(manifest))
                 self.filed_bytes += filed_bytes(manifest)
             if last:
                 return
@@ -248,5 +257,5 @@ def _sample(manifest: Any) -> tuple[int, int, float]:
     held = sum(b.section.length for b in manifest.buckets) + sum(b.nbytes for b in manifest.stores)
     rows = max(progress.rows for progress in manifest.streams.values())
     newest = max(progress.max_time_us or 0 for progress in manifest.streams.values())
-    watermark = min(manifest.extra["closed"][stream] for stream in manifest.streams)
+    watermark = min(manifest.closed[stream] for stream in manifest.streams)
     return held, rows, max(0, newest - watermark) / 1e6

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
+from thalweg.model.measurements import Partitioners
 from thalweg.model.ordering import Order, Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.testing import LocalSession
@@ -84,10 +87,12 @@ class Transcript:
 
     # -- what adaptation would decide after a while
 
-    def settle(self, about: str, **decided: Any) -> None:
+    def settle(self, about: str, dealing: Mapping[str, Any]) -> None:
         """As if this had been measured and decided in batches before."""
         self.say(f"decided: {about}")
-        self.session._runner.manifest.extra.update(decided)
+        runner = self.session._runner
+        measured = msgspec.structs.replace(runner.manifest.measured, partitioners=Partitioners(dealing=dict(dealing)))
+        runner.manifest = replace(runner.manifest, measured=measured)
 
     def assign(self, about: str, assignment: Mapping[str, list[int]], follows: Mapping[str, str]) -> None:
         """A partitioning that the next batch puts into force."""

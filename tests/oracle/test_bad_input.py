@@ -19,6 +19,7 @@ from tests.support.side import Side
 
 import thalweg
 from thalweg.errors import NamingError, SourceError, SqlError, StateError, ThalwegError, UsageError
+from thalweg.state.manifest import Manifests
 from thalweg.testing import LocalSession
 
 SCHEMA = "k int, v int, name string, ts timestamp"
@@ -157,8 +158,15 @@ def test_columns_that_spark_refuses_are_not_kept(side: Side, state_dir: Path, co
 def test_columns_that_an_earlier_release_kept_are_told(side: Side, state_dir: Path) -> None:
     with side.connect(state_dir) as session:
         feed(session)
-    catalog = state_dir / "catalog.json"
-    catalog.write_text(catalog.read_text().replace('["k", "int"]', '["V", "int"]'))
+    columns = [["V", "int"], ["v", "int"], ["name", "string"], ["ts", "timestamp"]]
+    kept = {
+        "name": "events",
+        "schema": columns,
+        "time": "ts",
+        "delay_us": 0,
+        "source": {"kind": "memory", "options": {}},
+    }
+    (state_dir / "catalog.json").write_text(json.dumps({"streams": [kept]}))
     with pytest.raises(StateError, match=r"catalog\.json holds what cannot be used: .*'events'"):
         side.connect(state_dir)
 
@@ -310,10 +318,11 @@ def test_what_an_attempt_set_aside_that_came_to_nothing_is_forgotten(
     good = session.create_query("good", "SELECT k FROM events")
     session.create_query("bad", "SELECT v FROM events")
     with monkeypatch.context() as patch:
-        patch.setattr("thalweg.batch.run.write_intent", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        patch.setattr(Manifests, "create", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
         with pytest.raises(ThalwegError, match="disk full"):
             session.run_available()
-    assert list((session.state_dir / "rejected").rglob("*.arrow"))
+    assert session.storage.names("rejected/")
+    assert session.rejected("events").num_rows == 0  # it did not count
     session.drop_query("bad")
     session.run_available()
     assert good.results().to_pydict() == {"k": [1]}
@@ -504,7 +513,7 @@ def test_state_of_another_version_and_damaged_state(side: Side, state_dir: Path)
         session.create_query("q", "SELECT k, count(*) AS n FROM events GROUP BY k, window(ts, '1 hour')")
         source.append(rows(0, 50))
         session.run_available()
-    manifest = sorted((state_dir / "manifests").glob("*.json"))[-1]
+    manifest = max((state_dir / "manifests").iterdir())
     original = manifest.read_bytes()
     header, body = original.split(b"\n", 1)
     manifest.write_bytes(json.dumps({**json.loads(header), "format": 99}).encode() + b"\n" + body)

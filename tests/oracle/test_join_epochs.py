@@ -101,7 +101,7 @@ class Company:
         first = [life for life in self.running if life.since == batch]
         for life in first:
             life.complete_from = life.handle.status["complete_from"]
-        ordering = Ordering.from_json(runner.manifest.extra["ordering"])
+        ordering = Ordering.from_json(runner.manifest.measured.probe_orders.ordering)
         self.seen.take_in(plan, ordering, {life.handle.id for life in first if batch})
         self.each(plan)
         if batch + 1 < self.batches:

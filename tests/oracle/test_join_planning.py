@@ -13,9 +13,9 @@ import pytest
 from tests.support.side import Side
 
 import thalweg
+from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
-from thalweg.state.manifest import Manifest
 from thalweg.testing.compare import difference
 from thalweg.testing.oracle import Feed
 
@@ -84,7 +84,7 @@ def test_a_flip_of_selectivities_turns_the_order_within_two_epochs(
         def see(plan: Plan, manifest: Manifest) -> None:
             (whole,) = (join for id_, join in plan.joins.ordered.items() if id_.startswith("chain"))
             first_of_s.append(whole.orders["s"][0][0])
-            orderings.append(Ordering.from_json(manifest.extra["ordering"]))
+            orderings.append(Ordering.from_json(manifest.measured.probe_orders.ordering))
 
         watch(session, see)
         session.run_available()

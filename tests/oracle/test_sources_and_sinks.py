@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -17,8 +19,7 @@ from pyspark.sql import SparkSession
 import thalweg
 from thalweg.batch.loop import Loop
 from thalweg.errors import pipeline_failed
-from thalweg.source.inventory import LANDED_LOG
-from thalweg.source.registry import source_dir
+from thalweg.source.log import LANDED, Log
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed, expected
 
@@ -105,8 +106,7 @@ def test_a_streaming_dataframe(spark: SparkSession, state_dir: Path, tmp_path: P
 
 def landed(session: thalweg.Session, stream: str) -> int:
     """Micro-batches of a streaming DataFrame that have been landed."""
-    log = source_dir(session.state_dir, stream) / LANDED_LOG
-    return log.read_text().count("\n") if log.exists() else 0
+    return len(Log(session.storage, stream, LANDED).entries)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -238,6 +238,42 @@ def test_spark_sink_and_callable(spark: SparkSession, state_dir: Path, tmp_path:
     wanted = expected(spark, FEED, SELECT)
     rows_equal(pa.concat_tables(seen.values()), wanted)
     rows_equal(spark.read.orc(str(tmp_path / "orc")).toArrow(), wanted)
+
+
+def test_a_copy_that_is_forked_goes_on_elsewhere(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:
+    """Both have all that came before the copy, and what each of them was given since."""
+
+    def run(place: Path, tables: Sequence[pa.Table], out: Path, fork: bool = False) -> None:
+        with thalweg.connect(place, spark=spark, fork=fork) as session:
+            source = thalweg.memory(DDL, max_files_per_batch=1)
+            session.create_stream("events", source, time="ts", watermark="2 seconds")
+            if fork:
+                session.create_query("forked", SELECT, thalweg.to_files(out))
+                session.drop_query("q")
+            else:
+                session.create_query("q", SELECT, thalweg.to_files(out))
+            for table in tables:
+                source.append(table)
+            session.run_available()
+
+    copy, out, forked = tmp_path / "copy", tmp_path / "out", tmp_path / "forked"
+    run(state_dir, BATCHES[:2], out)
+    before = _rows_of(out)
+    shutil.copytree(state_dir, copy)
+    run(state_dir, BATCHES[2:], out)
+    with pytest.raises(thalweg.ThalwegError, match="query q: another copy of this state writes to"):
+        run(copy, (), out)
+    run(copy, BATCHES[2:], forked, fork=True)
+    wanted = expected(spark, FEED, SELECT)
+    rows_equal(pq.read_table(out), wanted)
+    # Windows that were open when the state was copied are whole in both.
+    assert before
+    assert sorted(before + _rows_of(forked), key=str) == sorted(_rows_of(out), key=str)
+
+
+def _rows_of(directory: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(directory).to_pylist()
+    return rows
 
 
 NOOPS = {

@@ -377,7 +377,7 @@ def test_queries_come_and_go_while_orders_change(open_world: OpenWorld, seed: in
     world = play_company(open_world, seed, planned=planned)
     world.check()
     assert max(len(orders) for orders in world.orders_seen.values()) > 1
-    assert Ordering.from_json(world.pipeline.manifest.extra["ordering"]).switches > 0 or not planned
+    assert Ordering.from_json(world.pipeline.manifest.measured.probe_orders.ordering).switches > 0 or not planned
     assert world.intermediates_used > 0
 
 

@@ -115,6 +115,7 @@ class LocalPipeline:
         newest = manifests.newest()
         self._requests = RequestLog(self.storage, 0 if newest is None else newest.through)
         self._delivery = Delivery(engine, self.storage, term, newest)
+        self._delivery.kept = {*self.ids.values()}
         self.batches = BatchRunner(
             self.runner,
             self.storage,
@@ -148,6 +149,7 @@ class LocalPipeline:
             assert query.name not in self.known
             sequence = self._requests.append(CreateQuery(query.json))
             self.ids[query.name] = query_id(query.name, sequence)
+            self._delivery.kept.add(self.ids[query.name])  # a test may ask for what dropped ones have given
             self.queries[query.name] = self.known[query.name] = query
 
     def drop(self, name: str) -> None:

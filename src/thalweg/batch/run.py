@@ -138,7 +138,8 @@ class BatchRunner:
 
     def _load(self) -> None:
         """Begins from the newest manifest."""
-        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME)
+        # Before the first manifest nobody knows which release the state is of.
+        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME, format=0)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(self.storage.place, self.manifest.hash, HASH_NAME)
         self._check_format()
@@ -269,7 +270,12 @@ class BatchRunner:
         self.delivery.results.commit(after.results)
 
     def recover(self) -> None:
-        """After a commit that failed: what has happened is what the storage says. Then what sinks were not given."""
+        """After a commit that failed: what has happened is what the storage says. Then what sinks were not given, if
+        no other session has taken over since, which gives it."""
+        if not (self._is_unsure or self.undelivered):
+            return
+        self._check_hold()
+        check_term(self.storage, self.term)
         if self._is_unsure:
             self._load()
             self.delivery.newest = self.manifest.batch

@@ -55,6 +55,7 @@ class LocalSession(Session):
         tasks: int = 2,
         repartition: str | timedelta | None = None,
         join_epoch: int | None = None,
+        fork: bool = False,
         chance: Chance | None = None,
     ) -> None:
         """`rows`: stream -> what it has been given so far, as Arrow or as dictionaries; every entry becomes a stream.
@@ -63,7 +64,7 @@ class LocalSession(Session):
         `watermark`: their delay.
         `recorded`: the directory with what Spark's analyser said; `record=True` asks Spark for what is missing there.
         `state_dir`: where state is kept; in memory, for as long as the session lives, unless given.
-        `slots`, `repartition`, `join_epoch`: as of `connect`. `tasks`: into how many tasks a stage is cut.
+        `slots`, `repartition`, `join_epoch`, `fork`: as of `connect`. `tasks`: into how many tasks a stage is cut.
         `chance`: decides what Spark leaves open, such as the order of tasks.
         """
         self._own: MemoryStorage | None = None
@@ -80,7 +81,7 @@ class LocalSession(Session):
         self._answers = answers
         self._fed: dict[str, Memory] = {}
         try:
-            super().__init__(storage, here, slots, every, join_epoch)
+            super().__init__(storage, here, slots, every, join_epoch, fork=fork)
             for name, given in (rows or {}).items():
                 self._feed_stream(name, _table(name, given), time, watermark)
             if isinstance(queries, str):

@@ -60,7 +60,7 @@ def chosen(told: Transcript) -> None:
     for start in (0, 20):
         told.run("every customer once", sales=sales(2000, start=start, customers=2000))
     told.explain("by_customer")
-    (key,) = told.session._runner.manifest.extra["dealing"]
+    (key,) = told.session._runner.manifest.measured.partitioners.dealing
     skew = {"rows": 2000, "groups": 900, "top": 0.1, "busiest": 0.4, "partitioner": "affinity_count"}
     reason = "hashed, the busiest of 4 slots has 40% of the rows; groups are many"
     told.settle("affinity_count deals out the rows by customer", dealing={key: {**skew, "reason": reason}})

@@ -24,6 +24,8 @@ def messages(tmp_path: Path, module: str, text: str) -> list[str]:
         ("operate/merge.py", "from thalweg import stats", "thalweg.stats"),
         ("operate/merge.py", "from ..frontend import parse", "thalweg.frontend"),
         ("operate/merge.py", "from .. import frontend", "thalweg.frontend"),
+        ("adapt/combining.py", "from thalweg.state.manifest import Manifests", "thalweg.state"),
+        ("observe/explain.py", "from thalweg.state.manifest import Manifests", "thalweg.state"),
         ("model/query.py", "from thalweg.engine.spark import run", "thalweg.engine"),
         ("frontend/bind.py", "import pyspark.sql", "pyspark"),
         ("engine/loop.py", "from sqlglot import exp", "sqlglot"),
