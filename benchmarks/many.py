@@ -18,7 +18,7 @@ import itertools
 import random
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,11 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.tables import add_columns, new_table, out
-from thalweg.batch.delivery import Delivery, Preparation, Tables
+from thalweg.batch.delivery import Delivery, Made, Preparation
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
 from thalweg.batch.run import BatchRunner
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.frontend.bind import bind
+from thalweg.model.entry import Entry
 from thalweg.model.offsets import Offsets
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.split import Split, dump_splits
@@ -109,9 +110,11 @@ def _show_digest() -> None:
     queries, batches = CHECKED
     found, rows = hashlib.blake2b(digest_size=16), 0
 
-    def take(batch: int, results: Tables) -> None:
+    def take(batch: int, results: Mapping[str, Made]) -> None:
         nonlocal rows
-        for query, (_, table) in sorted(results.items()):
+        for query, made in sorted(results.items()):
+            assert made.table is not None
+            table = made.table
             table = table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
             rows += table.num_rows
             found.update(f"{batch} {query} {table.schema}".encode())
@@ -123,7 +126,10 @@ def _show_digest() -> None:
 
 
 def run(
-    queries: int, batches: int, sink: str, take: Callable[[int, Tables], None] = lambda batch, results: None
+    queries: int,
+    batches: int,
+    sink: str,
+    take: Callable[[int, Mapping[str, Made]], None] = lambda batch, results: None,
 ) -> Iterator[Spent]:
     """`take` is shown the results of every batch."""
     with tempfile.TemporaryDirectory() as name:
@@ -193,13 +199,13 @@ def _split(directory: Path, number: int) -> Split:
 class _Shown(Delivery):
     """Shows what it is given."""
 
-    def __init__(self, take: Callable[[int, Tables], None], *given: Any) -> None:
+    def __init__(self, take: Callable[[int, Mapping[str, Made]], None], *given: Any) -> None:
         super().__init__(*given)
         self._take = take
 
-    def prepare(self, batch: int, tables: Tables, live: Collection[str]) -> Preparation:
-        self._take(batch, tables)
-        return super().prepare(batch, tables, live)
+    def prepare(self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]) -> Preparation:
+        self._take(batch, results)
+        return super().prepare(batch, results, live)
 
 
 class _Watch(Orderly):

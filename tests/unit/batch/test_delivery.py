@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from thalweg.batch.delivery import Delivery
+from thalweg.batch.delivery import Delivery, Made
 from thalweg.errors import StateError
 from thalweg.model.entry import Entry
+from thalweg.model.expr import Expr
 from thalweg.model.manifest import Manifest, Prepared
-from thalweg.model.query import Query, SinkSpec
+from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.sink.specs import to_files
 from thalweg.state.container import read_section
 from thalweg.state.local_storage import LocalStorage
@@ -35,7 +37,7 @@ class Sink:
         self.prepared: list[int] = []
         self.got: list[tuple[int, str, list[int] | None]] = []
 
-    def prepare(self, batch_id: int, table: pa.Table) -> str:
+    def prepare(self, batch_id: int, table: pa.Table | None, parts: Sequence[str] = ()) -> str:
         self._fail("prepare")
         self.prepared.append(batch_id)
         return self.token
@@ -51,7 +53,8 @@ class Sink:
 
 
 def entry(id_: str, spec: SinkSpec | None = None) -> Entry:
-    return Entry(id_, Query(id_, "", "s", (), sink=spec or SinkSpec("callable")))
+    outputs = (Output("a", Expr('"a"', "bigint", ("a",))),)
+    return Entry(id_, Query(id_, "", "s", outputs, sink=spec or SinkSpec("callable")))
 
 
 @pytest.fixture
@@ -65,8 +68,8 @@ def delivery_of(storage: LocalStorage, newest: Manifest | None = None, **sinks: 
     return delivery
 
 
-def tables(*entries: Entry, table: pa.Table = TABLE) -> dict[str, tuple[Entry, pa.Table]]:
-    return {e.id: (e, table) for e in entries}
+def tables(*entries: Entry, table: pa.Table = TABLE) -> dict[str, Made]:
+    return {e.id: Made(e, table) for e in entries}
 
 
 def by_id(*entries: Entry) -> dict[str, Entry]:
@@ -84,7 +87,7 @@ def test_rows_wait_in_the_state_and_what_a_sink_has_written_by_its_name(storage:
         ("rows", 7, 2, ""),
         ("more", 7, 2, ""),
     ]
-    sections = [p.section for p in ready.undelivered if p.section is not None]
+    sections = [section for p in ready.undelivered for section in p.sections]
     assert len(sections) == 2
     assert {section.file for section in sections} == {*storage.names("prepared/")}
     assert all(read_section(storage, section).equals(TABLE) for section in sections)

@@ -46,5 +46,5 @@ def test_a_node_of_nodes_of_which_the_slot_has_no_rows_is_empty() -> None:
     shared = StoredBucket(bucket, Unread(), [(0, 8)], False)
     nodes = {grouping.id: frozenset((start, -narrow) for start in range(0, wide, narrow))}
     clock = BatchTimes(9, {"s": wide - SECOND}, {"s": wide})
-    result = run_slot(plan, clock, {}, {grouping.id: [shared]}, nodes)
+    result = run_slot(plan, clock, {}, {grouping.id: [shared]}, {}, nodes)
     assert [(kept.span, kept.starts, kept.table.num_rows) for kept in result.kept] == [(-wide, (0,), 0)]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from thalweg.batch.work import unique
 from thalweg.model.bucket import Section, SliceBucket
 from thalweg.model.manifest import Manifest, Prepared, ResultFile
 from thalweg.state.collect import (
@@ -22,9 +23,9 @@ from thalweg.state.durable import temporary_name
 from thalweg.state.local_storage import LocalStorage
 
 NAMES = {
-    "buckets": lambda batch: bucket_name(batch, 0),
+    "buckets": lambda batch: bucket_name(batch, 0, unique()),
     "results": result_name,
-    "prepared": lambda batch: prepared_name(batch, 0),
+    "prepared": lambda batch: prepared_name(batch, 0, unique()),
     "spill": lambda batch: f"spill/{batch:012d}-0-0123456789ab.arrow",
 }
 
@@ -52,12 +53,14 @@ def manifest(batch: int, *sections: Section) -> Manifest:
 
 
 def test_only_what_neither_manifest_names_and_no_later_batch_wrote_goes(storage: LocalStorage) -> None:
-    old, failed, merged, fresh, running = (write(storage, bucket_name(batch, 0)) for batch in (0, 1, 1, 2, 3))
-    half = [temporary_name(storage.root / bucket_name(batch, 0)) for batch in (1, 3)]
+    old, failed, merged, fresh, running = (
+        write(storage, bucket_name(batch, 0, unique())) for batch in (0, 1, 1, 2, 3)
+    )
+    half = [temporary_name(storage.root / bucket_name(batch, 0, unique())) for batch in (1, 3)]
     foreign = storage.root / "buckets" / "README"
     for path in (*half, foreign):
         path.write_bytes(b"")
-    older = write(storage, bucket_name(0, 0))
+    older = write(storage, bucket_name(0, 0, unique()))
     before, newest = manifest(1, old, merged), manifest(2, merged, fresh)
 
     doomed = {failed.file, older.file}
@@ -78,16 +81,16 @@ def test_of_every_kind_what_nobody_names_goes_once_its_batch_has_happened(storag
 
 def test_results_and_what_waits_for_sinks_stay_while_a_manifest_names_them(storage: LocalStorage) -> None:
     results = [write(storage, result_name(batch)).file for batch in (0, 1)]
-    waiting = [write(storage, prepared_name(batch, 0)) for batch in (0, 1)]
+    waiting = [write(storage, prepared_name(batch, 0, unique())) for batch in (0, 1)]
     before = Manifest(
-        0, 16, "h", results=(ResultFile(results[0], 0, 0),), undelivered=(Prepared("q", 0, 1, waiting[0]),)
+        0, 16, "h", results=(ResultFile(results[0], 0, 0),), undelivered=(Prepared("q", 0, 1, (waiting[0],)),)
     )
     newest = Manifest(
         1,
         16,
         "h",
         results=(ResultFile(results[1], 0, 1, 1),),
-        undelivered=(Prepared("q", 1, 1, waiting[1]), Prepared("r", 1, 1, token=".part-1")),
+        undelivered=(Prepared("q", 1, 1, (waiting[1],)), Prepared("r", 1, 1, token=".part-1")),
     )
     assert collect_garbage(storage, newest, before) == []
     assert {*collect_garbage(storage, newest)} == {results[0], waiting[0].file}
@@ -110,4 +113,4 @@ def test_two_attempts_of_a_task_get_two_names() -> None:
     for kind in ("buckets", "results", "prepared"):
         assert NAMES[kind](3) != NAMES[kind](3)
         assert NAMES[kind](3).startswith(f"{kind}/000000000003-")
-    assert bucket_name(3, 1, lambda: "x") == "buckets/000000000003-1-x.arrow"
+    assert bucket_name(3, 1, "x") == "buckets/000000000003-1-x.arrow"

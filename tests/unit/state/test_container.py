@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +179,13 @@ def test_another_one_under_the_same_name_is_read_as_what_it_is(storage: LocalSto
     assert table.equals(make_table([(1, "x")]))
 
 
-def test_what_is_read_once_has_no_checksum(storage: LocalStorage) -> None:
+def test_what_is_streamed_has_a_checksum_too(storage: LocalStorage) -> None:
     with ContainerWriter(storage, "c.arrow") as writer:
+        writer.add("before", make_table([(0, "y")]))
         section = writer.stream("t", make_table([(1, "x")]))
-        assert writer.close(durable=False) == (section,)
-    assert section.crc == container.UNCHECKED
+        _, streamed = writer.close(durable=False)
+    assert streamed == section
+    body = storage.read("c.arrow", section.offset, section.length)
+    assert section.crc == zlib.crc32(body)
     assert read_section(storage, section).equals(make_table([(1, "x")]))
-    assert read_footer(storage, "c.arrow") == (section,)
+    assert read_footer(storage, "c.arrow")[1] == section

@@ -107,7 +107,7 @@ def manifest(batch: int, **changes: Any) -> Manifest:
             ),
         ),
         results=(ResultFile("results/000000000001-ab.arrow", 0, 1, 1),),
-        undelivered=(Prepared("q", batch, 7, SECTION), Prepared("r", batch, 1, token=".part-1")),
+        undelivered=(Prepared("q", batch, 7, (SECTION,)), Prepared("r", batch, 1, token=".part-1")),
     )
     return replace(whole, **changes)
 
