@@ -87,9 +87,10 @@ def _number(text: str) -> int | str:
 
 def _create_streams(session: Any, given: Given, files: Path, frame: bool) -> None:
     for stream in given.work.streams:
-        source = (
-            streaming_frame(session._engine.spark, given, stream, files) if frame else _files(given, stream, files)
-        )
+        if frame:
+            source = streaming_frame(session._engine.spark, given, stream, files)
+        else:
+            source = _files(given, stream, files)
         session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
 
 

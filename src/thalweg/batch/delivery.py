@@ -111,7 +111,7 @@ class Delivery:
         failed: dict[str, str] = {}
         for prepared in undelivered:
             entry = entries.get(prepared.query)
-            if entry is None or prepared.query in failed:
+            if entry is None or entry.state == "failed" or prepared.query in failed:
                 continue
             tables = [read_section(self._storage, section) for section in prepared.sections]
             try:

@@ -149,7 +149,8 @@ class BatchRunner:
         """Whether the commit of a batch failed, so that only the storage knows if it has happened."""
         done = find_delivered(self.storage)
         is_done = done is not None and done.batch == self.manifest.batch
-        self.undelivered: tuple[Prepared, ...] = () if is_done else self.manifest.undelivered
+        is_mine = self.manifest.timeline == self.term.timeline  # else it is a copy, and what waits is the original's
+        self.undelivered: tuple[Prepared, ...] = self.manifest.undelivered if is_mine and not is_done else ()
         """What the newest manifest holds for sinks and they have not been given by this session."""
         if done is not None and is_done:
             self._fail(done.failed, self.manifest.undelivered)
@@ -194,6 +195,7 @@ class BatchRunner:
         totals = self._run_tasks(splits, plan, clock, decisions.tables, entries)
         faults.point("batch.tasks")
         ran = time.perf_counter()
+        self._check_mine()
         entries, given, ready = self._prepare(plan, entries, totals, batch)
         faults.point("batch.prepared")
         after = settle(
@@ -259,8 +261,7 @@ class BatchRunner:
 
     def _commit(self, after: Manifest, plan: Plan) -> None:
         """Creates the manifest. Whatever goes wrong from here on, the batch has happened."""
-        self._check_hold()
-        check_term(self.storage, self.term)
+        self._check_mine()
         self._is_unsure = True
         self.manifests.create(after)
         self._is_unsure = False
@@ -269,13 +270,17 @@ class BatchRunner:
         self.delivery.newest = after.batch
         self.delivery.results.commit(after.results)
 
+    def _check_mine(self) -> None:
+        """Raises if another session has taken over the state."""
+        self._check_hold()
+        check_term(self.storage, self.term)
+
     def recover(self) -> None:
         """After a commit that failed: what has happened is what the storage says. Then what sinks were not given, if
         no other session has taken over since, which gives it."""
         if not (self._is_unsure or self.undelivered):
             return
-        self._check_hold()
-        check_term(self.storage, self.term)
+        self._check_mine()
         if self._is_unsure:
             self._load()
             self.delivery.newest = self.manifest.batch
@@ -284,8 +289,10 @@ class BatchRunner:
 
     def deliver(self) -> None:
         """Gives sinks what the newest manifest holds for them. One that objects stops its query, and nothing else."""
-        waiting, self.undelivered = self.undelivered, ()
-        self._fail(self.delivery.commit(waiting, self.entries), waiting)
+        while self.undelivered:
+            prepared = self.undelivered[0]
+            self._fail(self.delivery.commit([prepared], self.entries), [prepared])
+            self.undelivered = self.undelivered[1:]
 
     def _fail(self, failed: Mapping[str, str], waiting: Sequence[Prepared] = ()) -> None:
         """Until the next manifest says so, too."""

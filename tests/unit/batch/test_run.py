@@ -124,7 +124,7 @@ def test_after_a_death_anywhere_all_sinks_have_the_batch(local: Local, state_dir
 
 
 def run_with_results_last(world: World) -> Manifest:
-    """A second row of the same time moves no watermark, so that no batch without rows follows it; the newest manifest."""
+    """A second row of the same time moves no watermark, so no batch without rows follows; the newest manifest."""
     world.run(1)
     world.run(1)
     newest = latest_manifest(open_storage(world.session.state_dir))

@@ -186,11 +186,9 @@ def test_a_full_disk_is_a_sink_error(tmp_path: Path, step: str) -> None:
         sink = sink_of(tmp_path)
         token = "" if step == "prepare" else sink.prepare(0, TABLE)
         disk.fail_at(disk.verbs + 1, errno.ENOSPC)
+        take_step = (lambda: sink.prepare(0, TABLE)) if step == "prepare" else (lambda: sink.commit(0, token, None))
         with pytest.raises(SinkError, match="No space left") as raised:
-            if step == "prepare":
-                sink.prepare(0, TABLE)
-            else:
-                sink.commit(0, token, None)
+            take_step()
         assert names(tmp_path) == []
         disk.heal()
         write(sink, 0)
@@ -288,7 +286,7 @@ def test_a_sink_that_is_ahead_of_the_state_is_refused_by_name(tmp_path: Path) ->
     """The state was restored from a copy: its next batches would be other ones."""
     write(sink_of(tmp_path), 7)
     sink_of(tmp_path, newest=7)
-    with pytest.raises(SinkError, match="revenue: .* holds results of batch 7, .* only as far as batch 6") as raised:
+    with pytest.raises(SinkError, match=r"revenue: .* holds results of batch 7, .* only as far as batch 6") as raised:
         sink_of(tmp_path, newest=6)
     assert str(tmp_path) in str(raised.value)
     assert "fork=True" in str(raised.value.hint)
@@ -296,7 +294,7 @@ def test_a_sink_that_is_ahead_of_the_state_is_refused_by_name(tmp_path: Path) ->
     with pytest.raises(SinkError, match="only as far as batch 6"):
         sink_of(tmp_path, newest=6)
     (tmp_path / "part-000000000009.parquet").write_bytes(b"")
-    with pytest.raises(SinkError, match="holds results of batch 9, .* only as far as batch 8"):
+    with pytest.raises(SinkError, match=r"holds results of batch 9, .* only as far as batch 8"):
         sink_of(tmp_path, newest=8)
 
 

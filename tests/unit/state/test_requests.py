@@ -186,7 +186,7 @@ def test_after_a_death_anywhere_all_that_were_acknowledged_are_there(tmp_path: P
             root.mkdir()
             acknowledged: list[int] = []
             disk.die_at(verb, seed=seed)
-            with durable.use(disk), pytest.raises(Death):
+            with durable.use(disk), pytest.raises(Death):  # noqa: PT012
                 log = log_of(root)
                 for number in (1, 2, 3, 4):
                     acknowledged.append(log.append(query(number)))

@@ -174,7 +174,7 @@ def test_after_a_death_anywhere_a_term_that_was_taken_stays_taken(tmp_path: Path
             storage, taken = LocalStorage(str(root)), []
             disk = FaultyDisk(root)
             disk.die_at(verb, seed=seed)
-            with durable.use(disk), pytest.raises(Death):
+            with durable.use(disk), pytest.raises(Death):  # noqa: PT012
                 while True:
                     taken.append(take_term(storage))
             disk.power_cut(seed)

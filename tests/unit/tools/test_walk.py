@@ -42,7 +42,7 @@ def done():
 """,
     "operate/work.py": """
 from toy.model.names import through
-from toy.route.hash import hash_row
+from toy.places.hash import hash_row
 
 def add(row):
     again(row)
@@ -55,10 +55,10 @@ def call_back(function):
     sorted([2, 1], key=lambda _: function())
 """,
     "model/names.py": "def through(function):\n    return function()\n",
-    "route/hash.py": "def hash_row(row):\n    return row\n",
+    "places/hash.py": "def hash_row(row):\n    return row\n",
     "sink/rows.py": "def commit(rows):\n    return len(rows)\n",
 }
-WAY = "engine operate route operate engine operate engine operate engine sink engine"
+WAY = "engine operate places operate engine operate engine operate engine sink engine"
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_hops_and_calls(toy: Callable[[str], Callable[..., object]]) -> None:
     assert found.hops == 10
     assert [f"{caller} > {callee}" for caller, callee in found.calls] == [
         "engine.tasks:ingest > operate.work:add",
-        "operate.work:add.<locals>.<lambda> > route.hash:hash_row",
+        "operate.work:add.<locals>.<lambda> > places.hash:hash_row",
         "engine.tasks:ingest > operate.work:call_back",
         "operate.work:call_back.<locals>.<lambda> > engine.tasks:ingest.<locals>.<lambda>",
         "engine.batch:run > sink.rows:commit",
@@ -98,13 +98,13 @@ def test_more_rows_walk_the_same_way(toy: Callable[[str], Callable[..., object]]
 
 
 def test_the_vocabulary_is_a_choice(toy: Callable[[str], Callable[..., object]]) -> None:
-    found = walked(toy("run"), [1], vocabulary=["route"])
+    found = walked(toy("run"), [1], vocabulary=["places"])
     assert found.way[:5] == ("engine", "operate", "model", "operate", "model")
 
 
 def test_only_what_is_below(toy: Callable[[str], Callable[..., object]]) -> None:
     found = walked(toy("run"), [1], below=["operate.work:add", "sink.rows:commit"])
-    assert found.way == ("operate", "route", "operate", "sink")
+    assert found.way == ("operate", "places", "operate", "sink")
     assert len(found.calls) == 1
 
 
@@ -122,8 +122,8 @@ def test_the_profiler_is_put_back(toy: Callable[[str], Callable[..., object]]) -
 
 @pytest.mark.slow
 def test_the_walks_that_are_metered(local: Callable[[], LocalSession]) -> None:
-    """Every stage is in them: rows are read, worked on, kept, routed and given out."""
+    """Every stage is in them: rows are read, worked on, kept and given out."""
     found = walks(local)
     assert list(found) == list(CASES)
     for of_case in found.values():
-        assert {"batch", "source", "operate", "route", "state", "sink"} == {*of_case.way}
+        assert {"batch", "source", "operate", "state", "sink"} == {*of_case.way}
