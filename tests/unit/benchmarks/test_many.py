@@ -25,7 +25,8 @@ def test_windows_close_and_every_row_of_a_stream_is_counted(monkeypatch: pytest.
     found: dict[str, list[pa.Table]] = {}
 
     def take(batch: int, results: Any) -> None:
-        for query, (_, table) in results.items():
+        for query, made in results.items():
+            table = made.table
             found.setdefault(query, []).append(table)
 
     spent = list(many.run(6, 3, "memory", take))
