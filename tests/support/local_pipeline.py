@@ -26,8 +26,8 @@ from thalweg.batch.run import BatchRunner
 from thalweg.batch.work import Work
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.model.manifest import Manifest
-from thalweg.model.message import decode
 from thalweg.model.measurements import Combining, HotJoinKeys, Partitioners
+from thalweg.model.message import decode
 from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan

@@ -27,7 +27,9 @@ class Sink:
 
     kind = "callable"
 
-    def __init__(self, token: str = "", prepare: BaseException | None = None, commit: BaseException | None = None) -> None:
+    def __init__(
+        self, token: str = "", prepare: BaseException | None = None, commit: BaseException | None = None
+    ) -> None:
         self.token = token
         self.failures = {"prepare": prepare, "commit": commit}
         self.prepared: list[int] = []

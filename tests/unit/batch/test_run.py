@@ -15,8 +15,8 @@ import pytest
 from thalweg import faults
 from thalweg.batch import run as module
 from thalweg.errors import StateError, ThalwegError
-from thalweg.sink.specs import to_files
 from thalweg.model.manifest import Manifest
+from thalweg.sink.specs import to_files
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import Manifests, latest_manifest
@@ -124,7 +124,8 @@ def test_after_a_death_anywhere_all_sinks_have_the_batch(local: Local, state_dir
 
 
 def run_with_results_last(world: World) -> Manifest:
-    """A second row of the same time moves no watermark, so that no batch without rows follows it; the newest manifest."""
+    """A second row of the same time moves no watermark, so that no batch without rows follows it. The newest
+    manifest."""
     world.run(1)
     world.run(1)
     newest = latest_manifest(open_storage(world.session.state_dir))

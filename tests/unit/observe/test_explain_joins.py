@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import GroupCost, Order, OrderingReport
 from thalweg.model.plan import Plan
 from thalweg.model.query import Output, Query
@@ -15,7 +16,6 @@ from thalweg.observe.drawing import Drawing, draw, to_graphviz, to_mermaid
 from thalweg.observe.explain_joins import explain_join, explain_joins
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.joining import JoinLoad
-from thalweg.model.manifest import Manifest
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))

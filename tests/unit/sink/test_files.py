@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,7 @@ def test_what_is_prepared_is_durable(tmp_path: Path) -> None:
         token = sink_of(tmp_path / "out").prepare(3, TABLE)
     disk.power_cut()
     with durable.use(disk):
-        sink_of(tmp_path / "out").commit(3, token, None)
+        sink_of(tmp_path / "out", pending=frozenset({token})).commit(3, token, None)
     disk.power_cut()
     assert pq.read_table(tmp_path / "out" / "part-000000000003.parquet").equals(TABLE)
     assert owner(tmp_path / "out")["batch"] == 3
@@ -114,7 +116,7 @@ def test_after_a_death_anywhere_in_a_commit_it_can_be_done_again(tmp_path: Path)
             disk.die_at(verb, seed=seed)
             with durable.use(disk):
                 try:
-                    sink_of(root / "out").commit(3, token, None)
+                    sink_of(root / "out", pending=frozenset({token})).commit(3, token, None)
                 except Death:
                     pass
                 else:
@@ -184,13 +186,12 @@ def test_a_full_disk_is_a_sink_error(tmp_path: Path, step: str) -> None:
     disk = FaultyDisk(tmp_path)
     with durable.use(disk):
         sink = sink_of(tmp_path)
-        token = "" if step == "prepare" else sink.prepare(0, TABLE)
+        act: Callable[[], object] = partial(sink.prepare, 0, TABLE)
+        if step == "commit":
+            act = partial(sink.commit, 0, sink.prepare(0, TABLE), None)
         disk.fail_at(disk.verbs + 1, errno.ENOSPC)
         with pytest.raises(SinkError, match="No space left") as raised:
-            if step == "prepare":
-                sink.prepare(0, TABLE)
-            else:
-                sink.commit(0, token, None)
+            act()
         assert names(tmp_path) == []
         disk.heal()
         write(sink, 0)
@@ -288,7 +289,7 @@ def test_a_sink_that_is_ahead_of_the_state_is_refused_by_name(tmp_path: Path) ->
     """The state was restored from a copy: its next batches would be other ones."""
     write(sink_of(tmp_path), 7)
     sink_of(tmp_path, newest=7)
-    with pytest.raises(SinkError, match="revenue: .* holds results of batch 7, .* only as far as batch 6") as raised:
+    with pytest.raises(SinkError, match=r"revenue: .* holds results of batch 7, .* only as far as batch 6") as raised:
         sink_of(tmp_path, newest=6)
     assert str(tmp_path) in str(raised.value)
     assert "fork=True" in str(raised.value.hint)
@@ -296,7 +297,7 @@ def test_a_sink_that_is_ahead_of_the_state_is_refused_by_name(tmp_path: Path) ->
     with pytest.raises(SinkError, match="only as far as batch 6"):
         sink_of(tmp_path, newest=6)
     (tmp_path / "part-000000000009.parquet").write_bytes(b"")
-    with pytest.raises(SinkError, match="holds results of batch 9, .* only as far as batch 8"):
+    with pytest.raises(SinkError, match=r"holds results of batch 9, .* only as far as batch 8"):
         sink_of(tmp_path, newest=8)
 
 

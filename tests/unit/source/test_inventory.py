@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from thalweg.errors import SourceError, StateError
 from thalweg.model.stream import Schema, Stream
 from thalweg.source import inventory as module
 from thalweg.source.inventory import ENDLESS, Inventory
-from thalweg.source.sources import Source, files, generate, memory
+from thalweg.source.sources import Source, files, generate
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.sealed import seal
 

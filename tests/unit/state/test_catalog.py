@@ -42,11 +42,8 @@ OLD_STREAMS = {
         for s in STREAMS.values()
     ]
 }
-VERSION = {
-    **{"file": "tables/names-ab.arrow", "name": "names", "offset": 64, "length": 10, "rows": 2, "crc": 7},
-    "meta": {},
-}
-OLD_TABLES = {"names": {"schema": OLD_SCHEMA, "version": VERSION}}
+VERSION = {"file": "tables/names-ab.arrow", "name": "names", "offset": 64, "length": 10, "rows": 2, "crc": 7}
+OLD_TABLES = {"names": {"schema": OLD_SCHEMA, "version": VERSION | {"meta": {}}}}
 
 
 @pytest.fixture

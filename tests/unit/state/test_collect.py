@@ -79,7 +79,9 @@ def test_of_every_kind_what_nobody_names_goes_once_its_batch_has_happened(storag
 def test_results_and_what_waits_for_sinks_stay_while_a_manifest_names_them(storage: LocalStorage) -> None:
     results = [write(storage, result_name(batch)).file for batch in (0, 1)]
     waiting = [write(storage, prepared_name(batch, 0)) for batch in (0, 1)]
-    before = Manifest(0, 16, "h", results=(ResultFile(results[0], 0, 0),), undelivered=(Prepared("q", 0, 1, waiting[0]),))
+    before = Manifest(
+        0, 16, "h", results=(ResultFile(results[0], 0, 0),), undelivered=(Prepared("q", 0, 1, waiting[0]),)
+    )
     newest = Manifest(
         1,
         16,

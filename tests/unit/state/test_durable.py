@@ -101,7 +101,11 @@ def test_a_full_disk_leaves_no_temporaries(tmp_path: Path) -> None:
     for verb in range(1, 6):
         disk = FaultyDisk(tmp_path)
         disk.fail_at(verb, errno.ENOSPC, only=["create", "write"])
-        with durable.use(disk), contextlib.suppress(OSError), ContainerWriter(LocalStorage(str(tmp_path)), "x") as writer:
+        with (
+            durable.use(disk),
+            contextlib.suppress(OSError),
+            ContainerWriter(LocalStorage(str(tmp_path)), "x") as writer,
+        ):
             writer.add("rows", pa.table({"n": range(2000)}))
             writer.close()
         assert [path for path in tmp_path.iterdir() if durable.is_temporary(path)] == []

@@ -43,10 +43,8 @@ def write(storage: LocalStorage, name: str, value: dict[str, Any], format_: int 
 
 
 def manifest(**extra: Any) -> dict[str, Any]:
-    return {
-        **{"batch": 7, "groups": 16, "hash": "h", "streams": {}, "buckets": [], "queries": {}, "lanes": {}},
-        "extra": extra,
-    }
+    empty = {"streams": {}, "buckets": [], "queries": {}, "lanes": {}}
+    return {"batch": 7, "groups": 16, "hash": "h", **empty, "extra": extra}
 
 
 # -- offsets as Spark kept them
@@ -107,7 +105,9 @@ def test_they_count_where_no_manifest_says_how_far_its_batch_goes(storage: Local
 
 def test_an_intent_says_what_its_batch_ran_with(storage: LocalStorage) -> None:
     assert find_old_intent(storage, 8) is None
-    write(storage, "intents/000000000008.json", {"through": 3, "slots": 2, "reached": {"tick": 1, "streams": {"s": 4}}})
+    write(
+        storage, "intents/000000000008.json", {"through": 3, "slots": 2, "reached": {"tick": 1, "streams": {"s": 4}}}
+    )
     found = find_old_intent(storage, 8)
     assert found == {"through": 3, "slots": 2, "reached": Offsets(1, {"s": 4})}
     assert find_old_intent(storage, 7) is None

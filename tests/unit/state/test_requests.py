@@ -174,6 +174,12 @@ def test_a_request_is_synced_before_it_is_acknowledged_and_not_seen_before(
     assert numbers(log_of(tmp_path)) == [1, 2]
 
 
+def append_until_death(path: Path, acknowledged: list[int]) -> None:
+    log = log_of(path)
+    while True:
+        acknowledged.append(log.append(query(len(acknowledged) + 1)))
+
+
 @pytest.mark.slow
 def test_after_a_death_anywhere_all_that_were_acknowledged_are_there(tmp_path: Path) -> None:
     """And of the one that was not, all or nothing; and the log goes on."""
@@ -187,9 +193,7 @@ def test_after_a_death_anywhere_all_that_were_acknowledged_are_there(tmp_path: P
             acknowledged: list[int] = []
             disk.die_at(verb, seed=seed)
             with durable.use(disk), pytest.raises(Death):
-                log = log_of(root)
-                for number in (1, 2, 3, 4):
-                    acknowledged.append(log.append(query(number)))
+                append_until_death(root, acknowledged)
             disk.power_cut(seed)
             with durable.use(disk):
                 log = log_of(root)
@@ -317,7 +321,9 @@ def old_log(path: Path, count: int, base: int = 0) -> bytes:
     """As formats 2 to 4 had it, with requests after `base`."""
     lines = [line({"base": base})] if base else []
     for number in range(base + 1, base + count + 1):
-        record = {"op": "create", "query": query(number).query} if number % 2 else {"op": "drop", "name": f"q{number}"}
+        record = (
+            {"op": "create", "query": query(number).query} if number % 2 else {"op": "drop", "name": f"q{number}"}
+        )
         lines.append(line({"sequence": number, "record": record}))
     data = b"".join(lines)
     (path / "changes.log").write_bytes(data)
