@@ -180,6 +180,7 @@ class FilesSink:
         place = self._path / (f"{name}.{self._format}" if hidden.suffix else name)
         try:
             self._claim(batch_id)
+            self._sweep()
             if hidden.exists() or not place.exists():  # else it was committed before a crash
                 publish(hidden, place)
             self._waiting = ""

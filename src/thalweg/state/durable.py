@@ -116,11 +116,7 @@ def _no_directory(path: Path, error: OSError) -> StateError:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable: a rename is not until its directory is synced."""
-    try:
-        _disk.sync_directory(path)
-    except OSError:
-        _looked_at.discard(path)  # it has names again that nobody may act on
-        raise
+    _disk.sync_directory(path)
 
 
 def settle(path: Path) -> None:
@@ -128,6 +124,16 @@ def settle(path: Path) -> None:
     if path not in _looked_at:
         sync_directory(path)
         _looked_at.add(path)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """If giving a name fails half way, whoever finds it has to make it durable first."""
+    try:
+        yield
+    except BaseException:
+        _looked_at.discard(path.parent)
+        raise
 
 
 def delete(path: Path) -> None:
@@ -155,9 +161,10 @@ def delete_tree(path: Path) -> None:
 
 def publish(temporary: Path, path: Path, sync: bool = True) -> None:
     """Give a finished, synced temporary file its name."""
-    _disk.replace(temporary, path)
-    if sync:
-        sync_directory(path.parent)
+    with _naming(path):
+        _disk.replace(temporary, path)
+        if sync:
+            sync_directory(path.parent)
 
 
 def write_atomic(path: Path, data: Data, sync: bool = True, private: bool = False) -> None:
@@ -177,17 +184,19 @@ def link(old: Path, new: Path) -> None:
 
 
 def create_atomic(path: Path, data: Data, private: bool = False) -> bool:
-    """Make `path` of `data`, unless it is there: temporary file, fsync, link, fsync of the directory."""
+    """Make `path` of `data`, unless it is there: temporary file, fsync, link, fsync of the directory. What is there
+    is durable then, too: an attempt that failed may have made it."""
     temporary = temporary_name(path)
-    try:
-        _write_temporary(temporary, data, True, private)
-        _disk.link(temporary, path)
-        is_new = True
-    except FileExistsError:
-        is_new = False  # and it may not be durable yet
-    finally:
-        delete(temporary)
-    sync_directory(path.parent)
+    is_new = True
+    with _naming(path):
+        try:
+            _write_temporary(temporary, data, True, private)
+            _disk.link(temporary, path)
+        except FileExistsError:
+            is_new = False
+        finally:
+            delete(temporary)
+        sync_directory(path.parent)
     return is_new
 
 

@@ -281,19 +281,6 @@ def test_what_sinks_were_not_given_comes_before_every_batch_and_is_noted_at_the_
     assert rig.batches.calls.count("note_delivery") == 1
 
 
-def test_a_run_that_failed_notes_nothing(rig: Rig) -> None:
-    def fail(batch: int) -> None:
-        raise OSError(28, "No space left")
-
-    rig.add("s").append(table(1))
-    rig.batches.on_batch = fail
-    with pytest.raises(ThalwegError, match="has stopped in batch 0"):
-        rig.run_available()
-    rig.loop.start(0)
-    wait_for(lambda: not rig.loop.is_running)
-    assert "note_delivery" not in rig.batches.calls
-
-
 # -- how it ends
 
 

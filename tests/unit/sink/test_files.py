@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,7 @@ def test_what_is_prepared_is_durable(tmp_path: Path) -> None:
         token = sink_of(tmp_path / "out").prepare(3, TABLE)
     disk.power_cut()
     with durable.use(disk):
-        sink_of(tmp_path / "out").commit(3, token, None)
+        sink_of(tmp_path / "out", pending=frozenset({token})).commit(3, token, None)
     disk.power_cut()
     assert pq.read_table(tmp_path / "out" / "part-000000000003.parquet").equals(TABLE)
     assert owner(tmp_path / "out")["batch"] == 3
@@ -114,7 +116,7 @@ def test_after_a_death_anywhere_in_a_commit_it_can_be_done_again(tmp_path: Path)
             disk.die_at(verb, seed=seed)
             with durable.use(disk):
                 try:
-                    sink_of(root / "out").commit(3, token, None)
+                    sink_of(root / "out", pending=frozenset({token})).commit(3, token, None)
                 except Death:
                     pass
                 else:
@@ -184,7 +186,9 @@ def test_a_full_disk_is_a_sink_error(tmp_path: Path, step: str) -> None:
     disk = FaultyDisk(tmp_path)
     with durable.use(disk):
         sink = sink_of(tmp_path)
-        token = "" if step == "prepare" else sink.prepare(0, TABLE)
+        act: Callable[[], object] = partial(sink.prepare, 0, TABLE)
+        if step == "commit":
+            act = partial(sink.commit, 0, sink.prepare(0, TABLE), None)
         disk.fail_at(disk.verbs + 1, errno.ENOSPC)
         take_step = (lambda: sink.prepare(0, TABLE)) if step == "prepare" else (lambda: sink.commit(0, token, None))
         with pytest.raises(SinkError, match="No space left") as raised:

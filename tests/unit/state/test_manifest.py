@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zlib
 from dataclasses import replace
@@ -299,6 +300,25 @@ def test_what_only_manifests_that_are_gone_have_named_goes(tmp_path: Path) -> No
     again.prune()
     assert again.newest() == with_query(4, "q0")
     assert again.read(3) == with_query(3, "q3")
+
+
+def test_what_went_before_a_deletion_failed_is_written_again(tmp_path: Path) -> None:
+    def with_query(batch: int, name: str) -> Manifest:
+        return manifest(batch, queries={name: Entry(name, query(name))})
+
+    disk = FaultyDisk(tmp_path)
+    with durable.use(disk):
+        manifests = write(tmp_path, with_query(0, "a"), with_query(1, "b"))
+        manifests.create(with_query(2, "c"))
+        start = sum(verb == "unlink" for verb, _ in disk.trace)
+        disk.fail_at(
+            disk.verbs + 3, errno.EIO, times=1, only=["unlink"]
+        )  # the manifest, one object, and not the next
+        with pytest.raises(OSError, match="Input/output error"):
+            manifests.prune()
+        assert sum(verb == "unlink" for verb, _ in disk.trace) == start + 3
+        manifests.create(with_query(3, "a"))
+    assert latest_manifest(storage_of(tmp_path)) == with_query(3, "a")
 
 
 def test_a_start_sweeps_what_no_manifest_came_to_name(tmp_path: Path) -> None:

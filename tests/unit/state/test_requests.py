@@ -174,6 +174,12 @@ def test_a_request_is_synced_before_it_is_acknowledged_and_not_seen_before(
     assert numbers(log_of(tmp_path)) == [1, 2]
 
 
+def append_until_death(path: Path, acknowledged: list[int]) -> None:
+    log = log_of(path)
+    while True:
+        acknowledged.append(log.append(query(len(acknowledged) + 1)))
+
+
 @pytest.mark.slow
 def test_after_a_death_anywhere_all_that_were_acknowledged_are_there(tmp_path: Path) -> None:
     """And of the one that was not, all or nothing; and the log goes on."""

@@ -160,6 +160,11 @@ def test_an_empty_timeline_is_refused(storage: LocalStorage, data: bytes) -> Non
     assert storage.names("terms/") == []
 
 
+def take_until_death(storage: LocalStorage, taken: list[Term]) -> None:
+    while True:
+        taken.append(take_term(storage))
+
+
 @pytest.mark.slow
 def test_after_a_death_anywhere_a_term_that_was_taken_stays_taken(tmp_path: Path) -> None:
     root = tmp_path / "once"
@@ -171,7 +176,8 @@ def test_after_a_death_anywhere_a_term_that_was_taken_stays_taken(tmp_path: Path
         for seed in range(3):
             root = tmp_path / f"{verb}-{seed}"
             root.mkdir()
-            storage, taken = LocalStorage(str(root)), []
+            storage = LocalStorage(str(root))
+            taken: list[Term] = []
             disk = FaultyDisk(root)
             disk.die_at(verb, seed=seed)
             with durable.use(disk), pytest.raises(Death):  # noqa: PT012

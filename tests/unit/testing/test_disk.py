@@ -119,6 +119,43 @@ def test_a_rename_before_the_sync_of_the_file_may_leave_an_empty_one(tmp_path: P
     assert all(list(left) == ["x"] for left in found)
 
 
+def test_a_second_name_is_lost_until_its_directory_is_synced(tmp_path: Path) -> None:
+    def act(disk: FaultyDisk, root: Path) -> None:
+        put(disk, root / "t", b"new", sync=True)
+        disk.sync_directory(root)
+        disk.link(root / "t", root / "x")
+        disk.unlink(root / "t")
+
+    found = outcomes(tmp_path, act)
+    assert found[-1] == {"t": b"new"}
+    possible = [{"t": b"new"}, {"t": b"new", "x": b"new"}, {"x": b"new"}]
+    assert all(left in possible for left in found)
+    assert all(left in found for left in possible)
+
+
+def test_a_second_name_before_the_sync_of_the_file_may_leave_an_empty_one(tmp_path: Path) -> None:
+    def act(disk: FaultyDisk, root: Path) -> None:
+        put(disk, root / "t", b"new")
+        disk.link(root / "t", root / "x")
+        disk.unlink(root / "t")
+        disk.sync_directory(root)
+
+    found = outcomes(tmp_path, act)
+    assert found[-1] == {"x": b""}
+    assert all(list(left) == ["x"] for left in found)
+
+
+def test_a_name_that_is_taken_is_not_given_to_another(tmp_path: Path) -> None:
+    def act(disk: FaultyDisk, root: Path) -> None:
+        put(disk, root / "x", b"old", sync=True)
+        put(disk, root / "t", b"new", sync=True)
+        disk.sync_directory(root)
+        with pytest.raises(FileExistsError):
+            disk.link(root / "t", root / "x")
+
+    assert all(left == {"x": b"old", "t": b"new"} for left in outcomes(tmp_path, act))
+
+
 def test_a_deleted_file_may_be_back(tmp_path: Path) -> None:
     def act(disk: FaultyDisk, root: Path) -> None:
         put(disk, root / "x", b"abc", sync=True)
@@ -241,6 +278,7 @@ def test_every_verb_can_be_the_last_and_nothing_happens_after_it(tmp_path: Path)
         with durable.use(disk):
             durable.make_directory(root / "d")
             durable.write_atomic(root / "d" / "x", b"abc")
+            durable.create_atomic(root / "d" / "y", b"abc")
             durable.delete_tree(root / "d")
 
     tmp = tmp_path / "whole"
@@ -251,7 +289,8 @@ def test_every_verb_can_be_the_last_and_nothing_happens_after_it(tmp_path: Path)
     assert verbs == [
         *("mkdir", "sync_directory"),
         *("create", "write", "sync", "replace", "sync_directory"),
-        *("unlink", "rmdir"),
+        *("create", "write", "sync", "link", "unlink", "sync_directory"),
+        *("unlink", "unlink", "rmdir"),
     ]
     assert whole.verbs == len(verbs)
     for number in range(1, whole.verbs + 1):
@@ -358,6 +397,7 @@ def test_all_verbs_fail_until_it_heals(tmp_path: Path, code: int) -> None:
         lambda: handle.write(b"2"),
         lambda: handle.truncate(0),
         lambda: disk.replace(tmp_path / "x", tmp_path / "z"),
+        lambda: disk.link(tmp_path / "x", tmp_path / "z"),
         lambda: disk.unlink(tmp_path / "x"),
         lambda: disk.mkdir(tmp_path / "d"),
         lambda: disk.sync_directory(tmp_path),
