@@ -11,7 +11,9 @@ from tests.recovery.chaos_client import Client
 
 from thalweg import faults
 from thalweg.batch import stores
-from thalweg.sink import memory, outlet
+from thalweg.sink import outlet
+from thalweg.source import log
+from thalweg.state import results
 from thalweg.testing.disk import Death, FaultyDisk
 
 _KINDS = ("verb", "verb", "verb", "point", "point", "failing", "failing", "callable")
@@ -69,7 +71,12 @@ def at_point(name: str, passage: int) -> Fault:
 @contextlib.contextmanager
 def limits(rng: random.Random) -> Iterator[None]:
     """What only much input reaches (results put aside, logs and stores merged), in some lives reached by little."""
-    places = ((outlet, "INLINE_BYTES", 400), (memory, "MERGE_FILES", 3), (stores, "FANOUT", 2))
+    places = (
+        (outlet, "INLINE_BYTES", 400),
+        (results, "MERGE_FILES", 3),
+        (stores, "FANOUT", 2),
+        (log, "MERGE", 3),
+    )
     before = [getattr(module, name) for module, name, _ in places]
     for module, name, small in places:
         if rng.random() < 0.3:

@@ -54,7 +54,7 @@ def live(side: Side, place: Path, moment: str = "", phase: str = "") -> None:
         finally:
             with contextlib.suppress(Death):
                 session.stop()
-            session._lock.release()
+            session._hold.release()
 
 
 def notes(place: Path) -> Iterator[dict[str, Any]]:

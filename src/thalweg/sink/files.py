@@ -35,6 +35,8 @@ from thalweg.state.durable import delete, is_temporary, make_directories, publis
 _OWNER = ".thalweg-owner.json"
 _PART = re.compile(r"part-(\d{12,})\.[a-z]+")
 _HIDDEN = re.compile(r"\.part-\d{12,}-[0-9a-f]{12}\.[a-z]+")
+_OURS = (".part-", "..part-", f".{_OWNER}.")
+"""How names begin that a crash may leave: results that were prepared, and temporaries of all that is written."""
 
 
 class Owner(Struct, frozen=True):
@@ -79,8 +81,8 @@ class FilesSink:
     def prepare(self, batch_id: int, table: pa.Table) -> str:
         token = f".part-{batch_id:012d}-{secrets.token_hex(6)}.{self._format}"
         data = self._encode(table)
-        self._sweep()
         try:
+            self._sweep()
             if self._waiting:  # of a batch that did not come to be
                 delete(self._path / self._waiting)
             write_atomic(self._path / token, data)
@@ -93,6 +95,7 @@ class FilesSink:
         hidden, place = self._path / token, self._path / f"part-{batch_id:012d}.{self._format}"
         try:
             self._claim(batch_id)
+            self._sweep()
             if hidden.exists() or not place.exists():  # else it was committed before a crash
                 publish(hidden, place)
             self._waiting = ""
@@ -103,10 +106,11 @@ class FilesSink:
         """Once: what was prepared for batches that did not come to be, or was left half-written."""
         if self._is_swept:
             return
-        self._is_swept = True
-        for path in self._path.glob(".part-*"):
-            if (_HIDDEN.fullmatch(path.name) or is_temporary(path)) and path.name not in self._context.pending:
+        for path in self._path.iterdir():
+            is_left = path.name.startswith(_OURS) and (_HIDDEN.fullmatch(path.name) or is_temporary(path))
+            if is_left and path.name not in self._context.pending:
                 delete(path)
+        self._is_swept = True
 
     def _encode(self, table: pa.Table) -> bytes | memoryview:
         if self._format == "parquet":

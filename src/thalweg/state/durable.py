@@ -134,6 +134,16 @@ def settle(path: Path) -> None:
         _looked_at.add(path)
 
 
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """If giving a name fails half way, whoever finds it has to make it durable first."""
+    try:
+        yield
+    except BaseException:
+        _looked_at.discard(path.parent)
+        raise
+
+
 def delete(path: Path) -> None:
     """Delete a file if it is there. After a power cut it may be back."""
     with contextlib.suppress(FileNotFoundError):
@@ -159,9 +169,10 @@ def delete_tree(path: Path) -> None:
 
 def publish(temporary: Path, path: Path, sync: bool = True) -> None:
     """Give a finished, synced temporary file its name."""
-    _disk.replace(temporary, path)
-    if sync:
-        sync_directory(path.parent)
+    with _naming(path):
+        _disk.replace(temporary, path)
+        if sync:
+            sync_directory(path.parent)
 
 
 def write_atomic(path: Path, data: Data, sync: bool = True, private: bool = False) -> None:
@@ -176,17 +187,20 @@ def write_atomic(path: Path, data: Data, sync: bool = True, private: bool = Fals
 
 
 def create_atomic(path: Path, data: Data, private: bool = False) -> bool:
-    """Make `path` of `data`, unless it is there: temporary file, fsync, link, fsync of the directory."""
+    """Make `path` of `data`, unless it is there: temporary file, fsync, link, fsync of the directory. What is there
+    is durable then, too: an attempt that failed may have made it."""
     temporary = temporary_name(path)
-    try:
-        _write_temporary(temporary, data, True, private)
-        _disk.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        delete(temporary)
-    sync_directory(path.parent)
-    return True
+    is_new = True
+    with _naming(path):
+        try:
+            _write_temporary(temporary, data, True, private)
+            _disk.link(temporary, path)
+        except FileExistsError:
+            is_new = False
+        finally:
+            delete(temporary)
+        sync_directory(path.parent)
+    return is_new
 
 
 def _write_temporary(path: Path, data: Data, sync: bool, private: bool) -> None:

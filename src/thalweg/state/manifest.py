@@ -133,9 +133,10 @@ class Manifests:
             if batch not in self._named:
                 self.read(batch)
         named = frozenset[str]().union(*(self._named[batch] for batch in batches[-_KEPT:]))
-        for name in sorted(self._durable - named):
+        unnamed = sorted(self._durable - named)
+        self._durable &= named  # first: one that cannot be deleted must not keep others for durable that were
+        for name in unnamed:
             self._storage.delete(name)
-        self._durable &= named
 
     def sweep(self) -> None:
         """At the start: parts and definitions that no manifest came to name."""
