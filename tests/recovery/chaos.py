@@ -106,7 +106,7 @@ def _live_orderly(client: Client, disk: FaultyDisk, record: bool) -> Outcome:
         session.stop()
     client.note_stop()
     story = Story(-1)
-    check_files(client, disk.trace, (), (), story)
+    check_files(client, disk.trace, 0, (), (), story)
     check_verbs(disk.trace, story)
     assert not story.wrong + client.wrong, story.wrong + client.wrong
     return seen
@@ -167,7 +167,7 @@ class _Seed:
                 end = str(death)
             except (ThalwegError, OSError) as error:
                 end = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            self.client.calls_until_refusal = None
+            self.client.calls_until_refusal = self.client.steps_until_stop = None
             self.disk.heal()
             if session is not None:
                 with contextlib.suppress(Death, OSError, ThalwegError):
@@ -216,7 +216,7 @@ class _Seed:
         """The session has stopped in good order. Only attempts that did not count may have left something: what lives
         before have left, the start took away."""
         litter = {path for after, through in self.chance.lost for _, path in self.disk.trace[after:through]}
-        check_files(self.client, self.disk.trace[began:], litter, failed, self.story)
+        check_files(self.client, self.disk.trace, began, litter, failed, self.story)
         self.client.note_stop()
 
     def _end_life(self) -> None:

@@ -32,6 +32,7 @@ class Client:
         self.done = 0
         """The steps that were acknowledged."""
         self.calls_until_refusal: int | None = None
+        self.steps_until_stop: int | None = None
         self.raised: set[str] = set()
         """The queries whose callables have raised."""
         self._given: dict[str, dict[int, pa.Table]] = {q.name: {} for q in world.queries.values()}
@@ -59,7 +60,7 @@ class Client:
         self.steps = (*self.world.steps, *self.world.epilogue)
 
     def live(self, session: LocalSession) -> None:
-        """Everything that is left to do, in a session that was just opened."""
+        """Everything that is left to do, or as many steps of it as it shall, in a session that was just opened."""
         self._lives += 1
         self._offered.clear()
         for feed in self.world.feeds:
@@ -71,7 +72,8 @@ class Client:
         for kind, step in told:
             if kind == "create" and step.name in session.queries:
                 self._create(session, step)
-        while not self.is_done:
+        end, self.steps_until_stop = self.done + (self.steps_until_stop or len(self.steps)), None
+        while not self.is_done and self.done < end:
             kind, step = self.steps[self.done]
             getattr(self, f"_{kind}")(session, step)
             self.done += 1

@@ -293,14 +293,14 @@ def _entries(path: Path) -> tuple[int, int] | None:
 
 
 def check_files(
-    client: Client, trace: Trace, litter: Collection[str], stopped: Collection[str], story: Story
+    client: Client, trace: Trace, began: int, litter: Collection[str], stopped: Collection[str], story: Story
 ) -> None:
-    """At the end of a life that has stopped in good order. `trace`: its verbs; `litter`: as of `Reasons`, below the
-    disk's root; `stopped`: queries that have failed."""
+    """At the end of a life that has stopped in good order. `trace`: all verbs, from `began` on its own; `litter`: as
+    of `Reasons`, below the disk's root; `stopped`: queries that have failed."""
     disk, state_dir = client.place / "disk", client.place / "disk" / "state"
     below = {name.removeprefix("state/") for name in litter}
     leaked = [f"state/{name}" for name in Reasons(state_dir, below, _retired(trace)).leaked()]
-    paths = [path.split("/") for _, path in trace]
+    paths = [path.split("/") for _, path in trace[began:]]
     used = {names[1] for names in paths if names[0] == "sinks" and len(names) == 3}
     newest = max((int(path.name) for path in (state_dir / "manifests").glob("[0-9]*")), default=-1)
     for name in files_below(disk / "sinks"):

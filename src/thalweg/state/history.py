@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from thalweg.model.bucket import RowBucket, usable
 from thalweg.model.failure import Failures, failed_columns
 from thalweg.model.history import History, RowHistory, SliceHistory
+from thalweg.model.manifest import Manifest
 from thalweg.model.plan import Grouping, Plan, queries_of
 from thalweg.model.query import Query, Window
 from thalweg.model.times import BatchTimes, StreamTimes
 from thalweg.model.windows import BEGINNING
-from thalweg.model.manifest import Manifest
 
 MOST_CHOICES = 8
 """Of a store that are remembered each by itself; of what was before them, what they have in common."""
