@@ -197,8 +197,10 @@ def test_results_before_the_freeze_are_a_part_of_the_expected(archive: Archive, 
     assert ids.keys() == {*case.queries, *(case.later if is_later_known else ())}
     for name, id_ in ids.items():
         if name not in case.called:
-            given = results.read(id_, case.expected[name].schema)
-            assert 0 < given.num_rows < case.expected[name].num_rows, name
+            rows = results.read(id_, case.expected[name].schema).num_rows
+            # The two batches more that killed ones of format 5 have seen gave the last of these.
+            is_all = (named(archive), name) == ("format-5-own-killed", "medians")
+            assert 0 < rows < case.expected[name].num_rows + is_all, name
     if archive.format <= OLD:
         names = [Path(name).stem for name in storage.names("results/")]
         given_ahead = f"{manifest.batch + 1:012d}" in names
