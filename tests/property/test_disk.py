@@ -13,6 +13,8 @@ from thalweg.state.changes import ChangeLog
 
 from thalweg.state import durable
 from thalweg.state.container import ContainerWriter, read_footer, read_section
+from thalweg.state.local_storage import LocalStorage
+from thalweg.state.requests import DropQuery, RequestLog
 from thalweg.testing.disk import Death, FaultyDisk
 
 NAMES = ("a", "b", "d/a", "d/b", "e/a")
@@ -24,6 +26,7 @@ verbs = st.lists(
         st.tuples(st.just("sync"), st.sampled_from(NAMES)),
         st.tuples(st.just("unlink"), st.sampled_from(NAMES)),
         st.tuples(st.just("replace"), st.sampled_from(["a", "b", "d/a", "d/b"])),
+        st.tuples(st.just("link"), st.sampled_from(["a", "b", "d/a", "d/b"])),
         st.tuples(st.just("mkdir"), st.sampled_from(["d", "e"])),
         st.tuples(st.just("rmdir"), st.sampled_from(["d", "e"])),
         st.tuples(st.just("sync_directory"), st.sampled_from(FOLDERS)),
@@ -59,13 +62,21 @@ class Promises:
 def follow(promises: Promises, root: Path, step: tuple[str, ...]) -> None:
     verb, name = step[0], step[1]
     if verb in ("append", "cut"):
-        promises.contents.pop(name, None)
+        for same in names_of(root, name):
+            promises.contents.pop(same, None)
     elif verb == "sync":
-        promises.contents[name] = (root / name).read_bytes()
+        for same in names_of(root, name):
+            promises.contents[same] = (root / name).read_bytes()
     elif verb in ("unlink", "mkdir", "rmdir"):
         promises.touch(name)
         if verb == "unlink":
             promises.contents.pop(name, None)
+    elif verb == "link":
+        other = other_of(name)
+        promises.touch(other)
+        promises.contents.pop(other, None)
+        if name in promises.contents:
+            promises.contents[other] = promises.contents[name]
     elif verb == "replace":
         other = other_of(name)
         for touched in (name, other):
@@ -78,6 +89,11 @@ def follow(promises: Promises, root: Path, step: tuple[str, ...]) -> None:
         inside = [n for n in (*NAMES, *FOLDERS[1:]) if n.rpartition("/")[0] == name]
         promises.names |= {n for n in inside if (root / n).exists()}
         promises.gone |= {n for n in inside if not (root / n).exists()}
+
+
+def names_of(root: Path, name: str) -> list[str]:
+    """All names of the file, as far as it was linked."""
+    return [other for other in NAMES if (root / other).exists() and (root / other).samefile(root / name)]
 
 
 def other_of(name: str) -> str:
@@ -98,8 +114,8 @@ def perform(disk: FaultyDisk, root: Path, step: tuple[object, ...]) -> None:
                 handle.sync()
         finally:
             handle.close()
-    elif verb == "replace":
-        disk.replace(path, root / other_of(name))
+    elif verb in ("replace", "link"):
+        getattr(disk, str(verb))(path, root / other_of(name))
     else:
         getattr(disk, str(verb))(path)
 
@@ -144,37 +160,58 @@ def test_a_file_that_is_replaced_is_the_last_acknowledged_or_the_next(
 
 
 @settings(deadline=None, max_examples=150)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.integers(1, 26), st.integers(0, 10_000), seeds)
+def test_a_file_that_is_created_once_is_the_first_ever_after(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], verb: int, seed: int, cut: int | None
+) -> None:
+    root = tmp_path_factory.mktemp("disk")
+    disk, told = FaultyDisk(root), []
+    disk.die_at(verb, seed)
+    with durable.use(disk), contextlib.suppress(Death):
+        for content in contents:
+            told.append(durable.create_atomic(root / "x", content))
+    disk.power_cut(cut)
+    found = (root / "x").read_bytes() if (root / "x").exists() else None
+    assert told == [True, False, False, False][: len(told)]
+    assert found == contents[0] or (found is None and not told)
+
+
+@settings(deadline=None, max_examples=150)
 @given(
     st.lists(st.one_of(st.just("append"), st.integers(0, 6)), min_size=1, max_size=10),
-    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 10_000), st.booleans()), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10_000), st.booleans()), min_size=1, max_size=3),
 )
-def test_the_log_of_requests_keeps_every_acknowledged_line_through_several_lives(
+def test_every_acknowledged_request_is_kept_through_several_lives(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | int], lives: list[tuple[int, int, bool]]
 ) -> None:
-    """Each life dies at a verb, then the machine with it or not. Numbers never begin again."""
+    """Each life dies at a verb, then the machine with it or not. Numbers never begin again. A number as a step: a
+    manifest has applied the requests up to it."""
     root = tmp_path_factory.mktemp("disk")
-    disk = FaultyDisk(root)
+    disk, storage = FaultyDisk(root), LocalStorage(str(root / "state"))
     acknowledged: list[int] = []
-    dropped = 0
+    through = 0
     for verb, seed, has_power in lives:
         disk.die_at(disk.verbs + verb, seed)
         with durable.use(disk), contextlib.suppress(Death):
-            log = ChangeLog(root / "state")
+            storage.claim()
+            log = RequestLog(storage, through)
             for step in steps:
                 if step == "append":
-                    acknowledged.append(log.append({"n": len(acknowledged)}))
+                    acknowledged.append(log.append(DropQuery(str(log.last + 1))))
                 else:
-                    dropped = max(dropped, min(int(step), log.last_sequence))
-                    log.truncate_through(int(step))
+                    through = max(through, min(int(step), log.last))
+                    log.forget_through(through)
         if has_power:
             disk.revive()
         else:
             disk.power_cut(seed)
         with durable.use(disk):
-            log = ChangeLog(root / "state")
-            found = [sequence for sequence, _ in log.read_after(0)]
-            assert {n for n in acknowledged if n > dropped} <= set(found)
-            assert log.last_sequence >= max(acknowledged, default=0)
+            log = RequestLog(storage, through)
+            found = log.read_after(0)
+            assert [(number, request.name) for number, request in found] == [
+                (number, str(number)) for number in range(through + 1, log.last + 1)
+            ]
+            assert log.last >= max(acknowledged, default=0)
             assert acknowledged == sorted(set(acknowledged))
             log.close()
 
@@ -187,7 +224,8 @@ def test_a_container_has_its_name_only_when_it_is_whole(
     root = tmp_path_factory.mktemp("disk")
     disk, is_done = FaultyDisk(root), False
     disk.die_at(verb, seed)
-    with durable.use(disk), contextlib.suppress(Death), ContainerWriter(root / "x.arrow") as writer:
+    storage = LocalStorage(str(root))
+    with durable.use(disk), contextlib.suppress(Death), ContainerWriter(storage, "x.arrow") as writer:
         for number, size in enumerate(sizes):
             writer.add(str(number), pa.table({"n": pa.array(range(size), pa.int64())}))
         writer.close()
@@ -195,5 +233,5 @@ def test_a_container_has_its_name_only_when_it_is_whole(
     disk.power_cut(cut)
     assert (root / "x.arrow").exists() or not is_done
     if (root / "x.arrow").exists():
-        sections = read_footer(root / "x.arrow")
-        assert [read_section(root, section).num_rows for section in sections] == sizes
+        sections = read_footer(storage, "x.arrow")
+        assert [read_section(storage, section).num_rows for section in sections] == sizes

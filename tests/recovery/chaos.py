@@ -29,7 +29,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -37,7 +37,17 @@ from pathlib import Path
 
 from tests.recovery.chaos_client import Client
 from tests.recovery.chaos_fault import Fault, limits
-from tests.recovery.chaos_oracle import KNOWN, Outcome, Story, check_files, check_litter, compare, look, refused_sinks
+from tests.recovery.chaos_oracle import (
+    KNOWN,
+    Outcome,
+    Story,
+    check_files,
+    check_litter,
+    check_verbs,
+    compare,
+    look,
+    refused_sinks,
+)
 from tests.recovery.chaos_world import WORLDS, define_total, make_world
 
 from thalweg.errors import ThalwegError
@@ -94,9 +104,11 @@ def _live_orderly(client: Client, disk: FaultyDisk, record: bool) -> Outcome:
         client.live(session)
         seen = look(client, session)
         session.stop()
+    client.note_stop()
     story = Story(-1)
-    check_files(client, (), story)
-    assert not story.wrong, story.wrong
+    check_files(client, disk.trace, 0, (), (), story)
+    check_verbs(disk.trace, story)
+    assert not story.wrong + client.wrong, story.wrong + client.wrong
     return seen
 
 
@@ -124,8 +136,6 @@ class _Seed:
         self.client, self.disk = Client(make_world(self.number), place), FaultyDisk(place / "disk")
         self.disk.root.mkdir()
         self.chance = Seeded(self.rng)
-        self.litter: set[str] = set()
-        """Files that attempts which did not count, or lives that ended early, have written."""
 
     def run(self, faults: Sequence[Fault] | None) -> None:
         wanted = undisturbed(self.number)
@@ -139,35 +149,37 @@ class _Seed:
         self._last_life("last life", wanted.end)
         self.client.go_on()
         self._last_life("epilogue", wanted.after)
+        check_verbs(self.disk.trace, self.story)
+        self.story.wrong += self.client.wrong
 
     def _live(self, fault: Fault, life: int) -> None:
         """A life that may end early; what is left on the disk afterwards is what the next one finds."""
         before, began, session, is_clean = self.client.done, self.disk.verbs, None, False
+        failed: Collection[str] = ()
         with durable.use(self.disk), limits(self.rng):
             try:
                 with fault.in_force(self.disk, self.client):
                     session = self._open()
                     self.client.live(session)
-                    is_clean, end = True, "done"
+                    is_clean, end, failed = True, "done", self.client.errors(session)
             except Death as death:
                 self.story.deaths += 1
                 end = str(death)
             except (ThalwegError, OSError) as error:
                 end = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            self.client.calls_until_refusal = None
+            self.client.calls_until_refusal = self.client.steps_until_stop = None
             self.disk.heal()
             if session is not None:
                 with contextlib.suppress(Death, OSError, ThalwegError):
                     session.stop()
-                session._lock.release()
+                session._hold.release()
             try:
                 self.chance.end_zombies()
             except Death as death:  # after the session has stopped in good order, or before
                 is_clean, end = False, f"{end}, then {death}"
         self.story.say(f"life {life}: steps {before} to {self.client.done}, {fault}: {end}")
-        self._note_litter(began, is_clean)
         if is_clean:
-            check_files(self.client, self.litter, self.story)
+            self._end_well(began, failed)
         self._end_life()
 
     def _last_life(self, name: str, wanted: Outcome) -> None:
@@ -186,9 +198,8 @@ class _Seed:
             session.stop()
             self.chance.end_zombies()
         self.story.say(f"{name}: done")
-        self._note_litter(began, True)
         compare(self.client.world, found, wanted, refused_sinks(self.client, self.disk), self.story)
-        check_files(self.client, self.litter, self.story)
+        self._end_well(began, found.errors)
         self._end_life()
 
     def _open(self) -> LocalSession:
@@ -201,9 +212,12 @@ class _Seed:
             unsettle(session, rng.randrange(1000))
         return session
 
-    def _note_litter(self, began: int, is_clean: bool) -> None:
-        spans = self.chance.lost if is_clean else [(began, self.disk.verbs)]
-        self.litter |= {path for after, through in spans for _, path in self.disk.trace[after:through]}
+    def _end_well(self, began: int, failed: Collection[str]) -> None:
+        """The session has stopped in good order. Only attempts that did not count may have left something: what lives
+        before have left, the start took away."""
+        litter = {path for after, through in self.chance.lost for _, path in self.disk.trace[after:through]}
+        check_files(self.client, self.disk.trace, began, litter, failed, self.story)
+        self.client.note_stop()
 
     def _end_life(self) -> None:
         if self.rng.random() < 0.5:

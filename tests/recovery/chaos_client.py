@@ -23,7 +23,7 @@ class RefusalError(Exception):
 
 class Client:
     """It knows what it was told, and asks again if it was not. Callables do as the guide says: they keep what they
-    were given under the id of the batch."""
+    were given under the id of the batch. After a crash a batch may be given again, and is the same then."""
 
     def __init__(self, world: World, place: Path) -> None:
         self.world = world
@@ -32,9 +32,16 @@ class Client:
         self.done = 0
         """The steps that were acknowledged."""
         self.calls_until_refusal: int | None = None
+        self.steps_until_stop: int | None = None
         self.raised: set[str] = set()
         """The queries whose callables have raised."""
         self._given: dict[str, dict[int, pa.Table]] = {q.name: {} for q in world.queries.values()}
+        self._offered: set[tuple[str, int]] = set()
+        """(query, batch) of the calls of this life, whether they raised or not."""
+        self._settled: set[tuple[str, int]] = set()
+        """Those of lives up to the last that stopped in good order: they may not come again."""
+        self.wrong: list[str] = []
+        """What callables were given and should not have been."""
         self._before_drop: dict[str, pa.Table] = {}
         """What queries without a sink of their own had given when they were dropped."""
         self._errors_before_drop: dict[str, str] = {}
@@ -53,8 +60,9 @@ class Client:
         self.steps = (*self.world.steps, *self.world.epilogue)
 
     def live(self, session: LocalSession) -> None:
-        """Everything that is left to do, in a session that was just opened."""
+        """Everything that is left to do, or as many steps of it as it shall, in a session that was just opened."""
         self._lives += 1
+        self._offered.clear()
         for feed in self.world.feeds:
             self._open_stream(session, feed)
         told = self.steps[: self.done]
@@ -64,10 +72,15 @@ class Client:
         for kind, step in told:
             if kind == "create" and step.name in session.queries:
                 self._create(session, step)
-        while not self.is_done:
+        end, self.steps_until_stop = self.done + (self.steps_until_stop or len(self.steps)), None
+        while not self.is_done and self.done < end:
             kind, step = self.steps[self.done]
             getattr(self, f"_{kind}")(session, step)
             self.done += 1
+
+    def note_stop(self) -> None:
+        """The life has stopped in good order: what callables were given counts as given."""
+        self._settled |= self._offered
 
     def results(self, session: LocalSession) -> dict[str, pa.Table]:
         """query -> all that its sink has; of a dropped one without a sink, what it had then."""
@@ -141,6 +154,7 @@ class Client:
         return self.place / "disk" / "sinks" / name
 
     def _take(self, name: str, table: pa.Table, batch: int) -> None:
+        self._check_call(name, table, batch)
         if self.calls_until_refusal is not None:
             self.calls_until_refusal -= 1
             if self.calls_until_refusal <= 0:
@@ -148,6 +162,18 @@ class Client:
                 self.raised.add(name)
                 raise RefusalError(name)
         self._given[name].setdefault(batch, table)
+
+    def _check_call(self, name: str, table: pa.Table, batch: int) -> None:
+        call = (name, batch)
+        if call in self._settled:
+            self.wrong.append(f"{name} was given batch {batch} again after a stop in good order")
+        if call in self._offered:
+            self.wrong.append(f"{name} was given batch {batch} twice in one life")
+        if not self._given[name].get(batch, table).equals(table):
+            self.wrong.append(f"{name} was given batch {batch} again, and it was another")
+        if not (self.place / "disk" / "state" / "manifests" / f"{batch:012d}").exists():
+            self.wrong.append(f"{name} was given batch {batch} before its manifest")
+        self._offered.add(call)
 
     def _note_completeness(self, session: LocalSession) -> None:
         for name, handle in session.queries.items():

@@ -11,10 +11,12 @@ from tests.recovery.chaos_client import Client
 
 from thalweg import faults
 from thalweg.batch import stores
-from thalweg.sink import memory, outlet
+from thalweg.sink import outlet
+from thalweg.source import log
+from thalweg.state import results
 from thalweg.testing.disk import Death, FaultyDisk
 
-_KINDS = ("verb", "verb", "verb", "point", "point", "failing", "failing", "callable")
+_KINDS = ("verb", "verb", "verb", "point", "point", "failing", "failing", "callable", "stop")
 
 
 class Fault:
@@ -39,6 +41,8 @@ class Fault:
             disk.fail_at(disk.verbs + self.at, self.code, self.times, seed=self.rng.randrange(1 << 30))
         elif self.kind == "callable":
             client.calls_until_refusal = 1 + self.points // 6
+        elif self.kind == "stop":
+            client.steps_until_stop = 1 + self.points // 6
         with faults.watch(self._pass(disk)) if self.kind == "point" else contextlib.nullcontext():
             yield
 
@@ -56,6 +60,8 @@ class Fault:
             return f"{errno.errorcode[self.code]} at verb {self.at}, {self.times or 'all'} times"
         if self.kind == "callable":
             return f"call {1 + self.points // 6} of a callable raises"
+        if self.kind == "stop":
+            return f"stop in good order after step {1 + self.points // 6}"
         return f"death at verb {self.at}" if self.kind == "verb" else f"death at fault point {self.points}"
 
 
@@ -66,10 +72,36 @@ def at_point(name: str, passage: int) -> Fault:
     return fault
 
 
+def at_verb(verb: int) -> Fault:
+    """The life ends in this verb."""
+    fault = Fault(random.Random(verb), 1)
+    fault.kind, fault.at = "verb", verb
+    return fault
+
+
+def at_call(call: int) -> Fault:
+    """This call of a callable raises."""
+    fault = Fault(random.Random(0), 1)
+    fault.kind, fault.points = "callable", 6 * (call - 1)
+    return fault
+
+
+def after_steps(steps: int) -> Fault:
+    """The life ends in good order, before all is done."""
+    fault = Fault(random.Random(0), 1)
+    fault.kind, fault.points = "stop", 6 * (steps - 1)
+    return fault
+
+
 @contextlib.contextmanager
 def limits(rng: random.Random) -> Iterator[None]:
     """What only much input reaches (results put aside, logs and stores merged), in some lives reached by little."""
-    places = ((outlet, "INLINE_BYTES", 400), (memory, "MERGE_FILES", 3), (stores, "FANOUT", 2))
+    places = (
+        (outlet, "INLINE_BYTES", 400),
+        (results, "MERGE_FILES", 3),
+        (stores, "FANOUT", 2),
+        (log, "MERGE", 3),
+    )
     before = [getattr(module, name) for module, name, _ in places]
     for module, name, small in places:
         if rng.random() < 0.3:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,17 @@ import pyarrow as pa
 from tests.recovery.chaos_client import Client, RefusalError
 from tests.recovery.chaos_world import World
 
-from thalweg.state.container import read_footer
-from thalweg.state.manifest import Manifest, latest_manifest
+from thalweg.model.manifest import Manifest
+from thalweg.state.manifest import latest_manifest
 from thalweg.testing import LocalSession
 from thalweg.testing.compare import Row, difference, unmatched
 from thalweg.testing.disk import FaultyDisk
 
 KNOWN = {
     "trust 2": "a sink that fails once loses its rows: its query has stopped",
-    "trust 46": "a crash in a files sink leaves a temporary in the user's directory",
     "by design": "a join that came later finds, before its complete_from, the rows that happen to be held still",
 }
+Trace = Sequence[tuple[str, str]]
 _LONGEST_WINDOW_US = 20_000_000
 
 
@@ -68,7 +68,7 @@ def look(client: Client, session: LocalSession) -> Outcome:
     return Outcome(
         client.results(session),
         client.rejected(session),
-        described(latest_manifest(session.state_dir)),
+        described(latest_manifest(session.storage)),
         client.errors(session),
         dict(client.complete_from),
     )
@@ -80,9 +80,9 @@ def described(manifest: Manifest | None) -> dict[str, Any]:
         return {}
     return {
         "streams": {name: (p.max_time_us, p.rows, p.late, p.rejected) for name, p in manifest.streams.items()},
-        "closed": {n: us for n, us in manifest.extra["closed"].items() if n in manifest.streams},
-        "reached": manifest.extra["reached"]["streams"],
-        "queries": {q["query"]["name"]: (q["state"], q["emitted"]) for q in manifest.queries.values()},
+        "closed": {n: us for n, us in manifest.closed.items() if n in manifest.streams},
+        "reached": manifest.reached.streams,
+        "queries": {e.query.name: (e.state, e.emitted) for e in manifest.queries.values()},
     }
 
 
@@ -179,11 +179,15 @@ def _compare_state(found: Mapping[str, Any], wanted: Mapping[str, Any], but: Col
 
 # -- files -----------------------------------------------------------------------------------------------------
 
-FIXED = {"changes.log", "catalog.json", "identity", "lock", "streams.json", "tables.json", "thalweg.json"}
-_BATCHES = re.compile(r"(\d{12})(?:-(\d{12}))?\.arrow")
+FIXED = {"catalog.json", "delivered", "lock", "requests/last", "tables.json", "thalweg.json", "timeline"}
+_KEPT_MANIFESTS, _KEPT_TERMS = 2, 64
+_NUMBER = re.compile(r"\d{12}")
 _OF_BATCH = re.compile(r"(\d{12})-.+\.arrow")
 _UNIT = re.compile(r"(\d{10})\.arrow")
+_PIECE = re.compile(r"(\d{12})(?:-(\d{12}))?")
 _PART = re.compile(r"part-(\d{12})\.parquet")
+_LEFT = re.compile(r"\.part-\d{12}-[0-9a-f]{12}\.parquet|\..+\.tmp")
+"""What a crash in a files sink leaves: results that were prepared, and temporaries."""
 _COLLECTED_EVERY = 64
 """Batches after which files are looked for that no manifest names, at the latest."""
 
@@ -191,73 +195,78 @@ _COLLECTED_EVERY = 64
 class Reasons:
     """Why a file may be in a state directory whose session has ended in good order.
 
-    `litter`: files that attempts which did not count, and lives that ended early, have written. They may lie among
-    buckets and results put aside until the collector comes, and not longer.
+    `litter`: files that attempts which did not count have written. They may lie among buckets and results put aside
+    until the collector comes, and not longer. `retired`: versions of tables that were replaced after the last batch.
     """
 
-    def __init__(self, state_dir: Path, litter: Collection[str] = ()) -> None:
+    def __init__(self, state_dir: Path, litter: Collection[str] = (), retired: Collection[str] = ()) -> None:
         self._state_dir = state_dir
         self._litter = litter
-        self._manifest: dict[str, Any] = {}
-        self._newest = max((int(path.stem) for path in (state_dir / "manifests").glob("[0-9]*.json")), default=-1)
+        numbers = sorted(int(path.name) for path in (state_dir / "manifests").glob("[0-9]*") if path.name.isdigit())
+        self._kept = {f"manifests/{number:012d}" for number in numbers[-_KEPT_MANIFESTS:]}
+        self._newest = max(numbers, default=-1)
         self._named: set[str] = set()
-        for batch in (self._newest - 1, self._newest):
-            self._manifest = _body(state_dir / "manifests" / f"{batch:012d}.json")
-            for kept in (*self._manifest.get("buckets", ()), *self._manifest.get("stores", ())):
-                self._named |= {kept["section"]["file"], *(i["file"] for i in kept.get("indexes", {}).values())}
-        self._reached = self._manifest.get("extra", {}).get("reached", {}).get("streams", {})
-        self._sources = {s["name"]: s["source"]["kind"] for s in _json(state_dir / "catalog.json").get("streams", ())}
-        used = _body(state_dir / "intents" / f"{self._newest:012d}.json").get("tables", {})
-        tables = (*_json(state_dir / "tables.json").values(), *used.values())
-        self._tables = {table["version"]["file"] for table in tables}
-        """The versions in force, and those that the last batch has used: they go after the next."""
+        manifest: Any = {}
+        for name in sorted(self._kept):
+            manifest = _body(state_dir / name)
+            self._named |= {manifest["queries"], manifest["lanes"]}
+            self._named |= {entry["query"] for entry in _body(state_dir / manifest["queries"])}
+            self._named |= set(_files_named(manifest))
+        self._reached = manifest.get("reached", {}).get("streams", {})
+        self._through = manifest.get("through", 0)
+        self._sources = {s["name"]: s["source"]["kind"] for s in _body(state_dir / "catalog.json")}
+        self._tables = {*retired, *(table["version"]["file"] for table in _body(state_dir / "tables.json"))}
 
     def leaked(self) -> list[str]:
         """The files without any."""
-        places = {
-            "buckets": self._is_bucket,
+        places: dict[str, Callable[[str], bool]] = {
+            "buckets": lambda name: name in self._named or self._is_litter(name),
             "spill": self._is_litter,
-            "manifests": self._is_recent,
-            "intents": self._is_recent,
-            "results": self._is_result,
+            "results": self._named.__contains__,
+            "prepared": self._named.__contains__,
+            "parts": self._named.__contains__,
+            "queries": self._named.__contains__,
+            "manifests": self._kept.__contains__,
+            "requests": self._is_request,
+            "terms": self._is_term,
             "sources": self._is_source,
-            "tables": lambda name: name in self._tables,
+            "tables": self._tables.__contains__,
             "rejected": self._is_rejected,
         }
-        found = []
-        for name in files_below(self._state_dir):
-            rule: Callable[[str], bool] = places.get(name.split("/")[0], FIXED.__contains__)
-            if not rule(name):
-                found.append(name)
-        return found
-
-    def _is_bucket(self, name: str) -> bool:
-        return name in self._named or self._is_litter(name)
+        found = files_below(self._state_dir)
+        return [n for n in found if n not in FIXED and not places.get(n.split("/")[0], lambda _: False)(n)]
 
     def _is_litter(self, name: str) -> bool:
         match = _OF_BATCH.fullmatch(Path(name).name)
         since = self._newest - _COLLECTED_EVERY
         return name in self._litter and match is not None and since < int(match[1]) <= self._newest
 
-    def _is_recent(self, name: str) -> bool:
-        return Path(name).name in {f"{batch:012d}.json" for batch in (self._newest, self._newest - 1)}
+    def _is_request(self, name: str) -> bool:
+        """One that no manifest has applied."""
+        number = name.removeprefix("requests/")
+        return _NUMBER.fullmatch(number) is not None and int(number) > self._through
 
-    def _is_result(self, name: str) -> bool:
-        """Of batches that have happened, of which no other file has any, and of a query that is there."""
-        mine = _range(name)
-        others = [_range(f"results/{path.name}") for path in (self._state_dir / "results").iterdir()]
-        if mine is None or mine[1] > self._newest or sum(o is not None and _overlap(mine, o) for o in others) > 1:
-            return False
-        return any(section.name in self._manifest["queries"] for section in read_footer(self._state_dir / name))
+    def _is_term(self, name: str) -> bool:
+        others = [path.name for path in (self._state_dir / "terms").iterdir() if _NUMBER.fullmatch(path.name)]
+        return name.removeprefix("terms/") in sorted(others)[-_KEPT_TERMS:]
 
     def _is_source(self, name: str) -> bool:
-        """The definition, the log of files, and units that are not read yet; the last that was read says how many
-        there were."""
-        _, stream, file = name.split("/")
-        unit, kind = _UNIT.fullmatch(file), self._sources.get(stream)
-        if unit is not None:
-            return kind == "memory" and int(unit[1]) >= self._reached.get(stream, 0) - 1
-        return kind is not None and file in ("stream.json", *(["files.log"] if kind == "files" else []))
+        """Units that are not read yet, and the last that was; their number; the log of files, each entry once."""
+        _, stream, *below = name.split("/")
+        kind, file = self._sources.get(stream), below[-1]
+        if kind == "files":
+            return len(below) == 2 and below[0] == "files" and self._is_piece(name)
+        unit = _UNIT.fullmatch(file)
+        is_memory = kind == "memory" and len(below) == 1
+        return is_memory and (file == "units" or bool(unit and int(unit[1]) >= self._reached.get(stream, 0) - 1))
+
+    def _is_piece(self, name: str) -> bool:
+        """A piece of a log, none of which is in another."""
+        mine, place = _entries(self._state_dir / name), self._state_dir / Path(name).parent
+        if mine is None:
+            return False
+        others = [_entries(path) for path in place.iterdir() if path.name != Path(name).name]
+        return not any(other is not None and other[0] <= mine[0] <= mine[1] <= other[1] for other in others)
 
     def _is_rejected(self, name: str) -> bool:
         _, stream, file = name.split("/")
@@ -265,26 +274,58 @@ class Reasons:
         return stream in self._sources and match is not None and int(match[1]) <= self._newest
 
 
-def check_files(client: Client, litter: Collection[str], story: Story) -> None:
-    """At the end of a life that has stopped in good order. `litter`: as of `Reasons`, below the disk's root."""
+def _files_named(manifest: Mapping[str, Any]) -> Iterable[str]:
+    for bucket in manifest.get("buckets", ()):
+        yield bucket["section"]["file"]
+        yield from (index["section"]["file"] for index in bucket.get("indexes", {}).values())
+    yield from (result["file"] for result in manifest.get("results", ()))
+    yield from (p["section"]["file"] for p in manifest.get("undelivered", ()) if p.get("section"))
+
+
+def _entries(path: Path) -> tuple[int, int] | None:
+    """The first and the last entry of a piece of a log."""
+    match = _PIECE.fullmatch(path.name)
+    if match is None or not path.read_bytes():
+        return None
+    first, count = int(match[1]), len(_body(path)["entries"])
+    assert match[2] is None or int(match[2]) == first + count - 1, path
+    return first, first + count - 1
+
+
+def check_files(
+    client: Client, trace: Trace, began: int, litter: Collection[str], stopped: Collection[str], story: Story
+) -> None:
+    """At the end of a life that has stopped in good order. `trace`: all verbs, from `began` on its own; `litter`: as
+    of `Reasons`, below the disk's root; `stopped`: queries that have failed."""
     disk, state_dir = client.place / "disk", client.place / "disk" / "state"
     below = {name.removeprefix("state/") for name in litter}
-    leaked = [f"state/{name}" for name in Reasons(state_dir, below).leaked()]
-    newest = max((int(path.stem) for path in (state_dir / "manifests").glob("[0-9]*.json")), default=-1)
+    leaked = [f"state/{name}" for name in Reasons(state_dir, below, _retired(trace)).leaked()]
+    paths = [path.split("/") for _, path in trace[began:]]
+    used = {names[1] for names in paths if names[0] == "sinks" and len(names) == 3}
+    newest = max((int(path.name) for path in (state_dir / "manifests").glob("[0-9]*")), default=-1)
     for name in files_below(disk / "sinks"):
-        file, part = Path(name).name, _PART.fullmatch(Path(name).name)
-        if f"sinks/{name}" in litter and file.startswith(".") and file.endswith(".tmp"):
-            story.known.append("trust 46")
-        elif file != ".thalweg-owner.json" and (part is None or int(part[1]) > newest):
+        query, _, file = name.partition("/")
+        part = _PART.fullmatch(file)
+        # What an earlier life has left goes when the sink is used again: never, if its query has failed.
+        is_left = _LEFT.fullmatch(file) is not None and (query not in used or query in stopped)
+        if file != ".thalweg-owner.json" and not is_left and (part is None or int(part[1]) > newest):
             leaked.append(f"sinks/{name}")
     if leaked:
         story.wrong.append("leaked: " + ", ".join(leaked))
 
 
+def _retired(trace: Trace) -> set[str]:
+    """The versions of tables that go after the next batch."""
+    commits = [n for n, (verb, path) in enumerate(trace) if verb == "link" and _MANIFEST.fullmatch(path)]
+    if ("replace", "state/tables.json") not in trace[commits[-1] if commits else 0 :]:
+        return set()
+    return {path.removeprefix("state/") for _, path in trace if path.startswith("state/tables/")}
+
+
 def check_litter(client: Client, story: Story) -> None:
     """In a session that has just been opened over a directory that was left in good order: it has tidied up."""
     state_dir = client.place / "disk" / "state"
-    tidied = ("buckets/", "spill/", "tables/", "manifests/", "intents/", "results/")
+    tidied = ("buckets/", "spill/", "tables/", "manifests/", "results/", "prepared/", "parts/", "queries/", "terms/")
     names = [name for name in Reasons(state_dir).leaked() if name.startswith(tidied) or name.endswith(".tmp")]
     if names:
         story.wrong.append("still there after the next start: " + ", ".join(names))
@@ -294,19 +335,32 @@ def files_below(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
-def _range(name: str) -> tuple[int, int] | None:
-    """The batches of a file of results."""
-    match = _BATCHES.fullmatch(Path(name).name)
-    return None if match is None else (int(match[1]), int(match[2] or match[1]))
-
-
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_bytes()) if path.exists() else {}
-
-
 def _body(path: Path) -> Any:
+    """What is behind the header line."""
     return json.loads(path.read_bytes().split(b"\n")[1]) if path.exists() else {}
+
+
+# -- the order of verbs ----------------------------------------------------------------------------------------
+
+_ONCE = re.compile(
+    r"state/(?:(?:manifests|requests|terms)/\d{12}|(?:parts|queries)/.+"
+    r"|sources/\w+/\d{10}\.arrow|sources/\w+/files/\d{12})"
+)
+_MANIFEST = re.compile(r"state/manifests/(\d{12})")
+_SHOWN = re.compile(r"sinks/\w+/part-(\d{12})\.parquet")
+
+
+def check_verbs(trace: Trace, story: Story) -> None:
+    """Over all lives: what is created once is never replaced, and no file of a batch is shown before its manifest is
+    durable."""
+    linked: set[str] = set()
+    durable: set[str] = set()
+    for verb, path in trace:
+        if verb == "replace" and _ONCE.fullmatch(path):
+            story.wrong.append(f"replaced: {path}")
+        if (manifest := _MANIFEST.fullmatch(path)) and verb in ("link", "replace"):
+            linked.add(manifest[1])
+        elif (verb, path) == ("sync_directory", "state/manifests"):
+            durable |= linked
+        elif verb == "replace" and (shown := _SHOWN.fullmatch(path)) and shown[1] not in durable:
+            story.wrong.append(f"shown before its manifest: {path}")

@@ -68,7 +68,7 @@ class Watch:
         # Until the optimiser has answered: which batch is which does not depend on the clock.
         runner.join_planner.wait()
         manifest = runner.manifest
-        ordering = Ordering.from_json(manifest.extra["ordering"])
+        ordering = Ordering.from_json(manifest.measured.probe_orders.ordering)
         self.note(
             batch=manifest.batch,
             switched=ordering.switched,
@@ -84,12 +84,12 @@ class Watch:
 
     def _switches(self) -> bool:
         """Whether another order that was proposed is due in the next batch."""
-        planner, extra = self.session._runner.join_planner, self.session._runner.manifest.extra
-        epoch = JoinStatistics.from_json(extra["joins"]["statistics"]).epoch
+        planner, joins = self.session._runner.join_planner, self.session._runner.manifest.measured.probe_orders.joins
+        epoch = JoinStatistics.from_json(joins["statistics"]).epoch
         return any(since <= epoch and proposed.changes for since, proposed in planner._proposed)
 
     def _ready(self) -> set[tuple[str, str]]:
-        ready = self.session._runner.manifest.extra.get("joins", {}).get("ready", {})
+        ready = self.session._runner.manifest.measured.probe_orders.joins.get("ready", {})
         return {(id_, query) for id_, queries in ready.items() for query in queries}
 
     def note(self, **what: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -9,28 +11,33 @@ import pyarrow as pa
 import pytest
 from tests.recovery import chaos
 from tests.recovery.chaos import answers, main, run_seed
-from tests.recovery.chaos_fault import at_point
-from tests.recovery.chaos_oracle import Outcome, Reasons, Story, compare
+from tests.recovery.chaos_fault import Fault, after_steps, at_call, at_point, at_verb
+from tests.recovery.chaos_oracle import Outcome, Reasons, Story, check_verbs, compare
 from tests.recovery.chaos_world import Query, World, make_world
 
 import thalweg.batch.ingest_stage
 import thalweg.batch.run
 import thalweg.batch.slot_stage  # noqa: F401 - they register fault points
 from thalweg import faults
+from thalweg.batch.run import BatchRunner
 from thalweg.errors import UsageError
+from thalweg.model.manifest import Manifest
+from thalweg.model.plan import Plan
+from thalweg.sink.files import FilesSink
 from thalweg.state import durable
-from thalweg.state.manifest import latest_manifest, write_manifest
+from thalweg.state.local_storage import LocalStorage
+from thalweg.state.manifest import Manifests, latest_manifest, manifest_name
+from thalweg.state.storage import Data
 from thalweg.testing import LocalSession
 
 slow = pytest.mark.slow
 
 
 @slow
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 10, 12, 16, 17, 18, 22, 26, 33, 730, 1300])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 10, 12, 16, 17, 18, 22, 26, 33, 36, 65, 266])
 def test_every_row_comes_once_whatever_dies(seed: int) -> None:
-    """12 and 26 failed when units of streams that nobody reads any more stayed, 33 when half-written units of memory
-    sources did. 17, 18 and 22 have JSON lines, 2, 6, 10 and 16 CSV, 3 and 17 a static table. In 730 and 1300
-    a sink fails, and its query is dropped in the next step."""
+    """12 and 33 have only memory sources, 26 a stream that nobody reads any more, 17, 18 and 22 JSON lines, 2, 6, 10
+    and 16 CSV, 3, 17, 36 and 65 a static table. In 266 a sink fails, and its query is dropped in the next step."""
     story = run_seed(seed)
     assert not story.wrong, "\n".join([*story.log, *story.wrong])
 
@@ -56,11 +63,108 @@ def test_a_seed_that_fails_is_told_last(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().out.splitlines()[-1] == f"repeat with: ./dev chaos --seed {found}"
 
 
+# -- a pipeline that is broken on purpose ----------------------------------------------------------------------
+
+
+def first_wrong(seeds: Iterable[int], faults: Sequence[Fault] | None = None) -> str:
+    """What chaos says of the first seed that fails."""
+    wrong = (run_seed(seed, faults).wrong for seed in seeds)
+    return next(("\n".join(found) for found in wrong if found), "")
+
+
+CALLED = 40
+"""A world with a callable and files."""
+
+
+@slow
+def test_sinks_that_commit_before_the_manifest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = BatchRunner._commit
+
+    def give_first(self: BatchRunner, after: Manifest, plan: Plan) -> None:
+        self.delivery.newest = after.batch
+        self.delivery.commit(after.undelivered, dict(after.queries))
+        commit(self, after, plan)
+        self.undelivered = ()
+
+    chaos.undisturbed(CALLED)
+    monkeypatch.setattr(BatchRunner, "_commit", give_first)
+    assert "before its manifest" in first_wrong([CALLED], [at_point("batch.prepared", 2)])
+
+
+@slow
+def test_results_that_are_forgotten_after_a_crash_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = BatchRunner._load
+
+    def forget(self: BatchRunner) -> None:
+        load(self)
+        self.undelivered = ()
+
+    chaos.undisturbed(CALLED)
+    monkeypatch.setattr(BatchRunner, "_load", forget)
+    story = run_seed(CALLED, [at_point("batch.manifest", 2)])
+    assert story.lost, story.log
+
+
+@slow
+def test_results_that_come_again_after_a_clean_stop_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos.undisturbed(CALLED)
+    monkeypatch.setattr(BatchRunner, "note_delivery", lambda self: None)
+    assert "again after a stop in good order" in first_wrong([CALLED], [after_steps(8)])
+
+
+@slow
+def test_leftovers_in_the_directory_of_a_sink_that_is_used_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos.undisturbed(CALLED)
+    monkeypatch.setattr(FilesSink, "_sweep", lambda self: None)
+    assert "leaked: sinks/" in first_wrong([CALLED], [at_point("batch.prepared", 2)])
+
+
+@slow
+@pytest.mark.parametrize("phase", ["task.bucket", "batch.prepared"])
+def test_garbage_that_nobody_collects_is_told(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    chaos.undisturbed(CALLED)
+    monkeypatch.setattr("thalweg.batch.run.collect_garbage", lambda storage, newest, before=None: [])
+    monkeypatch.setattr("thalweg.batch.run.collect_unfinished", lambda storage, newest: None)
+    assert "leaked: state/" in first_wrong([CALLED], [at_point(phase, 2)])
+
+
+@slow
+def test_temporaries_that_a_start_leaves_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos.undisturbed(CALLED)
+    monkeypatch.setattr(LocalStorage, "sweep", lambda self: None)
+    wrong = (first_wrong([CALLED], [at_verb(verb)]) for verb in range(100, 120))
+    assert any("leaked: state/" in found and ".tmp" in found for found in wrong)
+
+
+@slow
+def test_parts_of_manifests_that_stay_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Manifests, "sweep", lambda self: None)
+    monkeypatch.setattr(Manifests, "prune", lambda self: None)
+    monkeypatch.setattr(chaos, "_undisturbed", {})
+    with pytest.raises(AssertionError, match="leaked: state/manifests"):
+        chaos.undisturbed(CALLED)
+
+
+@slow
+def test_a_manifest_that_is_replaced_instead_of_created_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = LocalStorage.create
+
+    def replace_it(self: LocalStorage, name: str, data: Data) -> bool:
+        if not name.startswith("manifests/"):
+            return create(self, name, data)
+        self.write(name, data)
+        return True
+
+    chaos.undisturbed(CALLED)
+    monkeypatch.setattr(LocalStorage, "create", replace_it)
+    assert "replaced: state/manifests/" in first_wrong([CALLED], [])
+
+
 # -- the oracle can fail ---------------------------------------------------------------------------------------
 
 
 @slow
-@pytest.mark.parametrize(("kind", "seed"), [("buckets", 7), ("stores", 2)])
+@pytest.mark.parametrize(("kind", "seed"), [("buckets", 7), ("stores", 50)])
 def test_state_that_is_missing_shows_in_the_epilogue(monkeypatch: pytest.MonkeyPatch, kind: str, seed: int) -> None:
     """The last manifest lacks a bucket, and is all right otherwise."""
     live = chaos._Seed._last_life
@@ -69,10 +173,11 @@ def test_state_that_is_missing_shows_in_the_epilogue(monkeypatch: pytest.MonkeyP
         live(self, name, wanted)
         assert not self.story.wrong or name == "epilogue"
         if name == "last life":
-            manifest = latest_manifest(self.disk.root / "state")
+            storage = LocalStorage(str(self.disk.root / "state"))
+            manifest = latest_manifest(storage)
             assert manifest is not None
-            object.__setattr__(manifest, kind, getattr(manifest, kind)[:-1])
-            write_manifest(self.disk.root / "state", manifest)
+            storage.delete(manifest_name(manifest.batch))
+            Manifests(storage).create(replace(manifest, **{kind: getattr(manifest, kind)[:-1]}))
 
     monkeypatch.setattr(chaos._Seed, "_last_life", lose)
     assert "expected" in run_seed(seed).wrong[0]
@@ -94,14 +199,16 @@ def test_only_a_sink_that_was_made_to_fail_excuses_its_query() -> None:
 
 
 @slow
-@pytest.mark.parametrize("seed", [730, 1300])
-def test_a_query_that_was_dropped_needs_the_same_excuse(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "faults"), [(266, None), (4, [at_call(1)])], ids=["files", "callable"])
+def test_a_query_that_was_dropped_needs_the_same_excuse(
+    monkeypatch: pytest.MonkeyPatch, seed: int, faults: list[Fault] | None
+) -> None:
     """These two had failed, one into files and one into a callable. If something else was refused, that is a
     mistake."""
     monkeypatch.setattr(chaos, "refused_sinks", lambda client, _: {q: {"another"} for q in client.world.dropped})
-    story = run_seed(seed)
+    story = run_seed(seed, faults)
     assert "not by its sink" in story.wrong[0]
-    assert "missing" in story.wrong[1]
+    assert story.wrong[1].startswith("query ")
     assert story.lost
 
 
@@ -132,15 +239,39 @@ def test_a_join_that_came_later_is_compared_from_when_on_it_is_complete() -> Non
         assert story.known == ["by design"] * (2 - 2 * mistakes)
 
 
+def test_verbs_in_the_wrong_order_are_mistakes() -> None:
+    link, sync = ("link", "state/manifests/000000000007"), ("sync_directory", "state/manifests")
+    show = ("replace", "sinks/q/part-000000000007.parquet")
+    for trace, wrong in (
+        ([link, sync, show], []),
+        ([link, show, sync], [f"shown before its manifest: {show[1]}"]),
+        ([sync, show], [f"shown before its manifest: {show[1]}"]),
+        ([("replace", "state/requests/000000000001")], ["replaced: state/requests/000000000001"]),
+        ([("replace", "state/requests/last"), ("replace", "state/sources/s/files/000000000000-000000000002")], []),
+    ):
+        story = Story(0)
+        check_verbs(trace, story)
+        assert story.wrong == wrong
+
+
 STRAY = (
     "stray.json",
     "buckets/000000000000-0-0123456789ab.arrow",
     "buckets/.000000000000-0-0123456789ab.arrow.1-01234567.tmp",
     "spill/000000000000-0-0123456789ab.arrow",
+    "manifests/000000000000",
     "manifests/000000000009.txt",
     "intents/000000000007.json",
+    "changes.log",
+    "parts/0123456789abcdef0123456789abcdef",
+    "queries/0123456789abcdef0123456789abcdef",
+    "prepared/000000000001-0-0123456789ab.arrow",
+    "results/000000000001-0123456789ab.arrow",
+    "requests/000000000001",
+    "terms/last",
     "sources/events/0000000000.arrow",
-    "sources/nobody/stream.json",
+    "sources/events/stream.json",
+    "sources/nobody/units",
     "tables/names-0123456789ab.arrow",
     "rejected/events/000000000099-part.arrow",
 )

@@ -20,6 +20,8 @@ from thalweg.state.changes import ChangeLog
 from thalweg.state.identity import identity
 
 from thalweg.errors import ThalwegError
+from thalweg.model.history import SliceHistory
+from thalweg.model.manifest import Manifest
 from thalweg.model.stream import Stream
 from thalweg.sink.base import SinkContext
 from thalweg.sink.files import FilesSink
@@ -68,56 +70,96 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+def storage_in(root: Path) -> LocalStorage:
+    """As a session opens it: what a writer that died has left is swept away."""
+    storage = LocalStorage(str(root / "state"))
+    storage.claim()
+    storage.sweep()
+    return storage
+
+
 class Requests:
-    """A log that is truncated now and then; `known` are the requests that may be gone."""
+    """Some are applied now and then, and forgotten; `known` are those."""
 
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.log, self.known = ChangeLog(root / "state"), known
+        self.known = known
+        self.log = RequestLog(storage_in(root), len(known))
 
     def act(self, step: int) -> None:
-        self.log.append({"step": step})
+        if step in self._steps():
+            return  # it was durable though nobody was told
+        self.log.append(DropQuery(str(step)))
         if step % 2:
-            through = self.log.last_sequence - 1
-            self.known |= {record["step"] for sequence, record in self.log.read_after(0) if sequence <= through}
-            self.log.truncate_through(through)
+            self.known |= {int(request.name) for number, request in self._all() if number < self.log.last}
+            self.log.forget_through(self.log.last - 1)
 
     def found(self) -> set[int]:
-        return {record["step"] for _, record in self.log.read_after(0)} | self.known
+        numbers = [number for number, _ in self._all()]
+        assert numbers == list(range(len(self.known) + 1, self.log.last + 1))
+        return self._steps()
 
     def close(self) -> None:
         self.log.close()
 
+    def _all(self) -> list[tuple[int, DropQuery]]:
+        return self.log.read_after(len(self.known))
+
+    def _steps(self) -> set[int]:
+        return {int(request.name) for _, request in self._all()} | self.known
+
 
 class Manifests:
+    """Every manifest has parts of its own, and one that none before the last two had."""
+
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.root = root / "state"
+        self.storage = storage_in(root)
+        self.manifests = manifest.Manifests(self.storage)
+        self.manifests.newest()
+        self.manifests.sweep()
 
     def act(self, step: int) -> None:
-        write_intent(self.root, step, {"step": step})
-        write_manifest(self.root, Manifest(step, 8, "hash", extra={"step": step}))
+        lanes = {f"lane {step % 3}": SliceHistory({}, (), ())}
+        self.manifests.create(Manifest(step, 8, "hash", through=step, lanes=lanes))
+        self.manifests.prune()
 
     def found(self) -> set[int]:
-        newest = latest_manifest(self.root)
-        there = {batch for batch in manifest_batches(self.root) if read_manifest(self.root, batch).batch == batch}
-        for step in STEPS:
-            assert read_intent(self.root, step) in (None, {"step": step})
+        newest = manifest.latest_manifest(self.storage)
+        there = set()
+        for batch in manifest.manifest_batches(self.storage):
+            found, named = manifest.read_manifest(self.storage, batch)
+            assert (found.batch, found.through) == (batch, batch)
+            assert list(found.lanes) == [f"lane {batch % 3}"]
+            assert all(self.storage.find(name) for name in named)
+            there.add(batch)
         return there | set(range(newest.batch - 1 if newest else 0))
 
     def close(self) -> None: ...
 
 
 class Files:
+    """Results are prepared, then committed; `known` are the steps whose manifest would have them."""
+
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.root = root / "results" / "of" / "query"
-        self.sink = FilesSink(SinkContext("q", "state-1"), self.root, "json")
+        self.root, self.known = root / "results" / "of" / "query", known
+        newest = max(known, default=-1)
+        pending = frozenset(path.name for path in self.root.glob(f".part-{newest:012d}-*"))
+        self.left = {path for path in self.root.glob(".*") if path.name not in (".thalweg-owner.json", *pending)}
+        context = SinkContext("q", "state-1", "term", newest=newest, pending=pending)
+        self.sink = FilesSink(context, self.root, "json")
+        for token in sorted(pending)[-1:]:
+            self.sink.commit(newest, token, None)
 
     def act(self, step: int) -> None:
-        self.sink.commit(step, rows(step, 3))
+        token = self.sink.prepare(step, rows(step, 3))
+        self.known.add(step)
+        self.sink.commit(step, token, None)
+        assert not any(path.exists() for path in self.left), "what was left is swept"
 
     def found(self) -> set[int]:
         parts = {int(path.stem[5:]): path.read_text() for path in self.root.glob("part-*")}
         for step, text in parts.items():
             assert [json.loads(line) for line in text.splitlines()] == [{"n": step}] * 3
+        assert set(parts) <= self.known
         return set(parts)
 
     def close(self) -> None: ...
@@ -127,76 +169,87 @@ class Units:
     """A `memory` source."""
 
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.root = source_dir(root / "state", "s")
+        self.storage = storage_in(root)
         self.source = memory("n bigint")
-        self.source.bind(self.root)
+        self.source.bind(self.storage, "s", lambda: None)
 
     def act(self, step: int) -> None:
         self.source.append(rows(step))
 
     def found(self) -> set[int]:
-        units = [memory_unit(self.root, number) for number in range(count_memory_units(self.root))]
-        tables = [pa.ipc.open_file(path.read_bytes()).read_all() for path in units]
+        units = MemoryUnits(self.storage, "s")
+        tables = [read_unit(self.storage, units.name(number)) for number in range(units.count())]
         return {table.column("n")[0].as_py() for table in tables}
 
     def close(self) -> None: ...
 
 
-class Lines:
-    """The log of a source: two entries at a time."""
+class Entries:
+    """The log of a source: two entries at a time, merged by threes."""
 
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.log = Log(durable.make_directory(root / "sources" / "s") / FILES_LOG)
-        self.entries = self.log.read_new()
+        self.storage = storage_in(root)
+        self.log = Log(self.storage, "s", FILES)
+        self.log.tidy()
 
     def act(self, step: int) -> None:
-        entries = [[step, "a"], [step, "b"]]
-        self.log.append(entries)
-        self.entries += entries
+        self.log.append([File(str(step), 1), File(str(step), 2)])
+        self.log.tidy()
 
     def found(self) -> set[int]:
-        for step, half in self.entries:
-            assert half == "a" or [step, "a"] in self.entries
-        return {step for step, half in self.entries if half == "b"}
+        read = Log(self.storage, "s", FILES).entries
+        assert [file.size for file in read] == [1, 2] * (len(read) // 2)
+        return {int(file.path) for file in read if file.size == 2}
 
     def close(self) -> None: ...
 
 
 class Containers:
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.root = durable.make_directory(root / "state" / "buckets")
+        self.storage = storage_in(root)
 
     def act(self, step: int) -> None:
-        with ContainerWriter(self.root / f"{step}.arrow") as writer:
+        with ContainerWriter(self.storage, f"buckets/{step}.arrow") as writer:
             writer.add("a", rows(step, 1500))
             writer.stream("b", rows(step, 5))
             writer.close()
 
     def found(self) -> set[int]:
         there = set()
-        for path in self.root.glob("[0-9]*"):
-            sections = read_footer(path)
+        for name in self.storage.names("buckets/"):
+            sections, step = read_footer(self.storage, name), int(Path(name).stem)
             assert [section.name for section in sections] == ["a", "b"]
-            tables = [read_section(self.root, section) for section in sections]
-            assert {n for table in tables for n in table.column("n").to_pylist()} == {int(path.stem)}
-            there.add(int(path.stem))
+            tables = [read_section(self.storage, section) for section in sections]
+            assert {n for table in tables for n in table.column("n").to_pylist()} == {step}
+            there.add(step)
         return there
 
     def close(self) -> None: ...
 
 
-class Results:
-    """Three files are merged into one: see `merging`."""
+class ResultFiles:
+    """Three files are merged into one: see `merging`. A manifest names them."""
 
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.log = ResultLog(root / "state")
+        self.storage = storage_in(root)
+        self.manifests = manifest.Manifests(self.storage)
+        newest = self.manifests.newest()
+        self.results = Results(self.storage, newest.results if newest else ())
+        collect_unfinished(self.storage, newest.batch if newest else -1)
 
     def act(self, step: int) -> None:
-        self.log.commit(step, {"q": rows(step)})
-        self.log.compact(step)
+        before = self.manifests.newest()
+        if before is not None and before.batch >= step:
+            self.results.commit(before.results)
+            return  # it was durable though nobody was told
+        files = self.results.prepare(step, {"q": rows(step)}, {"q"})
+        after = Manifest(step, 8, "hash", results=files)
+        self.manifests.create(after)
+        self.results.commit(files)
+        collect_garbage(self.storage, after, before)
 
     def found(self) -> set[int]:
-        numbers = self.log.read("q", SCHEMA, max(STEPS)).column("n").to_pylist()
+        numbers = self.results.read("q", SCHEMA).column("n").to_pylist()
         assert numbers == sorted(set(numbers))
         return set(numbers)
 
@@ -220,17 +273,39 @@ class Directories:
     def close(self) -> None: ...
 
 
-class Identity:
-    """`known` holds the one that was told."""
+class Terms:
+    """`known` holds the number of the newest, and the timeline, that were told."""
 
     def __init__(self, root: Path, known: set[int]) -> None:
-        self.root, self.known = durable.make_directory(root / "state"), known
+        self.storage, self.known = storage_in(root), known
 
     def act(self, step: int) -> None:
-        self.known.add(int(identity(self.root), 16))
+        term = take_term(self.storage)
+        assert all(term.number > number for number in self.known if number < _TIMELINES)
+        self.known |= {term.number, _TIMELINES + int(term.timeline, 16)}
+        assert len([number for number in self.known if number >= _TIMELINES]) == 1
 
     def found(self) -> set[int]:
-        return set(STEPS) if self.known <= {int(identity(self.root), 16)} else set()
+        told = [number for number in self.known if number < _TIMELINES]
+        return set(STEPS) if newest_term(self.storage) >= max(told, default=0) else set()
+
+    def close(self) -> None: ...
+
+
+_TIMELINES = 1 << 20
+
+
+class Deliveries:
+    def __init__(self, root: Path, known: set[int]) -> None:
+        self.storage = storage_in(root)
+
+    def act(self, step: int) -> None:
+        save_delivered(self.storage, Delivered(step, {"q": str(step)}))
+
+    def found(self) -> set[int]:
+        done = find_delivered(self.storage)
+        assert done is None or done.failed == {"q": str(done.batch)}
+        return set() if done is None else set(range(done.batch + 1))
 
     def close(self) -> None: ...
 
@@ -240,18 +315,20 @@ WRITERS: list[type[Writer]] = [
     Manifests,
     Files,
     Units,
-    Lines,
+    Entries,
     Containers,
-    Results,
+    ResultFiles,
     Directories,
-    Identity,
+    Terms,
+    Deliveries,
 ]
 every_writer = pytest.mark.parametrize("kind", WRITERS, ids=lambda kind: kind.__name__)
 
 
 @pytest.fixture(autouse=True)
 def merging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thalweg.sink.memory.MERGE_FILES", 3)
+    monkeypatch.setattr("thalweg.state.results.MERGE_FILES", 3)
+    monkeypatch.setattr("thalweg.source.log.MERGE", 3)
 
 
 class World:
@@ -342,7 +419,7 @@ def test_nothing_acknowledged_is_lost_by_a_failure_at_any_verb(
         world.live()
 
 
-@pytest.mark.parametrize("kind", [Requests, Units, Lines, Manifests], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Requests, Units, Entries, Manifests], ids=lambda kind: kind.__name__)
 def test_what_a_new_process_takes_up_it_makes_durable_first(tmp_path: Path, kind: type[Writer]) -> None:
     """A batch is committed by the numbers of the units that it has read, a sink gets the batch after the newest
     manifest: neither may be another one later."""
@@ -358,20 +435,43 @@ def test_what_a_new_process_takes_up_it_makes_durable_first(tmp_path: Path, kind
         assert units_of(world)[: len(before)] == before
 
 
+@pytest.mark.parametrize("again", ["a", "b"])
+def test_a_part_that_is_gone_is_written_again_though_another_could_not_be_deleted(tmp_path: Path, again: str) -> None:
+    disk = FaultyDisk(tmp_path)
+    with durable.use(disk):
+        storage = storage_in(tmp_path)
+        manifests = manifest.Manifests(storage)
+
+        def create(batch: int, lane: str) -> None:
+            manifests.create(Manifest(batch, 8, "hash", lanes={lane: SliceHistory({}, (), ())}))
+
+        for batch, lane in enumerate("abcd"):
+            create(batch, lane)
+        disk.fail_at(disk.verbs + 4, errno.EIO, 1, only=["unlink"])  # after two manifests and a part
+        with pytest.raises(OSError, match="error"):
+            manifests.prune()
+        assert disk.refused[0][2].startswith("state/parts/")
+        create(4, again)
+        found = manifest.latest_manifest(storage)
+        assert found is not None
+        assert list(found.lanes) == [again]
+
+
 def units_of(world: World) -> list[object]:
     """What a process that opens the directory offers to a batch, by number."""
     with durable.use(world.disk):
+        storage = storage_in(world.root)
         if world.kind is Requests:
-            requests: list[object] = [*ChangeLog(world.root / "state").read_after(0)]
+            requests: list[object] = [*RequestLog(storage, len(world.known)).read_after(0)]
             return requests
         if world.kind is Manifests:
-            newest = latest_manifest(world.root / "state")
-            at = newest.batch + 1 if newest else 0
-            return [newest, read_intent(world.root / "state", at)]
-        if world.kind is Lines:
-            return Log(world.root / "sources" / "s" / FILES_LOG).read_new()
-        stream = Stream("s", parse_schema("n bigint"), "n", 0, memory("n bigint").spec())
-        inventory = Inventory(stream, world.root / "state")
+            return [manifest.latest_manifest(storage)]
+        if world.kind is Entries:
+            return [*Log(storage, "s", FILES).entries]
+        source = memory("n bigint")
+        source.bind(storage, "s", lambda: None)
+        stream = Stream("s", parse_schema("n bigint"), "n", 0, source.spec())
+        inventory = Inventory(stream, storage)
         return [split.path for split in inventory.splits(0, inventory.available(), 1)]
 
 

@@ -1,7 +1,7 @@
 """Recovery: killed by SIGKILL, Spark and all, the pipeline ends with the undisturbed result.
 
-Three lives: in the middle of a task, with results that only the intent knows of, and after the manifest. Every other
-phase is died in by `test_chaos`, in this process."""
+Three lives: in the middle of a task, with results that no manifest has, and with a manifest that sinks have nothing
+of. Every other phase is died in by `test_chaos`, in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 PROGRAM = Path(__file__).with_name("program.py")
 SEED = 5
-PHASES = ("task.bucket", "batch.sinks", "batch.manifest")
+PHASES = ("task.bucket", "batch.prepared", "batch.manifest")
 
 
 def run(state_dir: Path, out_dir: Path, fault: str | None) -> int:

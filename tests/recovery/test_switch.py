@@ -18,19 +18,23 @@ from tests.support.side import Side
 
 from thalweg import faults
 from thalweg.state import durable
-from thalweg.state.manifest import latest_manifest, read_intent
+from thalweg.state.local_storage import LocalStorage
+from thalweg.state.manifest import latest_manifest
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.disk import Death, FaultyDisk
 
 SEED = 1
 LIVES = (
-    ("switch", "batch.intent"),
+    ("switch", "batch.prepared"),
     ("switch", "batch.start"),
-    ("switch", "batch.sinks"),
     ("switch", "batch.manifest"),
+    ("switch", "batch.sinks"),
     ("look", "batch.tasks"),
 )
-"""Which batch each life ends in, and where in it: before the intent, after it, after sinks, after the manifest."""
+"""Which batch each life ends in, and where in it: with prepared results, before all, after the manifest, after sinks,
+after the tasks."""
+COMMITTED = ("batch.manifest", "batch.sinks")
+"""The batch has happened."""
 
 
 def live(side: Side, place: Path, moment: str = "", phase: str = "") -> None:
@@ -54,7 +58,7 @@ def live(side: Side, place: Path, moment: str = "", phase: str = "") -> None:
         finally:
             with contextlib.suppress(Death):
                 session.stop()
-            session._lock.release()
+            session._hold.release()
 
 
 def notes(place: Path) -> Iterator[dict[str, Any]]:
@@ -68,11 +72,12 @@ def killed(side: Side, place: Path, moment: str, phase: str) -> int:
     *_, last = notes(place)
     assert last["ends"] == phase
     batch: int = last["batch"]
-    manifest, intent = latest_manifest(place / "state"), read_intent(place / "state", batch)
+    manifest = latest_manifest(LocalStorage(str(place / "state")))
     assert manifest is not None
     # The kill came where it was meant to.
-    assert manifest.batch == (batch if phase == "batch.manifest" else batch - 1)
-    assert (intent is None) == (phase in ("batch.start", "batch.tasks"))
+    assert manifest.batch == (batch if phase in COMMITTED else batch - 1)
+    shown = (place / "out" / "copy" / f"part-{batch:012d}.parquet").exists()
+    assert not shown or phase == "batch.sinks"
     return batch
 
 
@@ -86,7 +91,7 @@ def test_killed_around_a_switch(side: Side, tmp_path: Path) -> None:
 
 
 def check_orders(place: Path, ends: Mapping[int, tuple[str, str]]) -> None:
-    """An order that only the lost process knew of is not in force; one that the intent or the manifest had is."""
+    """An order that only the lost process knew of is not in force; one that the manifest had is."""
     ran = [note for note in notes(place) if "orders" in note]
     for batch, (moment, phase) in ends.items():
         before = next(note for note in reversed(ran) if note["batch"] < batch)
@@ -94,10 +99,10 @@ def check_orders(place: Path, ends: Mapping[int, tuple[str, str]]) -> None:
         if moment == "look":
             assert set(after["looks"]) - set(before["looks"]), (batch, phase)
         else:
-            assert (after["switched"] == batch) == (phase != "batch.start"), (batch, phase, after)
-            assert (after["orders"] == before["orders"]) == (phase == "batch.start"), (batch, phase)
-    # The one that was lost was decided for again.
-    assert ran[-1]["switches"] >= len(LIVES) - 1
+            assert (after["switched"] == batch) == (phase in COMMITTED), (batch, phase, after)
+            assert (after["orders"] == before["orders"]) == (phase not in COMMITTED), (batch, phase)
+    # Those that were lost were decided for again.
+    assert ran[-1]["switches"] > len([phase for _, phase in LIVES if phase in COMMITTED])
 
 
 def check_results(side: Side, place: Path) -> None:

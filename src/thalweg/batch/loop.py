@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from functools import partial
 
 from thalweg.batch.contract import TasksCancelledError
@@ -175,6 +176,7 @@ class Loop:
                 pass
             self.batches.note_delivery()
         except Exception as error:
+            self._note_delivery()
             reason = self._reason(error)
             self.listeners.tell_end(reason)
             raise reason from error
@@ -185,8 +187,14 @@ class Loop:
             self._follow(every, run)
             self.batches.note_delivery()
         except BaseException as error:
+            self._note_delivery()
             self._failure = self._reason(error)
         self.listeners.tell_end(self._failure)
+
+    def _note_delivery(self) -> None:
+        """Of the batches before the one that failed; what is wrong now may keep it from that, too."""
+        with suppress(Exception):
+            self.batches.note_delivery()
 
     def _follow(self, every: float, run: Run) -> None:
         pause = _POLLS[0]

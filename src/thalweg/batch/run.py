@@ -133,7 +133,7 @@ class BatchRunner:
         collect_unfinished(storage, self.manifest.batch)
         manifests.sweep()
         forget_terms(storage, term)
-        if self.manifest.format == FORMAT:
+        if self.manifest.batch >= 0 and self.manifest.format == FORMAT:
             forget_old(storage)
 
     def _load(self) -> None:
@@ -157,6 +157,7 @@ class BatchRunner:
         intent = find_old_intent(self.storage, self.manifest.batch + 1) if self.manifest.format < FORMAT else None
         self._repeated = None if intent is None else from_intent(intent)
         """What the next batch runs with, if an earlier release may have shown sinks something of it."""
+        self.delivery.newest = self.manifest.batch + (self._repeated is not None)
 
     def _check_format(self) -> None:
         """Up to format 3 partials of joined rows had names by which this release would not find them."""
@@ -283,7 +284,6 @@ class BatchRunner:
         self._check_mine()
         if self._is_unsure:
             self._load()
-            self.delivery.newest = self.manifest.batch
             self.delivery.results.commit(self.manifest.results)
         self.deliver()
 
@@ -580,7 +580,7 @@ class BatchRunner:
         self._has_dropped = dropped
         if after.through > before.through or before.format < FORMAT:
             self.requests.forget_through(after.through)
-        if before.format < FORMAT:
+        if before.format < FORMAT or before.batch < 0:
             forget_old(self.storage)
         self.manifests.prune()
         self._used_tables.update({table.version.file: table for table in tables.values()})

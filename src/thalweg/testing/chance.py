@@ -4,17 +4,18 @@ that fail, are repeated, or run beside the attempt that counts and even after it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
+
+from msgspec.structs import replace
 
 from thalweg.batch.local_runner import Attempt, Cells
 from thalweg.model.split import Split, dump_splits, parse_splits
 
 MOST_TASKS = 4
 MOST_PIECES = 4
-_IN_PIECES = ("parquet", "arrow")
-"""Formats whose splits are ranges of pieces (row groups, record batches), which can be cut anywhere."""
+_IN_PIECES = ("parquet", "unit")
+"""Formats whose splits are ranges of pieces (row groups, rows), which can be cut anywhere."""
 _IN_BYTES = ("json", "csv")
 """Formats whose splits are ranges of bytes: a line belongs to the one in which it begins, wherever that is cut."""
 
