@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thalweg.state.changes import ChangeLog
 
 from thalweg.state import durable
 from thalweg.state.container import ContainerWriter, read_footer, read_section

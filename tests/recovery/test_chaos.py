@@ -115,7 +115,7 @@ def test_results_that_come_again_after_a_clean_stop_are_told(monkeypatch: pytest
 @slow
 def test_leftovers_in_the_directory_of_a_sink_that_is_used_again_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos.undisturbed(CALLED)
-    monkeypatch.setattr(FilesSink, "_sweep", lambda self: None)
+    monkeypatch.setattr(FilesSink, "_sweep", lambda self, keep: None)
     assert "leaked: sinks/" in first_wrong([CALLED], [at_point("batch.prepared", 2)])
 
 
@@ -124,7 +124,6 @@ def test_leftovers_in_the_directory_of_a_sink_that_is_used_again_are_told(monkey
 def test_garbage_that_nobody_collects_is_told(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
     chaos.undisturbed(CALLED)
     monkeypatch.setattr("thalweg.batch.run.collect_garbage", lambda storage, newest, before=None: [])
-    monkeypatch.setattr("thalweg.batch.run.collect_unfinished", lambda storage, newest: None)
     assert "leaked: state/" in first_wrong([CALLED], [at_point(phase, 2)])
 
 

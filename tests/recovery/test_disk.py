@@ -14,10 +14,6 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pytest
-from thalweg.sink.memory import ResultLog
-from thalweg.source.registry import source_dir
-from thalweg.state.changes import ChangeLog
-from thalweg.state.identity import identity
 
 from thalweg.errors import ThalwegError
 from thalweg.model.history import SliceHistory
@@ -25,22 +21,20 @@ from thalweg.model.manifest import Manifest
 from thalweg.model.stream import Stream
 from thalweg.sink.base import SinkContext
 from thalweg.sink.files import FilesSink
-from thalweg.source.inventory import FILES_LOG, Inventory
-from thalweg.source.listing import count_memory_units, memory_unit
-from thalweg.source.log import Log
+from thalweg.source.inventory import Inventory
+from thalweg.source.log import FILES, File, Log
+from thalweg.source.memory_units import MemoryUnits
 from thalweg.source.schema import parse_schema
 from thalweg.source.sources import memory
-from thalweg.state import durable
+from thalweg.state import durable, manifest
+from thalweg.state.collect import collect_garbage
 from thalweg.state.container import ContainerWriter, read_footer, read_section
-from thalweg.state.manifest import (
-    Manifest,
-    latest_manifest,
-    manifest_batches,
-    read_intent,
-    read_manifest,
-    write_intent,
-    write_manifest,
-)
+from thalweg.state.delivered import Delivered, find_delivered, save_delivered
+from thalweg.state.local_storage import LocalStorage
+from thalweg.state.reader import StateReader
+from thalweg.state.requests import DropQuery, RequestLog
+from thalweg.state.results import Results
+from thalweg.state.term import newest_term, take_term
 from thalweg.testing.disk import Death, FaultyDisk
 
 pytestmark = pytest.mark.slow
@@ -178,7 +172,7 @@ class Units:
 
     def found(self) -> set[int]:
         units = MemoryUnits(self.storage, "s")
-        tables = [read_unit(self.storage, units.name(number)) for number in range(units.count())]
+        tables = [StateReader(self.storage).read_unit(units.name(number)) for number in range(units.count())]
         return {table.column("n")[0].as_py() for table in tables}
 
     def close(self) -> None: ...
@@ -235,7 +229,6 @@ class ResultFiles:
         self.manifests = manifest.Manifests(self.storage)
         newest = self.manifests.newest()
         self.results = Results(self.storage, newest.results if newest else ())
-        collect_unfinished(self.storage, newest.batch if newest else -1)
 
     def act(self, step: int) -> None:
         before = self.manifests.newest()

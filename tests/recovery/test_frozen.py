@@ -19,16 +19,24 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.recovery.freeze import expected_results
-from tests.recovery.frozen_case import LIVES, Archive, Case, Program, archives, load_case
-from thalweg.sink.memory import ResultLog
-from thalweg.state.changes import ChangeLog
+from tests.recovery.frozen_case import (
+    LIVES,
+    Archive,
+    Case,
+    Program,
+    archives,
+    define_aggregates,
+    load_case,
+    table_from_json,
+)
 
 import thalweg
 from thalweg import aggregates
 from thalweg.batch.decisions import from_intent
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
-from thalweg.source.listing import count_memory_units
+from thalweg.model.manifest import FORMAT, Manifest
+from thalweg.source.memory_units import MemoryUnits
 from thalweg.state.container import read_section
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import latest_manifest, manifest_batches, read_manifest

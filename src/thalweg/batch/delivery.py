@@ -148,6 +148,8 @@ class Delivery:
             timeline=self._term.timeline,
             term=self._term.token,
             known_terms=frozenset(self._term.known),
+            number=self._term.number,
+            first_known=self._term.oldest,
             newest=self.newest,
             pending=frozenset(p.token for p in self._pending if p.query == id_),
             callback=self.callbacks.get(id_),

@@ -61,7 +61,7 @@ from thalweg.route.table import routing_table
 from thalweg.sink.base import TaskSink
 from thalweg.sink.files import FilesInTasks
 from thalweg.state.catalog import Table, Tables
-from thalweg.state.collect import collect_garbage, collect_unfinished
+from thalweg.state.collect import collect_garbage
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered
 from thalweg.state.manifest import Manifests
 from thalweg.state.migrate import find_old_intent, forget_old
@@ -130,8 +130,9 @@ class BatchRunner:
         clean_tables(storage, self.tables(), {} if self._repeated is None else self._repeated.tables)
         if self.manifest.batch >= 0:
             collect_garbage(storage, self.manifest)
-        collect_unfinished(storage, self.manifest.batch)
-        manifests.sweep()
+        self._has_swept = False
+        """Whether what no manifest came to name was deleted. Not before this session's first: where no lock reaches,
+        another may be about to create the next one."""
         forget_terms(storage, term)
         if self.manifest.batch >= 0 and self.manifest.format == FORMAT:
             forget_old(storage)
@@ -582,7 +583,11 @@ class BatchRunner:
             self.requests.forget_through(after.through)
         if before.format < FORMAT or before.batch < 0:
             forget_old(self.storage)
-        self.manifests.prune()
+        if self._has_swept:
+            self.manifests.prune()
+        else:
+            self.manifests.sweep()
+            self._has_swept = True
         self._used_tables.update({table.version.file: table for table in tables.values()})
         forget_versions(self.storage, self._used_tables, self.tables())
 

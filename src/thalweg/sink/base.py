@@ -77,7 +77,11 @@ class SinkContext:
     term: str = ""
     """The session that writes."""
     known_terms: frozenset[str] = frozenset()
-    """Sessions of this state that may have written before it."""
+    """Sessions of this state that may have written before it, as far as they are remembered."""
+    number: int = 0
+    """Which session of the state it is."""
+    first_known: int = 0
+    """The number of the first that is remembered."""
     newest: int = -1
     """The newest batch that can have been committed."""
     pending: frozenset[str] = frozenset()

@@ -63,6 +63,8 @@ class Owner(Struct, frozen=True):
     """The newest batch that was committed."""
     term: str = ""
     """The session that committed it."""
+    number: int = 0
+    """Which session of its state that was."""
 
 
 @dataclass(frozen=True)
@@ -180,13 +182,11 @@ class FilesSink:
         place = self._path / (f"{name}.{self._format}" if hidden.suffix else name)
         try:
             self._claim(batch_id)
-            self._sweep()
             if hidden.exists() or not place.exists():  # else it was committed before a crash
                 publish(hidden, place)
             self._waiting = ""
-            if not hidden.suffix:
-                self._is_swept = False
-                self._sweep(keep=self._context.pending)
+            self._is_swept &= bool(hidden.suffix)
+            self._sweep(keep=self._context.pending)
         except OSError as error:
             raise failed_sink(self._query, place, error) from error
 
@@ -215,7 +215,8 @@ class FilesSink:
         context = self._context
         if found.query != context.query or found.owner not in (context.timeline, context.place):
             raise sink_directory_taken(self._query, self._path, f"query {found.query}")
-        if found.term and found.term != context.term and found.term not in context.known_terms:
+        is_known = found.term in (context.term, *context.known_terms) or found.number < context.first_known
+        if found.term and not is_known:
             raise sink_of_a_copy(self._query, self._path)
         parts = (_PART.fullmatch(path.name) for path in self._path.glob("part-*"))
         newest = max([found.batch, *(int(part[1]) for part in parts if part)])
@@ -230,7 +231,7 @@ class FilesSink:
                 raise sink_of_a_copy(self._query, self._path)
         else:
             self._check_owner()
-        owner = Owner(self._query, self._context.timeline, batch_id, self._context.term)
+        owner = Owner(self._query, self._context.timeline, batch_id, self._context.term, self._context.number)
         write_atomic(self._path / _OWNER, msgspec.json.encode(owner), private=True)
         self._is_mine = True
 

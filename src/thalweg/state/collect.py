@@ -54,14 +54,6 @@ def collect_garbage(storage: Storage, newest: Manifest, before: Manifest | None 
     return doomed
 
 
-def collect_unfinished(storage: Storage, newest: int) -> None:
-    """At the start: also what a batch that did not come to its manifest has left."""
-    for place in _PLACES:
-        for name in storage.names(place):
-            if newest < _batch_of(name) < float("inf"):
-                delete_container(storage, name)
-
-
 def _batch_of(name: str) -> float:
     """The batch that made an object; a name that is not ours is never old enough."""
     match = _NAME.fullmatch(name)

@@ -46,6 +46,11 @@ class Term:
     known: Collection[str] = ()
     """Tokens of the terms before it, as far as they are remembered."""
 
+    @property
+    def oldest(self) -> int:
+        """The first number that is remembered."""
+        return max(1, self.number - _KEPT + 1)
+
 
 def take_term(storage: Storage, fork: bool = False) -> Term:
     """The next one. Whoever had the one before finds out."""

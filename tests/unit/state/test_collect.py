@@ -13,7 +13,6 @@ from thalweg.model.manifest import Manifest, Prepared, ResultFile
 from thalweg.state.collect import (
     bucket_name,
     collect_garbage,
-    collect_unfinished,
     prepared_name,
     result_name,
     unreferenced,
@@ -95,18 +94,6 @@ def test_results_and_what_waits_for_sinks_stay_while_a_manifest_names_them(stora
     assert collect_garbage(storage, newest, before) == []
     assert {*collect_garbage(storage, newest)} == {results[0], waiting[0].file}
     assert {*storage.names("")} == {results[1], waiting[1].file}
-
-
-@pytest.mark.parametrize("kind", NAMES)
-def test_a_start_takes_what_a_batch_left_that_did_not_come_to_its_manifest(storage: LocalStorage, kind: str) -> None:
-    done, unfinished, later = (write(storage, NAMES[kind](batch)).file for batch in (2, 3, 4))
-    foreign = storage.root / kind / "README"
-    foreign.write_bytes(b"")
-    collect_unfinished(storage, 2)
-    assert storage.names("") == [done, f"{kind}/README"]
-    assert unfinished != later
-    collect_unfinished(storage, -1)
-    assert storage.names("") == [f"{kind}/README"]
 
 
 def test_two_attempts_of_a_task_get_two_names() -> None:

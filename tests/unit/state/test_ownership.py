@@ -12,7 +12,7 @@ import pytest
 from thalweg.batch.tables import clean_tables
 from thalweg.errors import StateError
 from thalweg.model.manifest import Manifest
-from thalweg.state.collect import collect_garbage, collect_unfinished
+from thalweg.state.collect import collect_garbage
 from thalweg.state.durable import is_temporary, temporary_name
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.lock import DirectoryLock
@@ -122,8 +122,7 @@ def test_in_a_state_directory_only_names_of_ours_are_deleted(tmp_path: Path) -> 
     storage = LocalStorage(str(tmp_path))
     storage.sweep()
     clean_tables(storage, {}, {})
-    collect_garbage(storage, Manifest(4, 16, "h"))
-    collect_unfinished(storage, 4)
+    collect_garbage(storage, Manifest(5, 16, "h"))
     Manifests(storage).sweep()
     assert listing(tmp_path) == before
 
