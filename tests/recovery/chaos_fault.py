@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from tests.recovery.chaos_client import Client
 
 from thalweg import faults
-from thalweg.batch import stores
 from thalweg.sink import outlet
 from thalweg.source import log
-from thalweg.state import results
+from thalweg.state import compact, results
 from thalweg.testing.disk import Death, FaultyDisk
 
 _KINDS = ("verb", "verb", "verb", "point", "point", "failing", "failing", "callable", "stop")
@@ -99,7 +98,7 @@ def limits(rng: random.Random) -> Iterator[None]:
     places = (
         (outlet, "INLINE_BYTES", 400),
         (results, "MERGE_FILES", 3),
-        (stores, "FANOUT", 2),
+        (compact, "FANOUT", 2),
         (log, "MERGE", 3),
     )
     before = [getattr(module, name) for module, name, _ in places]
