@@ -223,7 +223,7 @@ class Reasons:
             "buckets": lambda name: name in self._named or self._is_litter(name),
             "spill": self._is_litter,
             "results": self._named.__contains__,
-            "prepared": self._named.__contains__,
+            "prepared": lambda name: name in self._named or self._is_litter(name),
             "parts": self._named.__contains__,
             "queries": self._named.__contains__,
             "manifests": self._kept.__contains__,
@@ -308,6 +308,7 @@ def check_files(
         part = _PART.fullmatch(file)
         # What an earlier life has left goes when the sink is used again: never, if its query has failed.
         is_left = _LEFT.fullmatch(file) is not None and (query not in used or query in stopped)
+        is_left |= f"sinks/{name}" in litter and _LEFT.fullmatch(file) is not None
         if file != ".thalweg-owner.json" and not is_left and (part is None or int(part[1]) > newest):
             leaked.append(f"sinks/{name}")
     if leaked:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -108,7 +109,7 @@ class Results:
         return self._sections[file.file]
 
     def _merge(self, run: Sequence[ResultFile], wanted: Collection[str]) -> list[ResultFile]:
-        """Each query's results in one piece."""
+        """Each query's results side by side."""
         pieces: dict[str, list[pa.Table]] = {}
         for file in run:
             for section in self._sections_of(file):
@@ -117,7 +118,9 @@ class Results:
         name = result_name(run[-1].last)
         with ContainerWriter(self._storage, name) as writer:
             for query, tables in pieces.items():
-                writer.add(query, pa.concat_tables(tables))
+                # What tasks have written is not typed as what the driver has: in as many pieces as need be.
+                for _, alike in groupby(tables, lambda table: table.schema):
+                    writer.add(query, pa.concat_tables(alike))
             self._sections[name] = writer.close()
         return [ResultFile(name, run[0].first, run[-1].last, run[0].level + 1)]
 

@@ -16,6 +16,7 @@ import thalweg
 from thalweg import faults
 from thalweg.errors import SinkError, StateError
 from thalweg.testing import LocalSession
+from thalweg.testing.disk import Death
 
 Local = Callable[..., LocalSession]
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,7 +61,7 @@ class Program:
     def die_at(self, point: str, *values: int) -> LocalSession:
         session = self.start()
         session.append("events", rows(*values))
-        with faults.watch(dying_at(point)), pytest.raises(thalweg.ThalwegError, match="died"):
+        with faults.watch(dying_at(point)), pytest.raises(Death, match="died"):
             session.run_available()
         return session
 
@@ -68,7 +69,7 @@ class Program:
 def dying_at(point: str) -> Callable[[str], None]:
     def die(passed: str) -> None:
         if passed == point:
-            raise RuntimeError("died")
+            raise Death("died")
 
     return die
 

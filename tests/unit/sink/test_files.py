@@ -223,7 +223,7 @@ def test_a_directory_is_claimed_with_the_first_commit(tmp_path: Path) -> None:
     assert not (tmp_path / OWNER).exists()
     sink_of(tmp_path, query="clicks")  # nobody's yet
     sink.commit(3, token, None)
-    assert owner(tmp_path) == {"query": "revenue", "owner": "state-1", "batch": 3, "term": "term-1"}
+    assert owner(tmp_path) == {"query": "revenue", "owner": "state-1", "batch": 3, "term": "term-1", "number": 0}
     assert (tmp_path / OWNER).stat().st_mode & 0o777 == 0o600
     write(sink, 4)
     assert owner(tmp_path)["batch"] == 4
@@ -279,7 +279,7 @@ def test_an_owner_file_of_earlier_releases_is_accepted(tmp_path: Path) -> None:
         with pytest.raises(SinkError, match="holds results of batch 5, but the state has got only as far as batch 4"):
             sink_of(out, place="/state", newest=4)
         write(sink_of(out, place="/state", newest=6), 6)
-        assert owner(out) == {"query": "revenue", "owner": "state-1", "batch": 6, "term": "term-1"}
+        assert owner(out) == {"query": "revenue", "owner": "state-1", "batch": 6, "term": "term-1", "number": 0}
         sink_of(out, place="/elsewhere")
         with pytest.raises(SinkError, match="already holds the results of query revenue"):
             sink_of(out, timeline="other", place="/state")

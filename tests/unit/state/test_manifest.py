@@ -221,9 +221,9 @@ MANIFESTS = st.builds(
     held_from=st.dictionaries(TEXTS, MICROSECONDS, max_size=2),
     choices=st.none() | st.dictionaries(TEXTS, st.lists(CHOICES, max_size=2).map(tuple), max_size=2),
     results=st.lists(st.builds(ResultFile, TEXTS, COUNTS, COUNTS, COUNTS), max_size=2).map(tuple),
-    undelivered=st.lists(st.builds(Prepared, TEXTS, COUNTS, COUNTS, st.none() | SECTIONS, TEXTS), max_size=2).map(
-        tuple
-    ),
+    undelivered=st.lists(
+        st.builds(Prepared, TEXTS, COUNTS, COUNTS, st.lists(SECTIONS, max_size=2).map(tuple), TEXTS), max_size=2
+    ).map(tuple),
 )
 
 
