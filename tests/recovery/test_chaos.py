@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.recovery import chaos
 from tests.recovery.chaos import answers, main, run_seed
+from tests.recovery.chaos_client import Client
 from tests.recovery.chaos_fault import Fault, after_steps, at_call, at_point, at_verb
 from tests.recovery.chaos_oracle import Outcome, Reasons, Story, check_verbs, compare
 from tests.recovery.chaos_world import Query, World, make_world
@@ -19,8 +21,9 @@ import thalweg.batch.ingest_stage
 import thalweg.batch.run
 import thalweg.batch.slot_stage  # noqa: F401 - they register fault points
 from thalweg import faults
+from thalweg.batch.loop import Loop
 from thalweg.batch.run import BatchRunner
-from thalweg.errors import UsageError
+from thalweg.errors import ThalwegError, UsageError
 from thalweg.model.manifest import Manifest
 from thalweg.model.plan import Plan
 from thalweg.sink.files import FilesSink
@@ -31,6 +34,8 @@ from thalweg.state.storage import Data
 from thalweg.testing import LocalSession
 
 slow = pytest.mark.slow
+CALLED = 40
+"""A world with a callable and files."""
 
 
 @slow
@@ -63,6 +68,34 @@ def test_a_seed_that_fails_is_told_last(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().out.splitlines()[-1] == f"repeat with: ./dev chaos --seed {found}"
 
 
+@slow
+@pytest.mark.parametrize("notes", [True, False])
+def test_a_run_that_failed_gives_nothing_again_after_a_stop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notes: bool
+) -> None:
+    """Of the batches before the one that failed; unless nobody has noted that."""
+    if not notes:
+        monkeypatch.setattr(Loop, "_note_delivery", lambda self: None)
+    told = []
+    for batches in range(1, 7):
+        client, left = Client(make_world(CALLED), tmp_path / str(batches)), [batches]
+
+        def passed(name: str, left: list[int] = left) -> None:
+            left[0] -= name == "batch.tasks"
+            if left[0] < 0 and name == "batch.tasks":
+                raise ValueError("the batch fails")
+
+        for watcher in (passed, lambda name: None):
+            session = LocalSession(state_dir=client.place / "disk" / "state", recorded=answers())
+            with faults.watch(watcher), contextlib.suppress(ThalwegError):
+                client.live(session)
+            session.stop()
+            client.note_stop()
+        assert client.is_done
+        told += client.wrong
+    assert bool(told) != notes, told
+
+
 # -- a pipeline that is broken on purpose ----------------------------------------------------------------------
 
 
@@ -70,10 +103,6 @@ def first_wrong(seeds: Iterable[int], faults: Sequence[Fault] | None = None) -> 
     """What chaos says of the first seed that fails."""
     wrong = (run_seed(seed, faults).wrong for seed in seeds)
     return next(("\n".join(found) for found in wrong if found), "")
-
-
-CALLED = 40
-"""A world with a callable and files."""
 
 
 @slow
@@ -278,8 +307,6 @@ STRAY = (
 
 @slow
 def test_a_file_without_a_reason_is_told_by_its_name(tmp_path: Path) -> None:
-    from tests.recovery.chaos_client import Client
-
     client = Client(make_world(7), tmp_path)
     state_dir = tmp_path / "disk" / "state"
     session = LocalSession(state_dir=state_dir, recorded=answers())

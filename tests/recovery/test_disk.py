@@ -440,10 +440,13 @@ def test_a_part_that_is_gone_is_written_again_though_another_could_not_be_delete
 
         for batch, lane in enumerate("abcd"):
             create(batch, lane)
+        assert manifest.manifest_batches(storage) == [0, 1, 2, 3]  # and their names are synced: only deletions follow
         disk.fail_at(disk.verbs + 4, errno.EIO, 1, only=["unlink"])  # after two manifests and a part
         with pytest.raises(OSError, match="error"):
             manifests.prune()
-        assert disk.refused[0][2].startswith("state/parts/")
+        deleted = [path for verb, path in disk.trace if verb == "unlink" and not path.endswith(".tmp")]
+        assert [path.split("/")[1] for path in deleted] == ["manifests", "manifests", "parts", "parts"]
+        assert [path for _, _, path in disk.refused] == deleted[-1:]
         create(4, again)
         found = manifest.latest_manifest(storage)
         assert found is not None
