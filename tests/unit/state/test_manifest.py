@@ -200,6 +200,7 @@ PROGRESS = st.builds(StreamProgress, st.none() | MICROSECONDS, COUNTS, COUNTS, C
 CHOICES = st.builds(
     RowHistory, st.lists(TEXTS, max_size=2).map(tuple), st.booleans(), st.frozensets(TEXTS, max_size=2), MICROSECONDS
 )
+PREPARED = st.builds(Prepared, TEXTS, COUNTS, COUNTS, st.lists(SECTIONS, max_size=2).map(tuple), TEXTS)
 MANIFESTS = st.builds(
     Manifest,
     batch=COUNTS,
@@ -221,9 +222,7 @@ MANIFESTS = st.builds(
     held_from=st.dictionaries(TEXTS, MICROSECONDS, max_size=2),
     choices=st.none() | st.dictionaries(TEXTS, st.lists(CHOICES, max_size=2).map(tuple), max_size=2),
     results=st.lists(st.builds(ResultFile, TEXTS, COUNTS, COUNTS, COUNTS), max_size=2).map(tuple),
-    undelivered=st.lists(
-        st.builds(Prepared, TEXTS, COUNTS, COUNTS, st.lists(SECTIONS, max_size=2).map(tuple), TEXTS), max_size=2
-    ).map(tuple),
+    undelivered=st.lists(PREPARED, max_size=2).map(tuple),
 )
 
 
