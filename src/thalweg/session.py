@@ -197,7 +197,7 @@ class Session:
         After a restart the same definition takes up the stream that the state directory holds.
         """
         with self._mutex:
-            self._check_open()
+            self._check_mine()
             _check_name("stream", name)
             source = self._engine.source(name, source, self.storage)
             if not hasattr(source, "spec"):
@@ -280,7 +280,7 @@ class Session:
 
     def _table_columns(self, name: str, given: Schema | None, replace: bool) -> Schema | None:
         """Those that a table of the name must have; None: any. Raises where there can be none."""
-        self._check_open()
+        self._check_mine()
         _check_name("table", name)
         known = self._tables.get(name)
         if name in self._streams or (known is not None and not replace and name not in self._restored_tables):
@@ -293,7 +293,7 @@ class Session:
 
     def drop_table(self, name: str) -> None:
         with self._mutex:
-            self._check_open()
+            self._check_mine()
             if name not in self._tables:
                 raise errors.unknown_name("table", name, _near(name, self._tables))
             if self._uses_table(name):
@@ -325,7 +325,7 @@ class Session:
     ) -> QueryHandle:
         """A continuous query. It is durable when this returns and takes part from the next batch on."""
         with self._mutex:
-            requests = self._check_open()
+            requests = self._check_mine()
             _check_name("query", name)
             spec = sink if isinstance(sink, SinkSpec) else to_callable() if callable(sink) else SinkSpec()
             if sink is not None and not isinstance(sink, SinkSpec) and not callable(sink):
@@ -368,7 +368,7 @@ class Session:
     def drop_query(self, name: str) -> None:
         """Ends a query from the next batch on; state that only it used is freed then."""
         with self._mutex:
-            requests = self._check_open()
+            requests = self._check_mine()
             handle = self.query(name)
             requests.append(DropQueryRequest(name))
             self._handles = {n: h for n, h in self._handles.items() if n != name}
@@ -743,6 +743,12 @@ class Session:
         if self._requests is None:
             raise errors.session_stopped()
         return self._requests
+
+    def _check_mine(self) -> RequestLog:
+        """Before the state is changed: another session may have taken it over."""
+        requests = self._check_open()
+        self._runner.check_mine()
+        return requests
 
     def _check_alive(self) -> None:
         """Raises what has ended the pipeline or a source in the background, until it is started again."""

@@ -35,12 +35,12 @@ from thalweg import aggregates
 from thalweg.batch.decisions import from_intent
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
-from thalweg.model.manifest import FORMAT, Manifest
+from thalweg.model.manifest import FORMAT, READABLE, Manifest
 from thalweg.source.memory_units import MemoryUnits
 from thalweg.state.container import read_section
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import latest_manifest, manifest_batches, read_manifest
-from thalweg.state.migrate import READ, find_old_intent
+from thalweg.state.migrate import find_old_intent
 from thalweg.state.requests import CreateQuery, RequestLog
 from thalweg.state.results import Results
 from thalweg.testing import LocalSession
@@ -55,7 +55,7 @@ ON_SPARK = [
     a for a in FINISHED if (a.format, a.case) in ((2, "own"), (3, "aggregates"), (4, "joins"), (5, "aggregates"))
 ]
 """The others run in this process."""
-FORMATS = (*READ, FORMAT)
+FORMATS = READABLE
 OLD = FORMAT - 1
 """The last format with intents."""
 MACHINES = re.compile(rb"/(?:home|root|tmp|var|Users|opt|usr|mnt|srv)/")
@@ -110,7 +110,7 @@ def test_every_readable_format_is_frozen_in_both_lives() -> None:
     }
     assert frozen >= {(n, "joined_windows", "stopped") for n in FORMATS}
     assert {a.format for a in FINISHED} == set(FORMATS)
-    assert {a.format for a in REFUSED} == {n for n in READ if n < 4}
+    assert {a.format for a in REFUSED} == {n for n in READABLE if n < 4}
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=named)

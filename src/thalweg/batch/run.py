@@ -197,7 +197,7 @@ class BatchRunner:
         totals = self._run_tasks(splits, plan, clock, decisions.tables, entries)
         faults.point("batch.tasks")
         ran = time.perf_counter()
-        self._check_mine()
+        self.check_mine()
         entries, given, ready = self._prepare(plan, entries, totals, batch)
         faults.point("batch.prepared")
         after = settle(
@@ -263,7 +263,7 @@ class BatchRunner:
 
     def _commit(self, after: Manifest, plan: Plan) -> None:
         """Creates the manifest. Whatever goes wrong from here on, the batch has happened."""
-        self._check_mine()
+        self.check_mine()
         self._is_unsure = True
         self.manifests.create(after)
         self._is_unsure = False
@@ -272,7 +272,7 @@ class BatchRunner:
         self.delivery.newest = after.batch
         self.delivery.results.commit(after.results)
 
-    def _check_mine(self) -> None:
+    def check_mine(self) -> None:
         """Raises if another session has taken over the state."""
         self._check_hold()
         check_term(self.storage, self.term)
@@ -282,7 +282,7 @@ class BatchRunner:
         no other session has taken over since, which gives it."""
         if not (self._is_unsure or self.undelivered):
             return
-        self._check_mine()
+        self.check_mine()
         if self._is_unsure:
             self._load()
             self.delivery.results.commit(self.manifest.results)

@@ -16,6 +16,8 @@ from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 FORMAT = 5
 """Of all objects of a state. 1 kept whole rows for percentiles; in 2 every index of a store had row numbers; in 3
 partials of joined rows had other names; in 4 a batch had an intent, and little had a checksum."""
+READABLE = (2, 3, 4, FORMAT)
+"""A directory of each is frozen in the tests; `tests/recovery/freeze.py` makes those of a new one."""
 
 
 class StreamProgress(Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,7 +26,7 @@ from thalweg.model import measurements as sections
 from thalweg.model.bucket import Layout, RowBucket, Section, SliceBucket, StoredIndex
 from thalweg.model.entry import Entry
 from thalweg.model.history import RowHistory, SliceHistory
-from thalweg.model.manifest import Manifest, ResultFile, StreamProgress
+from thalweg.model.manifest import READABLE, Manifest, ResultFile, StreamProgress
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets
 from thalweg.model.query import Window, query_from_json
@@ -34,8 +34,6 @@ from thalweg.model.stream import Field, Schema
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
-READ = (2, 3, 4)
-"""A directory of each is frozen in the tests; `tests/recovery/freeze.py` makes those of a new one."""
 _RESULTS = re.compile(r"results/(\d{12,})(?:-(\d{12,}))?\.arrow")
 _LINES = 3
 
@@ -71,8 +69,8 @@ def _read(storage: Storage, name: str) -> tuple[int, dict[str, Any]]:
         found_format, crc, length = header["format"], header["crc"], header["length"]
     except (KeyError, TypeError, ValueError) as error:
         raise corrupt_file(place, "a header line", repr(head[:80])) from error
-    if found_format not in READ:
-        raise wrong_state_format(place, found_format, READ)
+    if found_format not in READABLE[:-1]:
+        raise wrong_state_format(place, found_format, READABLE)
     body = rest[:-1]
     if rest[-1:] != b"\n" or len(body) != length or zlib.crc32(body) != crc:
         found = f"{len(body)} bytes with checksum {zlib.crc32(body):08x}"

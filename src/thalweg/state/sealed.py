@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from thalweg.errors import corrupt_file, missing_file, wrong_state_format
-from thalweg.model.manifest import FORMAT
+from thalweg.model.manifest import FORMAT, READABLE
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def _body(place: str, kind: str, data: bytes) -> bytes:
     if header.thalweg != kind:
         raise corrupt_file(place, f"a {kind}", f"a {header.thalweg}")
     if header.format != FORMAT:
-        raise wrong_state_format(place, header.format, (FORMAT,))
+        raise wrong_state_format(place, header.format, READABLE)
     body = rest[:-1]
     if rest[-1:] != b"\n" or len(body) != header.length or zlib.crc32(body) != header.crc:
         raise corrupt_file(

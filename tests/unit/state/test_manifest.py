@@ -475,7 +475,7 @@ def test_another_format_says_which_and_what_to_do(tmp_path: Path, other: int) ->
         good = path.read_bytes()
         head, body = good.split(b"\n", 1)
         path.write_bytes(json.dumps(json.loads(head) | {"format": other}).encode() + b"\n" + body)
-        with pytest.raises(StateError, match=f"format {other}, this release reads 5") as raised:
+        with pytest.raises(StateError, match=f"format {other}, this release reads 2, 3, 4, 5") as raised:
             latest_manifest(storage_of(tmp_path))
         assert str(path) in str(raised.value)
         assert raised.value.hint
