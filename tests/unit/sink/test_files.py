@@ -16,7 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from thalweg.errors import SinkError
+from thalweg.model.expr import Expr
+from thalweg.model.query import Output, Query
 from thalweg.sink.base import Sink, SinkContext, open_sink
+from thalweg.sink.files import FilesInTasks
 from thalweg.sink.specs import to_files
 from thalweg.state import durable
 from thalweg.state.durable import temporary_name
@@ -333,3 +336,60 @@ def test_an_owner_file_that_went_is_noticed_by_who_wrote_it(tmp_path: Path) -> N
     token = sink.prepare(8, TABLE)
     with pytest.raises(SinkError, match="another copy"):
         sink.commit(8, token, None)
+
+
+# -- written by tasks ----------------------------------------------------------------------------------------
+
+
+def in_tasks(out: Path, file_format: str = "parquet") -> FilesInTasks:
+    outputs = (Output("n", Expr('"n"', "bigint", ("n",))), Output("t", Expr('"t"', "timestamp", ("t",))))
+    return FilesInTasks.of(Query("revenue", "", "s", outputs, sink=to_files(out, file_format)))
+
+
+def made(*numbers: int) -> pa.Table:
+    """As operators make rows: named by their place, times without a zone."""
+    return pa.table({"0": pa.array(numbers, pa.int64()), "1": pa.array(numbers, pa.timestamp("us"))})
+
+
+def written_part(sink: FilesInTasks, place: int, *tables: pa.Table) -> str:
+    part = sink.open_part(7, place, f"{place:012x}")
+    for one in tables:
+        part.write(one)
+    assert part.rows == sum(one.num_rows for one in tables)
+    return part.finish()
+
+
+def test_what_tasks_have_written_is_seen_at_once_as_a_directory(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sink, tasks = sink_of(out), in_tasks(out)
+    parts = [written_part(tasks, 0, made(1), made(2, 3)), written_part(tasks, 1, made(4))]
+    rest = pq.read_table(out / parts[1]).slice(0, 0)
+    assert rest.schema.names == ["n", "t"]
+    assert rest.schema.field("t").type == pa.timestamp("us", "UTC")
+    token = sink.prepare(7, rest.schema.empty_table(), parts)
+    assert not list(out.glob("part-*"))
+    assert not any((out / part).exists() for part in parts)
+    for _ in range(2):  # a second time changes nothing
+        sink.commit(7, token, None)
+    assert names(out) == ["part-000000000007"]
+    assert sorted(pq.read_table(out / "part-000000000007")["n"].to_pylist()) == [1, 2, 3, 4]
+    with pytest.raises(SinkError, match="only as far as batch 6"):
+        sink_of(out, newest=6)
+
+
+def test_text_that_tasks_write_has_one_header_a_file(tmp_path: Path) -> None:
+    sink_of(tmp_path, format="csv")
+    name = written_part(in_tasks(tmp_path, "csv"), 0, made(1), made(2))
+    assert (tmp_path / name).read_text().splitlines()[0] == "n,t"
+    assert len((tmp_path / name).read_text().splitlines()) == 3
+
+
+def test_parts_of_attempts_that_did_not_count_are_swept(tmp_path: Path) -> None:
+    sink, tasks = sink_of(tmp_path), in_tasks(tmp_path)
+    counted, lost = written_part(tasks, 0, made(1)), written_part(tasks, 1, made(1))
+    abandoned = tasks.open_part(7, 2, "a" * 12)
+    abandoned.write(made(5))
+    abandoned.abandon()
+    sink.commit(7, sink.prepare(7, None, [counted]), None)
+    assert not (tmp_path / lost).exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"part-000000000007", ".thalweg-owner.json"}

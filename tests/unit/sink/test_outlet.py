@@ -70,3 +70,46 @@ def test_a_task_that_fails_leaves_no_file_behind(tmp_path: Path, closed: bool) -
         outlet.close()
     outlet.abandon()
     assert len(files(tmp_path)) == int(closed)
+
+
+class Refusing:
+    """A sink that tasks cannot write to, or not to the end."""
+
+    kind, query, rows = "files", "revenue", 0
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.abandoned = False
+
+    def open_part(self, batch_id: int, place: int, unique: str) -> Refusing:
+        self._fail("open")
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        self._fail("write")
+
+    def finish(self) -> str:
+        self._fail("finish")
+        return ""
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+    def _fail(self, step: str) -> None:
+        if step == self.step:
+            raise OSError("No space left")
+
+
+@pytest.mark.parametrize("step", ["open", "write", "finish"])
+def test_a_sink_that_tasks_cannot_write_to_concerns_its_query_alone(tmp_path: Path, step: str) -> None:
+    storage, sink = LocalStorage(str(tmp_path)), Refusing(step)
+    outlet = Outlet(storage, 3, 1, Stopwatch(), unique, sinks={"bad": sink})
+    outlet.add("bad", table(INLINE_BYTES))
+    outlet.add("good", table(3))
+    outlet.add("bad", table(3))
+    left = outlet.close()
+    assert left is not None
+    assert [section.name for section in left.sections] == ["good"]
+    assert left.parts == ()
+    assert "No space left" in left.failed["bad"]
+    assert sink.abandoned == (step != "open")
