@@ -39,7 +39,7 @@ CALLED = 40
 
 
 @slow
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 10, 12, 16, 17, 18, 22, 26, 33, 36, 65, 266])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 10, 12, 16, 17, 18, 22, 26, 33, 36, 65, 93, 266])
 def test_every_row_comes_once_whatever_dies(seed: int) -> None:
     """12 and 33 have only memory sources, 26 a stream that nobody reads any more, 17, 18 and 22 JSON lines, 2, 6, 10
     and 16 CSV, 3, 17, 36 and 65 a static table. In 266 a sink fails, and its query is dropped in the next step."""

@@ -15,10 +15,10 @@ from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest, Prepared, ResultFile
 from thalweg.model.plan import Member
 from thalweg.model.query import Query
+from thalweg.model.shown import shown, shown_schema
 from thalweg.operate.finish import order_rows
 from thalweg.sink.base import Callback, Sink, SinkContext, objection, open_sink
 from thalweg.sink.outlet import Part
-from thalweg.sink.shown import shown, shown_schema
 from thalweg.state.collect import prepared_name
 from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.results import Results
@@ -93,8 +93,11 @@ class Delivery:
         kept = {id_: made for id_, made in results.items() if made.entry.query.sink.kind == "memory"}
         wanted = {id_ for id_, entry in live.items() if entry.query.sink.kind == "memory"}
         tables = {id_: made.table for id_, made in kept.items() if made.table is not None}
-        files = {section.file for made in kept.values() for section in made.sections}
-        ready.results = self.results.prepare(batch, tables, wanted | self.kept, sorted(files))
+        files: dict[str, set[str]] = {}
+        for id_, made in kept.items():
+            for section in made.sections:
+                files.setdefault(section.file, set()).add(id_)
+        ready.results = self.results.prepare(batch, tables, wanted | self.kept, files)
         return ready
 
     def _keep(self, batch: int, waiting: Mapping[str, Made]) -> Sequence[Section]:

@@ -38,6 +38,8 @@ class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
     last: int
     level: int = 0
     """How often it was merged."""
+    queries: tuple[str, ...] = ()
+    """Whose results count, of a container that tasks have written; all where there is none."""
 
 
 class Prepared(Struct, frozen=True, forbid_unknown_fields=True):

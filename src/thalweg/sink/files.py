@@ -30,9 +30,9 @@ from thalweg.errors import (
     unwritable_sink,
 )
 from thalweg.model.query import Query, SinkSpec
+from thalweg.model.shown import shown
 from thalweg.model.types import to_arrow
 from thalweg.sink.base import SinkContext
-from thalweg.sink.shown import shown
 from thalweg.sink.text import csv_lines, flatten_structs, json_lines
 from thalweg.state.durable import (
     Writer,

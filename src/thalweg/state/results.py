@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from thalweg.model.bucket import Section
 from thalweg.model.manifest import ResultFile
+from thalweg.model.shown import shown
 from thalweg.state.collect import result_name
 from thalweg.state.container import ContainerWriter, read_footer, read_section
 from thalweg.state.storage import Storage
@@ -42,16 +43,20 @@ class Results:
         self._read: dict[str, _Read] = {}
 
     def prepare(
-        self, batch: int, tables: Mapping[str, pa.Table], wanted: Collection[str], more: Sequence[str] = ()
+        self,
+        batch: int,
+        tables: Mapping[str, pa.Table],
+        wanted: Collection[str],
+        more: Mapping[str, Collection[str]] | None = None,
     ) -> tuple[ResultFile, ...]:
         """The files after a batch with these results, by query id. `wanted`: the queries that anybody can still ask
-        for. `more`: containers with results of the batch that tasks have written. Nothing is to be seen of it before
-        `commit`."""
+        for. `more`: containers that tasks have written -> the queries of which they hold results that count. Nothing
+        is to be seen of it before `commit`."""
         files = [file for file in self._files if self._is_wanted(file, wanted)]
         while run := _mergeable(files):
             at = files.index(run[0])
             files[at : at + len(run)] = self._merge(run, wanted)
-        files += [ResultFile(name, batch, batch) for name in more]
+        files += [ResultFile(name, batch, batch, 0, tuple(sorted(q))) for name, q in sorted((more or {}).items())]
         made = {query: table for query, table in tables.items() if table.num_rows}
         if made:
             name = result_name(batch)
@@ -86,7 +91,7 @@ class Results:
             ]
             if new:
                 parts = [known.table] if known.table.num_rows else []
-                parts += [_fit(table, schema) for table in new]
+                parts += [shown(table, schema) for table in new]
                 known = _Read(known.through, pa.concat_tables(parts))
             last = self._files[-1].last if self._files else -1
             known = self._read[query] = _Read(max(last, known.through), known.table)
@@ -106,7 +111,8 @@ class Results:
     def _sections_of(self, file: ResultFile) -> tuple[Section, ...]:
         if file.file not in self._sections:
             self._sections[file.file] = read_footer(self._storage, file.file)
-        return self._sections[file.file]
+        found = self._sections[file.file]
+        return tuple(s for s in found if s.name in file.queries) if file.queries else found
 
     def _merge(self, run: Sequence[ResultFile], wanted: Collection[str]) -> list[ResultFile]:
         """Each query's results side by side."""
@@ -123,13 +129,6 @@ class Results:
                     writer.add(query, pa.concat_tables(alike))
             self._sections[name] = writer.close()
         return [ResultFile(name, run[0].first, run[-1].last, run[0].level + 1)]
-
-
-def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """What tasks have written is not named and typed as users see it."""
-    if table.schema == schema:
-        return table
-    return pa.Table.from_arrays([c.cast(f.type) for c, f in zip(table.columns, schema, strict=True)], schema=schema)
 
 
 def _mergeable(files: Sequence[ResultFile]) -> list[ResultFile]:

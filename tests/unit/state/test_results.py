@@ -14,6 +14,7 @@ from thalweg.errors import StateError
 from thalweg.model.manifest import Manifest, ResultFile
 from thalweg.state import results as module
 from thalweg.state.collect import collect_garbage
+from thalweg.state.container import ContainerWriter
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.results import Results
 
@@ -208,3 +209,20 @@ def test_any_life_of_the_results_gives_the_same(
             log.commit(batch, {query: rows(batch)} if query in expected else {}, {*expected})
             assert {q: log.values(q) for q in expected} == expected
             assert {*log.storage.names("results/")} == {file.file for file in log.files}
+
+
+def test_of_what_tasks_have_written_only_what_counts_is_read_and_as_users_see_it(tmp_path: Path) -> None:
+    """Not of a query that has failed, nor of one whose rows the driver had to put into order."""
+    log = Log(tmp_path)
+    with ContainerWriter(log.storage, "prepared/000000000000-0-a.arrow") as writer:
+        for query in ("q", "other"):
+            writer.stream(query, pa.table({"0": pa.array([7], pa.int32()), "more": ["x"]}))
+        writer.close()
+    files = log.results.prepare(0, {"q": rows(1)}, {"q", "other"}, {"prepared/000000000000-0-a.arrow": ["q"]})
+    log.results.commit(files)
+    for results in (log.results, Results(log.storage, files)):
+        assert sorted(results.read("q", SCHEMA)["n"].to_pylist()) == [1, 7]
+        assert results.read("other", SCHEMA).num_rows == 0
+    merged = log.results._merge(files, {"q", "other"})
+    assert sorted(Results(log.storage, merged).read("q", SCHEMA)["n"].to_pylist()) == [1, 7]
+    assert Results(log.storage, merged).read("other", SCHEMA).num_rows == 0

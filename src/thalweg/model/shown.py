@@ -13,7 +13,8 @@ def shown_schema(query: Query) -> pa.Schema:
 
 
 def shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows as operators make them, by the order of their columns; what has that schema already is left as it is."""
+    """Rows as operators make them: by the order of their columns, of which there may be more, to sort by. What has
+    that schema already is left as it is."""
     if table.schema == schema:
         return table
     arrays = [table.column(i).cast(field.type) for i, field in enumerate(schema)]
