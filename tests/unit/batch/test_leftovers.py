@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from thalweg.state.manifest import manifest_batches, read_manifest
 from thalweg.state.places import open_storage
@@ -24,6 +25,7 @@ def rows(*seconds: int) -> list[dict[str, Any]]:
     return [{"ts": START + timedelta(seconds=s), "k": 1, "v": s} for s in seconds]
 
 
+@pytest.mark.slow
 def test_files_of_closed_windows_go_two_batches_later(local: Local, state_dir: Path) -> None:
     session = local({"events": rows(1)}, {"sums": SUMS}, state_dir=state_dir)
     for second in (2, 40, 41, 42):  # the first window closes with 40, and nothing after it

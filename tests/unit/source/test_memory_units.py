@@ -204,6 +204,7 @@ def test_units_that_are_swapped_are_named(tmp_path: Path) -> None:
         values(tmp_path)
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_changes_a_value(tmp_path: Path) -> None:
     """Those in the padding change nothing."""
     bound(tmp_path, table(1, 2, 3))

@@ -83,6 +83,7 @@ def test_streams_of_real_sources_come_back(storage: LocalStorage) -> None:
 @pytest.mark.parametrize(
     ("name", "load"), [("catalog.json", load_streams), ("tables.json", load_tables)], ids=["streams", "tables"]
 )
+@pytest.mark.slow
 def test_damage_at_any_byte_is_named(storage: LocalStorage, name: str, load: Any) -> None:
     save_streams(storage, STREAMS)
     save_tables(storage, TABLES)

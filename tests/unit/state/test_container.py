@@ -44,6 +44,7 @@ def storage(tmp_path: Path) -> LocalStorage:
     return LocalStorage(str(tmp_path))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.text(max_size=6), VALUES), max_size=5), st.sampled_from([None, "lz4"]))
 def test_sections_come_back(parts: list[tuple[str, list[tuple[Any, Any]]]], compression: str | None) -> None:

@@ -73,6 +73,7 @@ def test_what_was_applied_is_not_read_again_and_goes(tmp_path: Path) -> None:
     assert log_of(tmp_path, through=3).append(query(4)) == 4
 
 
+@pytest.mark.slow
 def test_damage_at_every_byte_is_named(tmp_path: Path) -> None:
     fill(tmp_path, 2).close()
     for path in (place(tmp_path, 1), place(tmp_path, 2), tmp_path / "requests" / "last"):
@@ -130,6 +131,7 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "requests" / "notes.txt").exists()
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-3, 12), max_size=12))
 def test_numbers_go_on_through_what_is_forgotten_and_restarts(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int]

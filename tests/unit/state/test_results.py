@@ -189,6 +189,7 @@ def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
         max_size=25,
     )
 )
+@pytest.mark.slow
 def test_any_life_of_the_results_gives_the_same(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bool, bool, str]]
 ) -> None:

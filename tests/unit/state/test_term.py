@@ -73,6 +73,7 @@ def test_those_long_past_are_forgotten_and_numbers_go_on(storage: LocalStorage) 
     assert take_term(storage).number == 71
 
 
+@pytest.mark.slow
 def test_a_damaged_or_another_object_is_named(storage: LocalStorage) -> None:
     take_term(storage)
     for name in ("timeline", "terms/000000000001"):
