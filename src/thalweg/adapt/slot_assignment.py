@@ -2,8 +2,8 @@
 
 SASPAR stops a part of the running plan with markers, recompiles its operators and sends rows of open windows round
 again. Here a batch boundary is the point of synchronisation, and state is read by ranges of key groups, so a switch
-is one entry in the next batch's intent. Everything in here may be lost in a crash: what was decided is in the intent
-and in the manifest, what was measured will be measured again.
+is one entry in the next batch's decisions. Everything in here may be lost in a crash: what was decided is in the
+manifest, what was measured will be measured again.
 """
 
 from __future__ import annotations

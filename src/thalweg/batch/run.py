@@ -290,10 +290,13 @@ class BatchRunner:
 
     def deliver(self) -> None:
         """Gives sinks what the newest manifest holds for them. One that objects stops its query, and nothing else."""
-        while self.undelivered:
-            prepared = self.undelivered[0]
-            self._fail(self.delivery.commit([prepared], self.entries), [prepared])
-            self.undelivered = self.undelivered[1:]
+        waiting, given = self.undelivered, 0
+        try:
+            for prepared in waiting:
+                self._fail(self.delivery.commit([prepared], self.entries), [prepared])
+                given += 1
+        finally:
+            self.undelivered = waiting[given:]
 
     def _fail(self, failed: Mapping[str, str], waiting: Sequence[Prepared] = ()) -> None:
         """Until the next manifest says so, too."""

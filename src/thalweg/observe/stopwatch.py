@@ -28,7 +28,7 @@ PHASES: Mapping[str, str] = {
     OPERATE: "slots finish windows, probe, materialise, merge what is small",
     STATE_WRITE: "buckets are written and synced",
     SINK: "results are packed, ordered, typed and given to their sinks",
-    DRIVER: "intent, changelog, plan, reports, manifest, clean-up",
+    DRIVER: "requests, plan, reports, manifest, clean-up",
     IDLE: "cores without a task, while the longest task of a stage runs",
 }
 """The parts of a batch, in the order in which data meet them."""

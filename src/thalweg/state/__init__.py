@@ -1,1 +1,1 @@
-"""What outlives a process: containers of buckets, manifests, intents, the log of requests, the lock."""
+"""What outlives a process: containers of buckets, manifests, requests, terms, and the storage they are in."""

@@ -3,7 +3,7 @@
 What was measured in epoch i is planned with in epoch i + 1, and in force from epoch i + 2 on, as in CLASH. There an
 epoch's rows keep to the rules of their epoch. Here rows do not travel and every store has an index for every key: an
 order only says which probes are made, and another one can be taken up at any batch boundary. Everything in here may
-be lost in a crash: what was decided is in the intent and in the manifest, what was measured is in the manifest.
+be lost in a crash: what was decided and what was measured is in the manifest.
 """
 
 from __future__ import annotations
