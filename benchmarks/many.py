@@ -138,7 +138,7 @@ def run(
         storage.claim()
         requests = RequestLog(storage, 0)
         for query in make_queries(queries, sink):
-            requests.append(CreateQuery(query.json))
+            requests.append(CreateQuery(query))
         watch = _Watch()
         tasks, term = LocalRunner(1, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed

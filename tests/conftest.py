@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.support.side import ORACLE, Side, Tables
 
 from thalweg.engine.spark import create_session
 from thalweg.testing import LocalSession
+from thalweg.testing.disk import Death
 from thalweg.testing.recorded import Answers
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -86,7 +88,8 @@ def local(answers: Answers, request: pytest.FixtureRequest) -> Iterator[Callable
 
     yield open_session
     for session in opened:
-        session.stop()
+        with suppress(Death):  # of a storage that died under it
+            session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ class Thalweg:
 
     def failed(self) -> dict[str, str]:
         states = self.session.progress()["queries"]
-        return {name: str(s["error"]) for name, s in states.items() if s["state"] == "failed"}
+        return {name: str(s["error"]) for name, s in states.items() if s["state"] in ("failed", "stopped", "paused")}
 
     def stop(self) -> None:
         self._watch.stop()

@@ -171,7 +171,8 @@ def _run_empty(given: Given, batches: int) -> dict[str, float]:
 def _figures(session: Any, cpu: CpuWatch, given: Given, lands: bool) -> dict[str, Any]:
     """Rows are those of the files, each once, also where every query reads streams of its own. Where they land while
     batches run, those that land during the first one count, and so does its time."""
-    failed = {n: s["error"] for n, s in session.progress()["queries"].items() if s["state"] != "running"}
+    states = session.progress()["queries"].items()
+    failed = {n: s["error"] for n, s in states if s["state"] not in ("running", "idle")}
     if failed:
         raise RuntimeError(f"queries failed: {failed}")
     reports = session._runner.reports

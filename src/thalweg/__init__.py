@@ -34,6 +34,7 @@ The same from a shell: thalweg run FILE.sql, thalweg explain FILE.sql, thalweg d
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from thalweg import clustering, errors, partition, testing
     from thalweg.aggregates import aggregate
     from thalweg.errors import ThalwegError
-    from thalweg.session import QueryHandle, Session, connect
+    from thalweg.handle import QueryHandle
+    from thalweg.session import Session, connect
     from thalweg.sink.specs import to_console, to_files, to_memory, to_noop, to_spark
     from thalweg.source.sources import files, generate, memory
 
@@ -65,11 +67,14 @@ __all__ = [
     "to_spark",
 ]
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program asks: see observe/log
+
 _HOMES = {
     "thalweg.aggregates": ("aggregate",),
     "thalweg.errors": ("ThalwegError",),
     "thalweg.source.sources": ("files", "generate", "memory"),
-    "thalweg.session": ("QueryHandle", "Session", "connect"),
+    "thalweg.handle": ("QueryHandle",),
+    "thalweg.session": ("Session", "connect"),
     "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_noop", "to_spark"),
 }
 _MODULES = ("clustering", "errors", "partition", "testing")

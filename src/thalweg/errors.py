@@ -6,7 +6,9 @@ system can be read in one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from thalweg.foreign import brief, plain_lines, redact, redact_in_place, said_by
 
 
 class ThalwegError(Exception):
@@ -30,14 +32,15 @@ class ThalwegError(Exception):
         super().__init__(self._render())
 
     def _render(self) -> str:
-        lines = [self.message]
+        """What is shown and kept of it: values, names and what libraries say can be part of it."""
+        lines = [redact(self.message)]
         if self.sql is not None and self.span is not None:
             lines += underline(self.sql, self.span)
         if self.detail:
-            lines.append(f"  detail: {self.detail}")
+            lines.append(f"  detail: {redact(self.detail)}")
         if self.hint:
             lines.append(f"  hint: {self.hint}")
-        return "\n".join(lines)
+        return plain_lines("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.detail, self.hint, self.sql, self.span))
@@ -74,12 +77,20 @@ class SinkError(ThalwegError):
     """A sink cannot be written."""
 
 
+class SinkRefusedError(SinkError):
+    """A sink cannot be written, and trying again would not help."""
+
+
 class UsageError(ThalwegError):
     """The Python interface was called in a way it cannot serve."""
 
 
 class InternalError(ThalwegError):
     """Thalweg itself is at fault."""
+
+
+_WIDEST = 2_000
+"""Characters of a line that an error shows."""
 
 
 def underline(sql: str, span: tuple[int, int]) -> list[str]:
@@ -90,8 +101,13 @@ def underline(sql: str, span: tuple[int, int]) -> list[str]:
     line_end = len(sql) if line_end < 0 else line_end
     number = sql.count("\n", 0, start) + 1
     prefix = f"  line {number}: "
-    line = sql[line_start:line_end].replace("\t", " ")
     width = max(1, min(end, line_end) - start)
+    if line_end - line_start > _WIDEST:  # around the place: nobody reads more
+        line_start = max(line_start, start - _WIDEST // 4)
+        line_end = min(line_end, line_start + _WIDEST)
+        prefix += "... " if line_start > 0 else ""
+        width = min(width, line_end - start)
+    line = redact_in_place(sql[line_start:line_end].replace("\t", " "))
     return [prefix + line, " " * (len(prefix) + start - line_start) + "^" * width]
 
 
@@ -103,6 +119,13 @@ def source_path_missing(path: str) -> SourceError:
         f"no such directory: {path}",
         detail="A files source needs the directory part of its path to exist; files may come later.",
         hint="Create the directory, or correct the path.",
+    )
+
+
+def source_url(pattern: str) -> SourceError:
+    return SourceError(
+        f"a files source reads directories of this machine, not {pattern}",
+        hint="Mount it and give its path; or give a streaming DataFrame: spark.readStream.schema(...).parquet(...).",
     )
 
 
@@ -132,11 +155,23 @@ def source_format_unknown(path: str, known: tuple[str, ...]) -> SourceError:
     )
 
 
-def source_schema_unreadable(path: str, reason: str) -> SourceError:
+def columns_left_out(path: str, columns: Sequence[str]) -> str:
+    """A warning. `columns`: each with its type."""
+    one = len(columns) == 1
+    return (
+        f"{', '.join(columns)}: {'this column is' if one else 'these columns are'} left out of the stream, since "
+        f"{'its type' if one else 'their types'} cannot be read yet; seen in {path}"
+    )
+
+
+def source_schema_unreadable(path: str, reason: str, schema: str | None = None) -> SourceError:
+    """`schema`: the columns as far as they can be told."""
+    given = schema or "id bigint, ts timestamp"
     return SourceError(
         f"cannot read a schema from {path}",
         detail=reason,
-        hint="Give the columns of the stream, or correct the file.",
+        hint=f'Give the columns, as in schema="{given}", or CREATE STREAM name (id BIGINT, ts TIMESTAMP): rows that '
+        "do not fit are set aside with their reason. Or correct the file.",
     )
 
 
@@ -381,7 +416,9 @@ def state_locked(path: object, holder: str) -> StateError:
     return StateError(
         f"the state directory {path} is in use by {holder}",
         detail="A state directory belongs to one session at a time.",
-        hint="Stop that session, or give this one a directory of its own.",
+        hint="stop() the session that was connected to it before; in a notebook a new kernel helps, too."
+        if holder.endswith("this one")
+        else "Stop that session, or give this one a directory of its own.",
     )
 
 
@@ -410,16 +447,16 @@ def newer_term(path: object, mine: int, newest: int) -> StateError:
     )
 
 
-def sink_ahead(query: str, place: object, batch: int, newest: int) -> SinkError:
-    return SinkError(
+def sink_ahead(query: str, place: object, batch: int, newest: int) -> SinkRefusedError:
+    return SinkRefusedError(
         f"query {query}: {place} holds results of batch {newest}, but the state has got only as far as batch {batch}",
         detail="The state is a copy, or was restored from one: its batches would be other ones under the same names.",
         hint="Go on with the newest state, or connect(..., fork=True) and give the query a new place.",
     )
 
 
-def sink_of_a_copy(query: str, place: object) -> SinkError:
-    return SinkError(
+def sink_of_a_copy(query: str, place: object) -> SinkRefusedError:
+    return SinkRefusedError(
         f"query {query}: another copy of this state writes to {place}",
         detail="Both would give the same names to other batches.",
         hint="Stop one of the two, or connect(..., fork=True) and give its queries new places.",
@@ -476,11 +513,16 @@ def unwritable_request(path: object, error: object) -> StateError:
 
 # sink
 
+_RESUME = (
+    "The results are kept, the other queries go on. It is tried again for a while; if the query is paused then, mend "
+    "what the detail says and RESUME QUERY {}: it goes on with this batch."
+)
+
 
 def unwritable_sink(query: str, place: object, reason: object) -> SinkError:
     return SinkError(
         f"query {query}: results cannot be written to {place}",
-        detail=str(reason),
+        detail=_reason(reason),
         hint="Give a place that this user may write.",
     )
 
@@ -488,30 +530,59 @@ def unwritable_sink(query: str, place: object, reason: object) -> SinkError:
 def failed_sink(query: str, place: object, reason: object) -> SinkError:
     return SinkError(
         f"query {query}: results could not be written to {place}",
-        detail=str(reason),
-        hint="The query has stopped, the others go on. Mend what the detail says, then drop the query and create it "
-        "again: it begins with the rows that come from then on, and results of this batch are not given again.",
+        detail=_reason(reason),
+        hint=_RESUME.format(query),
     )
 
 
-def sink_directory_taken(query: str, place: object, owner: str) -> SinkError:
-    return SinkError(
+def _reason(reason: object) -> str:
+    return said_by(reason) if isinstance(reason, BaseException) else brief(str(reason))
+
+
+def sink_raised(query: str, place: object, error: BaseException) -> SinkError:
+    """What is no error of ours."""
+    return failed_sink(query, place, error)
+
+
+def sink_directory_taken(query: str, place: object, owner: str) -> SinkRefusedError:
+    return SinkRefusedError(
         f"query {query}: {place} already holds the results of {owner}",
         detail="Files are named by batch, so two queries in one directory would overwrite each other.",
         hint="Give each query a directory of its own, or empty this one.",
     )
 
 
-def unknown_sink(kind: str, known: tuple[str, ...]) -> SinkError:
-    return SinkError(f"there is no sink {kind!r}", hint=f"Use one of: {', '.join(known)}.")
+def missing_connector(query: str, format_: str, reason: str, hint: str) -> SinkError:
+    return SinkError(f"query {query}: Spark has no writer {format_!r}", detail=reason, hint=hint)
+
+
+def missing_writer_option(query: str, format_: str, option: str, hint: str) -> SinkError:
+    return SinkError(f"query {query}: Spark's writer {format_!r} needs the option {option!r}", hint=hint)
+
+
+def unfit_for_writer(query: str, format_: str, reason: str, hint: str) -> SinkError:
+    return SinkError(f"query {query}: Spark's writer {format_!r} cannot take its results: {reason}", hint=hint)
+
+
+def unwritable_for_spark(query: str, path: str, reason: str) -> SinkError:
+    return SinkError(
+        f"query {query}: Spark cannot write to {path}",
+        detail=reason,
+        hint="Give a directory that Spark may write, by a scheme that it knows (file:, hdfs:; s3a: with hadoop-aws).",
+    )
+
+
+def unknown_sink(kind: str, known: tuple[str, ...], meant: str | None = None) -> SinkError:
+    hint = f"Use one of: {', '.join(known)}." if meant is None else f"Write {meant}."
+    return SinkError(f"there is no sink {kind!r}", hint=hint)
 
 
 def bad_sink_option(kind: str, option: str, reason: str) -> SinkError:
     return SinkError(f"sink {kind}: option {option!r} {reason}")
 
 
-def unwritable_column(query: str, column: str, column_type: object, file_format: str) -> SinkError:
-    return SinkError(
+def unwritable_column(query: str, column: str, column_type: object, file_format: str) -> SinkRefusedError:
+    return SinkRefusedError(
         f"query {query}: column {column!r} of type {column_type} cannot be written as {file_format}",
         hint="Select its parts as columns of their own, or write Parquet.",
     )
@@ -525,12 +596,40 @@ def missing_callback(query: str) -> SinkError:
     )
 
 
+def unusable_callback(query: str, reason: str, hint: str) -> SinkError:
+    return SinkError(f"query {query}: its callable {reason}", hint=hint)
+
+
 def failed_callback(query: str, batch_id: int, error: BaseException) -> SinkError:
     return SinkError(
         f"query {query}: its callable failed on batch {batch_id}",
-        detail=f"{type(error).__name__}: {error}",
-        hint="The query has stopped, the others go on. A callable that may fail should try again itself; to go on, "
-        "drop the query and create it again: it begins with the rows that come from then on.",
+        detail=said_by(error),
+        hint=_RESUME.format(query),
+    )
+
+
+def nothing_to_pause(query: str, kind: str) -> UsageError:
+    return UsageError(
+        f"query {query} has no sink that could be kept from its results: they go into {kind}",
+        hint="only delivery can be paused; DROP QUERY ends a query",
+    )
+
+
+def sink_silent(query: str, seconds: float) -> SinkError:
+    return SinkError(
+        f"query {query}: its sink has not returned for {seconds:g} s",
+        detail="A call cannot be ended from outside. No other is made before it returns or is given up.",
+        hint=_RESUME.format(query),
+    )
+
+
+def no_place_left(query: str, batch: int, rows: int, limit: int) -> SinkError:
+    return SinkError(
+        f"query {query}: results of batch {batch} and later are missing",
+        detail=f"{rows:,} rows of batch {batch} were not kept: what waits for the sink would have been more than "
+        f"undelivered_bytes = {limit:,}. What was kept before is still there.",
+        hint=f"Mend the sink, or make it faster, then RESUME QUERY {query}: it delivers what was kept, and computes "
+        "the query again from then on. The gap stays.",
     )
 
 
@@ -547,6 +646,13 @@ def not_supported(
     return SqlError(f"{what} is not supported", sql=sql, span=span, hint=hint, detail=detail)
 
 
+def too_many(what: str, given: int, most: int, sql: str, span: tuple[int, int]) -> SqlError:
+    hint = (
+        "a table that is joined holds more values" if "IN" in what else "make several queries of it: they share work"
+    )
+    return SqlError(f"a query of {given:,} {what}: {most:,} are the most", sql=sql, span=span, hint=hint)
+
+
 def nested_too_deeply(sql: str, span: tuple[int, int]) -> SqlError:
     return SqlError("this is nested too deeply", sql=sql, span=span, hint="nest fewer operators, calls and brackets")
 
@@ -561,8 +667,12 @@ def expression_too_large(detail: str, sql: str, span: tuple[int, int]) -> SqlErr
     )
 
 
-def unknown_function(name: str, near: list[str], sql: str, span: tuple[int, int]) -> SqlError:
-    hint = f"did you mean {', '.join(near)}?" if near else "docs/functions.md lists those there are"
+def unknown_function(
+    name: str, near: list[str], sql: str, span: tuple[int, int], instead: str | None = None
+) -> SqlError:
+    """`instead`: what does here what the function does elsewhere."""
+    listed = "SHOW FUNCTIONS lists those there are, and so does docs/functions.md"
+    hint = instead or (f"did you mean {', '.join(near)}?" if near else listed)
     return SqlError(
         f"function '{name}' is not on the list of functions a continuous query may use",
         sql=sql,
@@ -587,12 +697,25 @@ def bad_deviation(least: float, most: float, sql: str, span: tuple[int, int]) ->
 def unknown_stream(
     name: str, near: list[str], sql: str | None = None, span: tuple[int, int] | None = None
 ) -> SqlError:
-    hint = f"did you mean {', '.join(near)}?" if near else "create it with CREATE STREAM"
+    hint = (
+        f"did you mean {', '.join(near)}?" if near else "SHOW STREAMS lists those there are; CREATE STREAM makes one"
+    )
     return SqlError(f"unknown stream '{name}'", sql=sql, span=span, hint=hint)
 
 
-def unknown_column(name: str, near: list[str], sql: str, span: tuple[int, int]) -> SqlError:
-    hint = f"did you mean {', '.join(near)}?" if near else None
+def query_as_stream(name: str, sql: str | None, span: tuple[int, int] | None) -> SqlError:
+    return SqlError(
+        f"'{name}' is a query, and queries cannot be read by queries yet",
+        sql=sql,
+        span=span,
+        hint="write its SELECT over the streams that it reads: what two queries have in common is computed once",
+    )
+
+
+def unknown_column(
+    name: str, near: list[str], sql: str, span: tuple[int, int], instead: str | None = None
+) -> SqlError:
+    hint = instead or (f"did you mean {', '.join(near)}?" if near else None)
     return SqlError(f"unknown column '{name}'", sql=sql, span=span, hint=hint)
 
 
@@ -636,6 +759,15 @@ def needs_window(what: str, time: str, sql: str, span: tuple[int, int]) -> SqlEr
         sql=sql,
         span=span,
         hint=f"add a window to the grouping: GROUP BY window({time}, '1 minute')",
+    )
+
+
+def place_without_window(time: str, sql: str, span: tuple[int, int]) -> SqlError:
+    return SqlError(
+        "GROUP BY needs a window, and none of these places of the SELECT is one",
+        sql=sql,
+        span=span,
+        hint=f"write window({time}, '1 minute') itself there, or in GROUP BY; `window` alone names its result",
     )
 
 
@@ -760,20 +892,43 @@ def not_in_join_plan(name: object, known: list[str]) -> UsageError:
 # -- session and engine
 
 
-def pipeline_failed(reason: str, batch: int | None = None, times: int = 1) -> ThalwegError:
-    """`times`: how often this batch has failed since the session was opened."""
+def pipeline_failed(
+    reason: str,
+    batch: int | None = None,
+    times: int = 1,
+    *,
+    file: str | None = None,
+    stream: str | None = None,
+    queries: Sequence[str] = (),
+) -> ThalwegError:
+    """`times`: how often this batch has failed since the session was opened. `file`, `stream`, `queries`: what the
+    task was at, where it is known."""
     what = "the batch" if batch is None else f"batch {batch}"
     if times > 1:
-        hint = (
-            f"{what} has failed {times} times: starting again will not help by itself. If the detail names a file of "
-            "input, move it away or mend it; else drop the queries that it is about, then start again"
-        )
+        hint = f"{what} has failed {times} times: starting again will not help by itself. "
+        hint += _way_out(file, stream, queries)
     else:
         hint = f"mend what the detail says, then start again: {what} is run again from its beginning"
     return ThalwegError(
         "the pipeline has stopped" + ("" if batch is None else f" in batch {batch}"),
         detail=reason.strip() or "unknown reason",
         hint=hint,
+    )
+
+
+def _way_out(file: str | None, stream: str | None, queries: Sequence[str]) -> str:
+    """What lets the other queries go on."""
+    if queries:
+        others = ", and so on with the others that the detail names," if len(queries) > 1 else ""
+        return f"PAUSE QUERY {queries[0]} or DROP QUERY {queries[0]}{others} then start again"
+    over = f"pause or drop the queries over stream '{stream}'"
+    if file is not None:
+        return f"Mend the file {file} or move it away, or {over}, then start again"
+    if stream is not None:
+        return f"{over[0].upper()}{over[1:]} (PAUSE QUERY, DROP QUERY), then start again"
+    return (
+        "If the detail names a file of input, move it away or mend it; else pause or drop the queries that it is "
+        "about (PAUSE QUERY, DROP QUERY), then start again"
     )
 
 
@@ -786,12 +941,18 @@ def definition_differs(kind: str, name: str) -> NamingError:
     return NamingError(
         f"the {kind} '{name}' in the state directory is defined differently",
         detail="a restarted program must define what it had before in the same way",
-        hint="use another name or another state directory",
+        hint=f"DROP QUERY {name} first, and it sees rows from then on; or use another name"
+        if kind == "query"
+        else "use another name or another state directory",
     )
 
 
-def unknown_name(kind: str, name: str, near: list[str]) -> NamingError:
-    hint = f"did you mean {' or '.join(near)}?" if near else None
+def unknown_name(kind: str, name: str, near: list[str], known: Iterable[str] = ()) -> NamingError:
+    """`known`: those that there are."""
+    listed = sorted(known)
+    more = f" and {len(listed) - 10} more" if len(listed) > 10 else ""
+    there = f"there are {', '.join(listed[:10])}{more}" if listed else f"there is no {kind} yet"
+    hint = f"did you mean {' or '.join(near)}?" if near else there
     return NamingError(f"there is no {kind} named '{name}'", hint=hint)
 
 
@@ -810,12 +971,39 @@ def missing_time_column(stream: str, column: str, columns: tuple[str, ...]) -> N
     )
 
 
-def bad_time_column(stream: str, column: str, found: str) -> NamingError:
+def bad_time_column(
+    stream: str, column: str, found: str, because: str | None = None, schema: str | None = None
+) -> NamingError:
+    """`because`: where the source has what made it that type; `schema`: the columns that were meant."""
+    if schema is not None:
+        hint = f'say that it is one: schema="{schema}"; rows with other values are set aside, with their reason'
+    elif found in ("bigint", "int", "double"):
+        hint = "numbers since the epoch cannot be event time yet: let whoever writes the rows write timestamps"
+    else:
+        hint = "event time is a timestamp or timestamp_ntz"
     return NamingError(
         f"column '{column}' of stream '{stream}' cannot be its event time",
-        detail=f"it is of type {found}",
-        hint="event time is a timestamp or timestamp_ntz",
+        detail=f"it is of type {found}" + ("" if because is None else f", for {because} is no time"),
+        hint=hint,
     )
+
+
+def not_a_span(given: object) -> UsageError:
+    return UsageError(
+        f"{given!r} is not a length of time",
+        hint="write a number and a unit, such as '10 seconds', or give a datetime.timedelta",
+    )
+
+
+def also(error: ThalwegError, other: ThalwegError) -> ThalwegError:
+    """Both at once, under what the first says."""
+    said = ". ".join(part for part in (error.detail, f"Also: {other.message}", other.detail) if part)
+    hints = "; ".join(hint for hint in (error.hint, other.hint) if hint)
+    return type(error)(error.message, detail=said, hint=hints or None)
+
+
+def bad_limit(stream: str, option: str, given: object, wanted: str) -> UsageError:
+    return UsageError(f"stream {stream!r}: {option} cannot be {given!r}", hint=f"Give {wanted}.")
 
 
 def reserved_column(stream: str, column: str) -> NamingError:
@@ -867,6 +1055,7 @@ def not_in_memory(query: str, kind: str) -> UsageError:
     return UsageError(
         f"the results of query '{query}' are not kept in memory",
         detail=f"they go to its sink of kind {kind}",
+        hint="a query without a sink keeps them; the same SELECT a second time costs next to nothing",
     )
 
 
@@ -874,7 +1063,8 @@ def already_running() -> UsageError:
     return UsageError(
         "the pipeline is already running",
         hint="there is nothing to start: new queries take part from the next batch on, and progress() says how far "
-        "it is. session.stop() ends the session; after it, thalweg.connect(...) to the same directory goes on",
+        "it is. session.await_termination() waits for its end. session.stop() ends the session; after it, "
+        "thalweg.connect(...) to the same directory goes on",
     )
 
 
@@ -900,22 +1090,98 @@ def source_not_given(stream: str) -> UsageError:
     )
 
 
-def not_utc(zone: str) -> UsageError:
+def session_as_directory(kind: str) -> UsageError:
     return UsageError(
-        f"the Spark session's time zone is {zone}",
-        detail="Thalweg computes with instants in UTC",
-        hint="set spark.sql.session.timeZone to UTC",
+        f"the first argument of connect is the state directory, not a {kind}",
+        hint='thalweg.connect("state/", spark=spark)',
+    )
+
+
+def spark_connect() -> UsageError:
+    return UsageError(
+        "a session of Spark Connect cannot run Thalweg",
+        detail="batches need the driver's own JVM: its shuffle, its broadcasts, its jobs",
+        hint="give a classic session, or none: thalweg.connect(directory) makes a local one",
+    )
+
+
+def settings_too_late(names: list[str]) -> UsageError:
+    return UsageError(
+        f"Spark is running in this process, and takes no other settings: {', '.join(names)}",
+        detail="a process has one Spark, which all its sessions share",
+        hint="stop() the sessions that use it first, or leave the settings out; a Spark session of your own is given "
+        "as connect(..., spark=spark)",
+    )
+
+
+def java_missing(looked: str) -> UsageError:
+    return UsageError(
+        "there is no Java, which Spark needs",
+        detail=looked,
+        hint="install Java 17 or newer, such as Debian's openjdk-17-jre-headless, or set JAVA_HOME to where it is",
+    )
+
+
+def java_failed(java: str, said: str) -> UsageError:
+    return UsageError(
+        "Spark's Java process has ended while it started",
+        detail=f"{java}: {said}",
+        hint="Spark needs Java 17 or newer; what it printed may say more",
+    )
+
+
+def workers_differ(found: str, here: str) -> UsageError:
+    return UsageError(
+        "the Python of Spark's workers is another one than this program's",
+        detail=f"workers run {found}, this program {here}",
+        hint="set PYSPARK_PYTHON to the same minor version, with thalweg installed, before Spark starts; on one "
+        "machine: os.environ['PYSPARK_PYTHON'] = sys.executable",
+    )
+
+
+def workers_lack(module: str) -> UsageError:
+    return UsageError(
+        f"Spark's workers cannot import {module}",
+        detail="tasks run in Spark's Python workers, which need the package thalweg and what it depends on",
+        hint="install thalweg for the Python that PYSPARK_PYTHON names (spark.pyspark.python), on every machine; if "
+        "that is this program's: os.environ['PYSPARK_PYTHON'] = sys.executable before Spark starts",
+    )
+
+
+def workers_do_not_start(reason: str) -> UsageError:
+    return UsageError(
+        "Spark cannot run Python in its workers",
+        detail=reason,
+        hint="set PYSPARK_PYTHON (spark.pyspark.python) to a Python that every worker has, before Spark starts",
     )
 
 
 def unknown_source(kind: str) -> SourceError:
-    return SourceError(f"there is no source of kind '{kind}'", hint="source = 'files', 'generate' or 'memory'")
+    return SourceError(
+        f"there is no source of kind '{kind}'",
+        hint="source = 'files', 'generate' or 'memory'; what Spark can read as a stream, such as Kafka, in Python: "
+        "session.create_stream(name, spark.readStream.format(...).load(), time=..., watermark=...)",
+    )
 
 
 def moved(error: SqlError, sql: str, offset: int) -> SqlError:
     """The same error, pointing into the statement that the SELECT is a part of."""
     span = None if error.span is None else (error.span[0] + offset, error.span[1] + offset)
     return type(error)(error.message, detail=error.detail, hint=error.hint, sql=sql, span=span)
+
+
+def of_a_list(error: ThalwegError, done: list[str], total: int) -> ThalwegError:
+    """The same error, with what has become of the other statements."""
+    said = statements_done(done, total)
+    detail = said if not error.detail else f"{error.detail.rstrip('.')}. {said}"
+    return type(error)(error.message, detail=detail, hint=error.hint, sql=error.sql, span=error.span)
+
+
+def statements_done(done: list[str], total: int) -> str:
+    if not done:
+        return f"None of the {total} statements has taken effect."
+    which = f"the first {len(done)} have" if len(done) > 1 else "the first has"
+    return f"Of {total} statements {which} taken effect: {', '.join(done)}."
 
 
 def state_directory_wanted() -> UsageError:
@@ -998,8 +1264,15 @@ def table_in_use(table: str, what: str) -> UsageError:
     return UsageError(f"queries are joined with the table '{table}': {what}", hint="drop those queries first")
 
 
-def bad_option(query: str, option: str, value: str, meaning: str) -> UsageError:
-    return UsageError(f"query '{query}': {option} = '{value}' is not a number above 0", detail=f"{option}: {meaning}")
+def bad_option(query: str, option: str, value: str, meaning: str, wanted: str = "a number above 0") -> UsageError:
+    return UsageError(f"query '{query}': {option} = '{value}' is not {wanted}", detail=f"{option}: {meaning}")
+
+
+def bad_size(query: str, option: str, value: str) -> UsageError:
+    return UsageError(
+        f"query '{query}': {option} = '{value}' is not a size",
+        hint="give a number of bytes above 0, or one with a unit, such as '500 MB' or '1 GiB'",
+    )
 
 
 def unknown_form(given: object, known: tuple[str, ...]) -> UsageError:
@@ -1009,6 +1282,13 @@ def unknown_form(given: object, known: tuple[str, ...]) -> UsageError:
 def bad_slots(given: object) -> UsageError:
     return UsageError(
         f"slots={given!r} is not a number of slots", hint='give a whole number above 0, "auto", or None: one per core'
+    )
+
+
+def bad_memory(given: object) -> UsageError:
+    return UsageError(
+        f"worker_memory={given!r} is not an amount of memory",
+        hint='give bytes, or a text such as "2 GB"; 64 MB at least',
     )
 
 
@@ -1130,9 +1410,18 @@ def aggregate_type_differs(query: str, name: str, was: str, is_: str) -> UsageEr
 
 
 def aggregate_failed(name: str, step: str, error: BaseException, place: str | None) -> UsageError:
-    said = " ".join(str(error).split())
     where = "" if place is None else f" ({place})"
-    return UsageError(f"aggregate {name}: {step} raised {type(error).__name__}: {said}{where}")
+    return UsageError(f"aggregate {name}: {step} raised {said_by(error)}{where}")
+
+
+def over_time(seconds: float) -> UsageError:
+    return UsageError(
+        f"it took more than {seconds:g} s of a processor for the rows of one task (connect: expression_time)"
+    )
+
+
+def over_memory(limit: int) -> UsageError:
+    return UsageError(f"it needs more memory than the {limit / 2**20:,.0f} MiB of a worker (connect: worker_memory)")
 
 
 def aggregate_wrong_value(name: str, value: object, wanted: str) -> UsageError:
@@ -1158,10 +1447,7 @@ def aggregate_state_refused(name: str, found: str) -> StateError:
 
 
 def aggregate_state_unreadable(name: str, error: Exception) -> StateError:
-    said = " ".join(str(error).split())
-    return StateError(
-        f"aggregate {name}: a state in the state directory cannot be read: {type(error).__name__}: {said}"
-    )
+    return StateError(f"aggregate {name}: a state in the state directory cannot be read: {said_by(error)}")
 
 
 def bad_clustering(name: str, value: object, needed: str) -> UsageError:

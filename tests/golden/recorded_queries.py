@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from thalweg.engine.analyzer import SparkAnalyzer
@@ -133,7 +134,7 @@ def _streams_by_hand() -> list[Stream]:
 def _to_json(world: Recorded) -> dict[str, Any]:
     return {
         "streams": [asdict(stream) for stream in world.streams.values()],
-        "queries": [query.json for query in world.queries],
+        "queries": [msgspec.to_builtins(query) for query in world.queries],
         "tables": {name: asdict(schema) for name, schema in world.tables.items()},
     }
 

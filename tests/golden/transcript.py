@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from thalweg.model.measurements import Partitioners
+from thalweg.model.measurements import Dealing, Partitioners
 from thalweg.model.ordering import Order, Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.testing import LocalSession
@@ -87,7 +87,7 @@ class Transcript:
 
     # -- what adaptation would decide after a while
 
-    def settle(self, about: str, dealing: Mapping[str, Any]) -> None:
+    def settle(self, about: str, dealing: Mapping[str, Dealing]) -> None:
         """As if this had been measured and decided in batches before."""
         self.say(f"decided: {about}")
         runner = self.session._runner

@@ -166,6 +166,8 @@ endswith(s, 'c') | contains(s, 'b') | contains(s, '') | left(s, 2) | right(s, 2)
 lpad(s, 5, 'xy') | rpad(s, 5, 'xy') | lpad(s, 3) | rpad(s, 0, 'a') | lpad(s, -2, 'b') | reverse(s) | repeat(s, 2) | repeat(s, ti % 4Y)
 instr(s, 'b') | locate('l', s) | position('o' in s) | position('🙂', s) | instr(s, '') | s like 'a%' | s like '%_b%' | s like '100\\\\%'
 s not like '%a%' | s like '🙂_🙂' | s like 'a!_b' escape '!' | s like ''
+substring(s, -2147483648) | substring(s, -2147483648, 2) | substring(s, i) | substring(s, i, 2) | repeat(s, 12) | repeat(repeat(s, 5), 5)
+replace(s, 'a', 'bbbbbbbbbbbbbbbbbbbb') | replace(s, s, 'xy') | replace(s, 'a', s) | replace(replace(s, 'a', 'aaaa'), 'a', 'aaaa')
 year(da) | month(da) | day(ts) | dayofmonth(da) | hour(ts) | minute(ts) | second(ts) | dayofweek(da) | weekday(ts) | dayofyear(da)
 quarter(da) | weekofyear(da) | extract(year from ts) | extract(hour from ts) | date_part('month', da) | hour(nt) | year(nt)
 date_trunc('year', ts) | date_trunc('QUARTER', ts) | date_trunc('month', ts) | date_trunc('week', ts) | date_trunc('day', da)

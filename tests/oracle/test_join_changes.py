@@ -55,7 +55,7 @@ class Stage:
         for feed in self.world.feeds:
             source = thalweg.memory(feed.schema)
             delay = f"{feed.delay_us} microseconds"
-            self.session.create_stream(feed.stream, source, time=feed.time, watermark=delay)
+            self.session.create_stream(feed.stream, source, time=feed.time, watermark=delay, max_ahead=None)
             self.session.create_query(f"read_{feed.stream}", f"SELECT id FROM {feed.stream} WHERE id < 0")
             self.sources[feed.stream] = source
         return self
@@ -77,7 +77,7 @@ class Stage:
         self.step += 1
         for life in self.lives:
             if life.until is None:
-                assert life.handle.status["state"] == "running", life.handle.status["error"]
+                assert life.handle.status["state"] == "idle", life.handle.status["error"]
                 if not life.known:
                     life.complete_from, life.known = life.handle.status["complete_from"], True
 
@@ -270,7 +270,7 @@ def test_a_dropped_join_gives_nothing_more(side: Side, state_dir: Path) -> None:
         again = stage.create(pairs(world, 2), "gone")
         stage.feed()
         stage.check(side)
-        assert again.handle.status["state"] == kept.handle.status["state"] == "running"
+        assert again.handle.status["state"] == kept.handle.status["state"] == "idle"
         assert held > 0
         for life in (kept, again):
             stage.drop(life)

@@ -101,7 +101,7 @@ class Company:
         first = [life for life in self.running if life.since == batch]
         for life in first:
             life.complete_from = life.handle.status["complete_from"]
-        ordering = Ordering.from_json(runner.manifest.measured.probe_orders.ordering)
+        ordering = runner.manifest.measured.probe_orders.ordering
         self.seen.take_in(plan, ordering, {life.handle.id for life in first if batch})
         self.each(plan)
         if batch + 1 < self.batches:
@@ -124,7 +124,7 @@ class Company:
         """Every query has given all that it must and nothing that it may not, whenever it lived."""
         wrong, rows = [], 0
         for life in self.lives:
-            assert life.handle.status["state"] == ("running" if life.until is None else "dropped"), life.handle.status
+            assert life.handle.status["state"] == ("idle" if life.until is None else "dropped"), life.handle.status
             results = life.handle.results()
             rows += results.num_rows
             before = side.emissions(feeds, life.select).before(life.until)

@@ -84,7 +84,7 @@ def test_a_flip_of_selectivities_turns_the_order_within_two_epochs(
         def see(plan: Plan, manifest: Manifest) -> None:
             (whole,) = (join for id_, join in plan.joins.ordered.items() if id_.startswith("chain"))
             first_of_s.append(whole.orders["s"][0][0])
-            orderings.append(Ordering.from_json(manifest.measured.probe_orders.ordering))
+            orderings.append(manifest.measured.probe_orders.ordering)
 
         watch(session, see)
         session.run_available()

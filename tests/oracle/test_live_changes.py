@@ -41,7 +41,7 @@ def test_a_query_created_later_sees_rows_from_then_on(side: Side, state_dir: Pat
         whole = Feed(feed.stream, feed.time, feed.delay_us, (*feed.batches[:3], empty, *feed.batches[3:]))
         rows_equal(early.results(), side.expected(whole, first.select), approximate=first.approximate)
         rows_equal(late.results(), side.expected(whole, marker.format("k > -1000"), since=4))
-        assert late.status["state"] == "running"
+        assert late.status["state"] == "idle"
         assert others
 
 
@@ -91,7 +91,7 @@ def test_dropping_the_last_user_frees_its_state(side: Side, state_dir: Path) -> 
         again = session.create_query("gone", "SELECT k FROM events WHERE k > 0")
         source.append(feed.batches[2])
         session.run_available()
-        assert again.status["state"] == kept.status["state"] == "running"
+        assert again.status["state"] == kept.status["state"] == "idle"
 
 
 @pytest.mark.on_spark

@@ -164,21 +164,25 @@ def test_a_start_that_fails_leaves_nothing_running(
         session.progress()
 
 
-def test_only_dataframes_that_are_read_must_be_given_again(spark: SparkSession, state_dir: Path) -> None:
+def test_queries_wait_for_the_dataframes_that_they_read(spark: SparkSession, state_dir: Path) -> None:
     frame = spark.readStream.format("rate").load()
     with thalweg.connect(state_dir, spark=spark) as session:
         for name in ("one", "other"):
             session.create_stream(name, frame, time="timestamp", watermark="0 seconds")
         session.create_query("q", "SELECT value FROM one")
     with thalweg.connect(state_dir, spark=spark) as session:
-        with pytest.raises(thalweg.ThalwegError, match="'one' reads a streaming DataFrame"):
-            session.run_available()
+        session.run_available()
+        assert session.query("q").status["state"] == "waiting"
+        assert "'one' reads a streaming DataFrame" in session.query("q").status["error"]
         session.create_stream("one", frame, time="timestamp", watermark="0 seconds")
         session.run_available()
+        assert session.query("q").status["state"] == "idle"
         session.start("0 seconds")
-        with pytest.raises(thalweg.ThalwegError, match="'other' reads a streaming DataFrame"):
-            session.create_query("late", "SELECT value FROM other")
-        assert list(session.queries) == ["q"]
+        late = session.create_query("late", "SELECT value FROM other")
+        assert late.status["state"] == "waiting"
+        session.create_stream("other", frame, time="timestamp", watermark="0 seconds")
+        wait_for(lambda: late.results().num_rows > 0)
+        assert late.status["state"] == "running"
 
 
 def test_started_in_the_background_while_files_arrive(spark: SparkSession, state_dir: Path, tmp_path: Path) -> None:
@@ -300,7 +304,7 @@ def test_results_that_nobody_takes_are_counted(spark: SparkSession, state_dir: P
         session.run_available()
         for name in NOOPS:
             status, kept = session.query(name).status, session.query(f"{name}_kept")
-            assert (status["state"], status["error"]) == ("running", None)
+            assert (status["state"], status["error"]) == ("idle", None)
             assert status["emitted"] == kept.results().num_rows > 0
         assert failed.status["state"] == "failed"
         assert "by zero" in (failed.status["error"] or "")

@@ -77,6 +77,8 @@ def follow(promises: Promises, root: Path, step: tuple[str, ...]) -> None:
         if name in promises.contents:
             promises.contents[other] = promises.contents[name]
     elif verb == "replace":
+        if (root / name).exists():  # they were two names of one file: both stay
+            return
         other = other_of(name)
         for touched in (name, other):
             promises.touch(touched)

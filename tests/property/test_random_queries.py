@@ -27,7 +27,7 @@ def run(state_dir: Path, side: Side, feed: Feed, queries: tuple[RandomQuery, ...
         for table in feed.batches:
             source.append(table)
         session.run_available()
-        assert {n: h.status["error"] for n, h in handles.items() if h.status["state"] != "running"} == {}
+        assert {n: h.status["error"] for n, h in handles.items() if h.status["state"] != "idle"} == {}
         return {name: handle.results() for name, handle in handles.items()}
 
 

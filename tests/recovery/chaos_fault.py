@@ -6,8 +6,11 @@ import contextlib
 import errno
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tests.recovery.chaos_client import Client
+from tests.recovery.chaos_sink import TIMEOUT, Trouble
+from tests.recovery.chaos_world import World
 
 from thalweg import faults
 from thalweg.sink import outlet
@@ -15,7 +18,10 @@ from thalweg.source import log
 from thalweg.state import compact, results
 from thalweg.testing.disk import Death, FaultyDisk
 
-_KINDS = ("verb", "verb", "verb", "point", "point", "failing", "failing", "callable", "stop")
+_KINDS = (
+    *("verb", "verb", "verb", "point", "point", "failing"),
+    *("callable", "callable", "files", "acknowledged", "stop"),
+)
 
 
 class Fault:
@@ -31,22 +37,42 @@ class Fault:
         self.points = rng.randint(1, 60)
         self.code = rng.choice((errno.ENOSPC, errno.EIO, errno.EROFS))
         self.times = rng.choice((1, 1, 3, None))
+        self.trouble = Trouble.draw(rng)
+        self.request = rng.choice(("pause", "resume"))
+        self.is_deadly = rng.random() < 0.5
+        """Whether a life with a sink in trouble is cut short."""
 
     @contextlib.contextmanager
     def in_force(self, disk: FaultyDisk, client: Client) -> Iterator[None]:
+        seed = self.rng.randrange(1 << 30)
         if self.kind == "verb":
-            disk.die_at(disk.verbs + self.at, self.rng.randrange(1 << 30))
+            disk.die_at(disk.verbs + self.at, seed)
         elif self.kind == "failing":
-            disk.fail_at(disk.verbs + self.at, self.code, self.times, seed=self.rng.randrange(1 << 30))
-        elif self.kind == "callable":
-            client.calls_until_refusal = 1 + self.points // 6
+            disk.fail_at(disk.verbs + self.at, self.code, self.times, seed=seed)
+        elif self.kind in ("callable", "files"):
+            self._trouble_sinks(disk, client, seed)
+        elif self.kind == "acknowledged":
+            client.dies_after = self.request
         elif self.kind == "stop":
             client.steps_until_stop = 1 + self.points // 6
-        with faults.watch(self._pass(disk)) if self.kind == "point" else contextlib.nullcontext():
+        with faults.watch(self._pass(disk, client)):
             yield
 
-    def _pass(self, disk: FaultyDisk) -> Callable[[str], None]:
+    def _trouble_sinks(self, disk: FaultyDisk, client: Client, seed: int) -> None:
+        names = sorted(query.name for query in client.world.queries.values() if query.sink == "files")
+        if self.kind == "callable":
+            client.trouble = self.trouble
+        elif names:
+            below = f"sinks/{names[seed % len(names)]}/"
+            disk.fail_at(disk.verbs + self.at // 2, self.code, self.times, seed=seed, below=below)
+        if self.is_deadly:
+            disk.die_at(disk.verbs + 2 * self.at, seed)
+
+    def _pass(self, disk: FaultyDisk, client: Client) -> Callable[[str], None]:
         def passed(name: str) -> None:
+            client.pass_point(name)
+            if self.kind != "point":
+                return
             self.points -= not self.only or name == self.only
             if self.points <= 0:
                 disk.die_at(disk.verbs)  # no clean-up of the dying changes anything
@@ -57,8 +83,12 @@ class Fault:
     def __str__(self) -> str:
         if self.kind == "failing":
             return f"{errno.errorcode[self.code]} at verb {self.at}, {self.times or 'all'} times"
+        if self.kind == "files":
+            return f"{errno.errorcode[self.code]} in a sink at verb {self.at // 2}, {self.times or 'all'} times"
         if self.kind == "callable":
-            return f"call {1 + self.points // 6} of a callable raises"
+            return str(self.trouble) + f", death at verb {2 * self.at}" * self.is_deadly
+        if self.kind == "acknowledged":
+            return f"death after a {self.request}"
         if self.kind == "stop":
             return f"stop in good order after step {1 + self.points // 6}"
         return f"death at verb {self.at}" if self.kind == "verb" else f"death at fault point {self.points}"
@@ -78,10 +108,18 @@ def at_verb(verb: int) -> Fault:
     return fault
 
 
-def at_call(call: int) -> Fault:
-    """This call of a callable raises."""
+def at_call(trouble: Trouble, dies_at: int | None = None) -> Fault:
+    """A callable has this trouble; the life ends in a verb, if one is given."""
     fault = Fault(random.Random(0), 1)
-    fault.kind, fault.points = "callable", 6 * (call - 1)
+    fault.kind, fault.trouble, fault.is_deadly = "callable", replace(trouble), dies_at is not None
+    fault.at = (dies_at or 0) // 2
+    return fault
+
+
+def after_request(kind: str) -> Fault:
+    """The life ends when a `pause` or a `resume` was acknowledged."""
+    fault = Fault(random.Random(0), 1)
+    fault.kind, fault.request = "acknowledged", kind
     return fault
 
 
@@ -90,6 +128,19 @@ def after_steps(steps: int) -> Fault:
     fault = Fault(random.Random(0), 1)
     fault.kind, fault.points = "stop", 6 * (steps - 1)
     return fault
+
+
+def draw_options(rng: random.Random, world: World, has_threads: bool) -> dict[str, dict[str, str]]:
+    """Of the queries whose sinks are given something: how long they are waited for, and in some seeds how little may
+    wait for one of them."""
+    names = sorted(query.name for query in world.queries.values() if query.sink != "memory")
+    delay = "1 millisecond" if has_threads else rng.choice(("100 milliseconds", "3 seconds"))
+    timeout = f"{TIMEOUT:.0f} seconds"
+    retries = rng.choice(("0", "1", "7"))
+    options = {name: {"retries": retries, "retry_delay": delay, "sink_timeout": timeout} for name in names}
+    if names and rng.random() < 0.25:
+        options[rng.choice(names)]["undelivered_bytes"] = str(rng.choice((100, 1000, 3000)))
+    return options
 
 
 @contextlib.contextmanager

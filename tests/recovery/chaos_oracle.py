@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.recovery.chaos_client import Client, RefusalError
+from tests.recovery.chaos_client import Client
 from tests.recovery.chaos_world import World
 
-from thalweg.model.manifest import Manifest
+from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.state.manifest import latest_manifest
 from thalweg.testing import LocalSession
 from thalweg.testing.compare import Row, difference, unmatched
-from thalweg.testing.disk import FaultyDisk
 
 KNOWN = {
-    "trust 2": "a sink that fails once loses its rows: its query has stopped",
+    "gap": "more waited for a sink than may: its query says what is missing",
     "by design": "a join that came later finds, before its complete_from, the rows that happen to be held still",
 }
 Trace = Sequence[tuple[str, str]]
@@ -62,6 +61,8 @@ class Outcome:
     """The queries that have failed, and why; those that were dropped afterwards, too."""
     complete_from: dict[str, int] = field(default_factory=dict)
     """As of `Client`."""
+    gaps: dict[str, dict[int, int]] = field(default_factory=dict)
+    """As of `Client`."""
 
 
 def look(client: Client, session: LocalSession) -> Outcome:
@@ -71,6 +72,7 @@ def look(client: Client, session: LocalSession) -> Outcome:
         described(latest_manifest(session.storage)),
         client.errors(session),
         dict(client.complete_from),
+        dict(client.gaps),
     )
 
 
@@ -79,47 +81,63 @@ def described(manifest: Manifest | None) -> dict[str, Any]:
     if manifest is None:
         return {}
     return {
-        "streams": {name: (p.max_time_us, p.rows, p.late, p.rejected) for name, p in manifest.streams.items()},
+        "streams": {name: _told(p) for name, p in manifest.streams.items()},
         "closed": {n: us for n, us in manifest.closed.items() if n in manifest.streams},
         "reached": manifest.reached.streams,
         "queries": {e.query.name: (e.state, e.emitted) for e in manifest.queries.values()},
     }
 
 
-def refused_sinks(client: Client, disk: FaultyDisk) -> dict[str, set[str]]:
-    """The queries whose sinks were made to fail, and what their errors say then: the path of a verb, or what the
-    callable raised."""
-    found = {name: {f"{RefusalError.__name__}: {name}"} for name in client.raised}
-    for _, _, path in disk.refused:
-        place, *below = path.split("/")
-        if place == "sinks" and below:
-            found.setdefault(below[0], set()).add(f"{path}'")
-    return found
+def _told(p: StreamProgress) -> tuple[int | None, ...]:
+    return p.max_time_us, p.rows, p.late, p.rejected, p.untimed, p.ahead, p.incomplete, p.active_us
 
 
-def compare(
-    world: World, found: Outcome, wanted: Outcome, refused: Mapping[str, Collection[str]], story: Story
-) -> None:
-    """`refused`: as of `refused_sinks`. Only a query that has stopped because of that may lack rows."""
-    errors = found.errors.items()
-    stopped = {name for name, error in errors if any(reason in error for reason in refused.get(name, ()))}
-    story.known += ["trust 2"] * bool(stopped)
-    for name, error in errors:
-        if name not in stopped:
-            story.wrong.append(f"query {name} failed, and not by its sink: {error}")
-    partial = set()
+def check_sums(client: Client, session: LocalSession, story: Story) -> None:
+    """What a stream was given is taken or set aside, and what is set aside is kept."""
+    manifest = latest_manifest(session.storage)
+    for stream, given in client.inputs.given(client.steps[: client.done]).items():
+        if manifest is None or manifest.reached.streams.get(stream, 0) < given.units:
+            continue  # nobody reads it any more
+        p, kept = manifest.streams.get(stream, StreamProgress()), session.rejected(stream).num_rows
+        found = (p.rows + p.rejected, p.untimed, p.ahead, p.rejected)
+        if found != (given.rows, given.untimed, given.ahead, kept):
+            story.wrong.append(
+                f"stream {stream} was given {given} and has {p}; {kept} rows are kept that were set aside"
+            )
+
+
+def compare(world: World, found: Outcome, wanted: Outcome, story: Story) -> None:
+    """Only a query that says so may lack rows, and at least those that it has counted."""
+    for name, error in found.errors.items():
+        if name not in wanted.errors:
+            story.wrong.append(f"query {name} failed: {error}")
+    partial, gaps = set(), {name for name in found.gaps if found.gaps[name] != wanted.gaps.get(name)}
     for name, query in world.queries.items():
         title = f"query {name} into {query.sink}: {query.select}"
         open_until = _open_until(name, found, wanted)
         table, right = found.results[name], wanted.results[name]
-        if _compare(title, table, right, query.approximate, name in stopped, story, open_until):
+        if _compare(title, table, right, query.approximate, name in gaps, story, open_until):
             partial.add(name)
-    story.known += ["by design"] * bool(partial)
-    read = {stream for name in stopped for stream in _streams_of(world, name)}
+        if name in gaps:
+            _check_gap(name, found, right, story)
+    story.known += ["by design"] * bool(partial) + ["gap"] * bool(gaps)
+    read = {stream for name in gaps for stream in _streams_of(world, name)}
     for stream, rows in wanted.rejected.items():
         if stream not in read:
             _compare(f"rows of {stream} that cannot be read", found.rejected[stream], rows, (), False, story)
-    _compare_state(found.state, wanted.state, {*read, *stopped, *partial}, story)
+    _compare_state(found.state, wanted.state, {*read, *gaps, *partial}, story)
+
+
+def _check_gap(name: str, found: Outcome, wanted: pa.Table, story: Story) -> None:
+    """What its query has counted as made, its sink has; what it has counted as missing is missing."""
+    told, missing = found.state.get("queries", {}).get(name), sum(found.gaps[name].values())
+    rows = found.results[name].num_rows
+    if rows + missing > wanted.num_rows:
+        story.wrong.append(
+            f"query {name} has {rows} rows and lacks {missing}, by its own count, of {wanted.num_rows}"
+        )
+    if told is not None and told[1] != rows:
+        story.wrong.append(f"query {name} has made {told[1]} rows, by its own count, and its sink has {rows}")
 
 
 def _compare(
@@ -186,6 +204,7 @@ _OF_BATCH = re.compile(r"(\d{12})-.+\.arrow")
 _UNIT = re.compile(r"(\d{10})\.arrow")
 _PIECE = re.compile(r"(\d{12})(?:-(\d{12}))?")
 _PART = re.compile(r"part-(\d{12})(?:\.parquet|/\d{5}\.parquet)")
+_IN_SINK = re.compile(r"\.{0,2}part-(\d{12})")
 _LEFT = re.compile(r"\.part-\d{12}(?:-\d+)?-[0-9a-f]{12}(?:/\d{5})?(?:\.parquet)?|(?:\S+/)?\..+\.tmp")
 """What a crash in a files sink leaves: results that were prepared, and temporaries."""
 _COLLECTED_EVERY = 64
@@ -197,11 +216,19 @@ class Reasons:
 
     `litter`: files that attempts which did not count have written. They may lie among buckets and results put aside
     until the collector comes, and not longer. `retired`: versions of tables that were replaced after the last batch.
+    `unread`: streams that nobody reads any more, so that nobody tidies up their logs.
     """
 
-    def __init__(self, state_dir: Path, litter: Collection[str] = (), retired: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        litter: Collection[str] = (),
+        retired: Collection[str] = (),
+        unread: Collection[str] = (),
+    ) -> None:
         self._state_dir = state_dir
         self._litter = litter
+        self._unread = unread
         numbers = sorted(int(path.name) for path in (state_dir / "manifests").glob("[0-9]*") if path.name.isdigit())
         self._kept = {f"manifests/{number:012d}" for number in numbers[-_KEPT_MANIFESTS:]}
         self._newest = max(numbers, default=-1)
@@ -211,7 +238,9 @@ class Reasons:
             manifest = _body(state_dir / name)
             self._named |= {manifest["queries"], manifest["lanes"]}
             self._named |= {entry["query"] for entry in _body(state_dir / manifest["queries"])}
-            self._named |= set(_files_named(manifest))
+            self._named |= {*_files_named(manifest), *manifest.get("waiting", ())}
+            for part in manifest.get("waiting", ()):
+                self._named |= set(_files_named({"undelivered": _body(state_dir / part)}))
         self._reached = manifest.get("reached", {}).get("streams", {})
         self._through = manifest.get("through", 0)
         self._sources = {s["name"]: s["source"]["kind"] for s in _body(state_dir / "catalog.json")}
@@ -255,7 +284,7 @@ class Reasons:
         _, stream, *below = name.split("/")
         kind, file = self._sources.get(stream), below[-1]
         if kind == "files":
-            return len(below) == 2 and below[0] == "files" and self._is_piece(name)
+            return len(below) == 2 and below[0] == "files" and (self._is_piece(name) or stream in self._unread)
         unit = _UNIT.fullmatch(file)
         is_memory = kind == "memory" and len(below) == 1
         return is_memory and (file == "units" or bool(unit and int(unit[1]) >= self._reached.get(stream, 0) - 1))
@@ -292,27 +321,48 @@ def _entries(path: Path) -> tuple[int, int] | None:
     return first, first + count - 1
 
 
-def check_files(
-    client: Client, trace: Trace, began: int, litter: Collection[str], stopped: Collection[str], story: Story
-) -> None:
+def check_files(client: Client, trace: Trace, began: int, litter: Collection[str], story: Story) -> None:
     """At the end of a life that has stopped in good order. `trace`: all verbs, from `began` on its own; `litter`: as
-    of `Reasons`, below the disk's root; `stopped`: queries that have failed."""
+    of `Reasons`, below the disk's root."""
     disk, state_dir = client.place / "disk", client.place / "disk" / "state"
     below = {name.removeprefix("state/") for name in litter}
-    leaked = [f"state/{name}" for name in Reasons(state_dir, below, _retired(trace)).leaked()]
-    paths = [path.split("/") for _, path in trace[began:]]
-    used = {names[1] for names in paths if names[0] == "sinks" and len(names) == 3}
+    reasons = Reasons(state_dir, below, _retired(trace), _unread(client))
+    leaked = [f"state/{name}" for name in reasons.leaked()]
+    if not any(verb == "link" and _MANIFEST.fullmatch(path) for verb, path in trace[began:]):
+        # A power cut may have brought them back. They go with the first batch of a life, and this one had none.
+        brought_back = ("state/parts/", "state/queries/", "state/sources/")
+        leaked = [name for name in leaked if not name.startswith(brought_back)]
+    used = _used(trace[began:])
     newest = max((int(path.name) for path in (state_dir / "manifests").glob("[0-9]*")), default=-1)
     for name in files_below(disk / "sinks"):
         query, _, file = name.partition("/")
-        part = _PART.fullmatch(file)
-        # What an earlier life has left goes when the sink is used again: never, if its query has failed.
-        is_left = _LEFT.fullmatch(file) is not None and (query not in used or query in stopped)
+        part, of_batch = _PART.fullmatch(file), _IN_SINK.match(file)
+        # What an earlier life has left goes when the sink is used again, for this batch or a later one.
+        batch = int(of_batch[1]) if of_batch else -1
+        is_left = _LEFT.fullmatch(file) is not None and (query not in used or batch > used[query])
         is_left |= f"sinks/{name}" in litter and _LEFT.fullmatch(file) is not None
         if file != ".thalweg-owner.json" and not is_left and (part is None or int(part[1]) > newest):
             leaked.append(f"sinks/{name}")
     if leaked:
         story.wrong.append("leaked: " + ", ".join(leaked))
+
+
+def _unread(client: Client) -> set[str]:
+    """Streams that no query reads any more."""
+    told = client.steps[: client.done]
+    names = {query.name for kind, query in told if kind == "create"} - {name for kind, name in told if kind == "drop"}
+    read = {stream for name in names for stream in _streams_of(client.world, name)}
+    return {feed.stream for feed in client.world.feeds} - read
+
+
+def _used(trace: Trace) -> dict[str, int]:
+    """Query -> the newest batch that its sink has shown. What found no more place goes with a later one."""
+    used: dict[str, int] = {}
+    for _, path in trace:
+        if shown := _SHOWN.fullmatch(path):
+            query = path.split("/")[1]
+            used[query] = max(used.get(query, -1), int(shown[1]))
+    return used
 
 
 def _retired(trace: Trace) -> set[str]:

@@ -16,9 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import thalweg
-from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
-from thalweg.stats.joining import JoinStatistics
 from thalweg.testing.join_turning import Turning, turning_feeds
 from thalweg.testing.oracle import Feed
 
@@ -68,12 +66,12 @@ class Watch:
         # Until the optimiser has answered: which batch is which does not depend on the clock.
         runner.join_planner.wait()
         manifest = runner.manifest
-        ordering = Ordering.from_json(manifest.measured.probe_orders.ordering)
+        ordering = manifest.measured.probe_orders.ordering
         self.note(
             batch=manifest.batch,
             switched=ordering.switched,
             switches=ordering.switches,
-            orders=ordering.to_json()["orders"],
+            orders=ordering.orders,
             looks=looked_into(runner.plan),
         )
         ready, self.ready = self.ready, self._ready()
@@ -85,11 +83,11 @@ class Watch:
     def _switches(self) -> bool:
         """Whether another order that was proposed is due in the next batch."""
         planner, joins = self.session._runner.join_planner, self.session._runner.manifest.measured.probe_orders.joins
-        epoch = JoinStatistics.from_json(joins["statistics"]).epoch
+        epoch = joins.statistics.epoch
         return any(since <= epoch and proposed.changes for since, proposed in planner._proposed)
 
     def _ready(self) -> set[tuple[str, str]]:
-        ready = self.session._runner.manifest.measured.probe_orders.joins.get("ready", {})
+        ready = self.session._runner.manifest.measured.probe_orders.joins.ready
         return {(id_, query) for id_, queries in ready.items() for query in queries}
 
     def note(self, **what: Any) -> None:

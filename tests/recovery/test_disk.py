@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from thalweg.errors import ThalwegError
-from thalweg.model.history import SliceHistory
-from thalweg.model.manifest import Manifest
+from thalweg.model.history import History, SliceHistory
+from thalweg.model.manifest import Manifest, Prepared
 from thalweg.model.stream import Stream
 from thalweg.sink.base import SinkContext
 from thalweg.sink.files import FilesSink
@@ -112,8 +112,8 @@ class Manifests:
         self.manifests.sweep()
 
     def act(self, step: int) -> None:
-        lanes = {f"lane {step % 3}": SliceHistory({}, (), ())}
-        self.manifests.create(Manifest(step, 8, "hash", through=step, lanes=lanes))
+        history = History({f"lane {step % 3}": SliceHistory({}, (), ())})
+        self.manifests.create(Manifest(step, 8, "hash", through=step, history=history))
         self.manifests.prune()
 
     def found(self) -> set[int]:
@@ -122,7 +122,7 @@ class Manifests:
         for batch in manifest.manifest_batches(self.storage):
             found, named = manifest.read_manifest(self.storage, batch)
             assert (found.batch, found.through) == (batch, batch)
-            assert list(found.lanes) == [f"lane {batch % 3}"]
+            assert list(found.history.slices) == [f"lane {batch % 3}"]
             assert all(self.storage.find(name) for name in named)
             there.add(batch)
         return there | set(range(newest.batch - 1 if newest else 0))
@@ -138,7 +138,8 @@ class Files:
         newest = max(known, default=-1)
         pending = frozenset(path.name for path in self.root.glob(f".part-{newest:012d}-*"))
         self.left = {path for path in self.root.glob(".*") if path.name not in (".thalweg-owner.json", *pending)}
-        context = SinkContext("q", "state-1", "term", newest=newest, pending=pending)
+        held = [Prepared("q", newest, 3, token=token) for token in sorted(pending)]
+        context = SinkContext("q", "state-1", "term", newest=newest, pending=lambda: held)
         self.sink = FilesSink(context, self.root, "json")
         for token in sorted(pending)[-1:]:
             self.sink.commit(newest, token, None)
@@ -436,7 +437,7 @@ def test_a_part_that_is_gone_is_written_again_though_another_could_not_be_delete
         manifests = manifest.Manifests(storage)
 
         def create(batch: int, lane: str) -> None:
-            manifests.create(Manifest(batch, 8, "hash", lanes={lane: SliceHistory({}, (), ())}))
+            manifests.create(Manifest(batch, 8, "hash", history=History({lane: SliceHistory({}, (), ())})))
 
         for batch, lane in enumerate("abcd"):
             create(batch, lane)
@@ -450,7 +451,7 @@ def test_a_part_that_is_gone_is_written_again_though_another_could_not_be_delete
         create(4, again)
         found = manifest.latest_manifest(storage)
         assert found is not None
-        assert list(found.lanes) == [again]
+        assert list(found.history.slices) == [again]
 
 
 def units_of(world: World) -> list[object]:

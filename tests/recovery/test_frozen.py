@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -155,7 +156,7 @@ def test_a_frozen_directory_holds_a_request_and_rows_that_no_batch_knows(archive
     storage, manifest = opened(archive, tmp_path)
     case = case_of(archive.case)
     waiting = RequestLog(storage, manifest.through).read_after(manifest.through)
-    names = [request.query["name"] for _, request in waiting if isinstance(request, CreateQuery)]
+    names = [request.query.name for _, request in waiting if isinstance(request, CreateQuery)]
     is_known = archive.format > OLD and archive.life == "killed"
     assert names == ([] if is_known else list(case.later))
     for feed in case.feeds:
@@ -167,8 +168,8 @@ def test_a_frozen_directory_holds_a_request_and_rows_that_no_batch_knows(archive
     if archive.format <= OLD:
         intent = find_old_intent(storage, manifest.batch + 1)
         assert intent is not None
-        assert intent["through"] == waiting[-1][0]
-        assert from_intent(intent).assignment != manifest.measured.slot_assignment.assignment
+        assert intent.through == waiting[-1][0]
+        assert from_intent(intent).placement.assignment != manifest.measured.slot_assignment.assignment
     else:
         before, _ = read_manifest(storage, manifest.batch - 1)
         assert before.measured.slot_assignment.assignment != manifest.measured.slot_assignment.assignment
@@ -184,7 +185,7 @@ def test_a_frozen_directory_has_windows_or_rows_that_wait_for_others(archive: Ar
         assert {"r", "s", "t"} < rows.keys()
         intermediates = [relation for relation in rows if relation.startswith("+")]
         assert intermediates
-        assert manifest.measured.probe_orders.joins["ready"].keys() & set(intermediates)
+        assert manifest.measured.probe_orders.joins.ready.keys() & set(intermediates)
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=named)
@@ -307,7 +308,7 @@ def test_a_files_sink_takes_the_batch_again_that_an_older_release_had_shown_it(
     session.create_query("dear", case.queries["dear"], thalweg.to_files(shown, "json"))
     session.create_query("called", case.queries["called"], lambda table, batch: None)
     session.run_available()
-    assert handle.status.state == "running", handle.status.error
+    assert handle.status.state == "idle", handle.status.error
     assert (shown / f"part-{batch + 1:012d}.json").read_text()
 
 
@@ -317,7 +318,7 @@ def test_requests_of_an_older_release_that_never_ran_a_batch_are_kept(
 ) -> None:
     archive = next(a for a in ARCHIVES if (a.format, a.case, a.life) == (OLD, "own", "stopped"))
     storage, manifest = opened(archive, tmp_path)
-    records = [{"op": "create", "query": entry.query.json} for entry in manifest.queries.values()]
+    records = [{"op": "create", "query": msgspec.to_builtins(entry.query)} for entry in manifest.queries.values()]
     lines = [json.dumps({"sequence": n, "record": record}).encode() for n, record in enumerate(records, 1)]
     for name in contents(Path(storage.place)):
         if not name.startswith(("catalog.json", "thalweg.json")):
@@ -330,7 +331,7 @@ def test_requests_of_an_older_release_that_never_ran_a_batch_are_kept(
         session.stop()
     session = local(state_dir=storage.place, slots=3)
     session.run_available()
-    assert {handle.status.state for handle in session.queries.values()} == {"running"}
+    assert {handle.status.state for handle in session.queries.values()} == {"idle"}
     assert storage.find("changes.log") is None
 
 

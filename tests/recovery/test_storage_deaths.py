@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from tests.support.pipeline_program import Program, finished, rows
 
+from thalweg.batch.hands import Inline
 from thalweg.errors import ThalwegError
 from thalweg.source.memory_units import MemoryUnits
 from thalweg.testing import LocalSession
@@ -35,7 +36,7 @@ def live(program: Program, storage: MemoryStorage) -> None:
 def verbs_of_a_life(local: Callable[..., LocalSession]) -> int:
     storage = MemoryStorage("memory://undisturbed")
     storage.forget()
-    live(Program(lambda: local(state_dir=storage)), storage)
+    live(Program(lambda: local(state_dir=storage, hands=Inline())), storage)
     return storage.world.verbs
 
 
@@ -44,7 +45,7 @@ def test_deaths(local: Callable[..., LocalSession]) -> None:
     for seed in SEEDS:
         chance = Random(seed)
         storage = MemoryStorage(f"memory://death-{seed}")
-        program = Program(lambda storage=storage: local(state_dir=storage))  # type: ignore[misc]
+        program = Program(lambda storage=storage: local(state_dir=storage, hands=Inline()))  # type: ignore[misc]
         for _ in range(chance.randint(1, 3)):
             storage.world.die_at(storage.world.verbs + chance.randint(1, verbs), seed)
             with suppress(Death):
@@ -61,7 +62,7 @@ def test_verbs_that_fail(local: Callable[..., LocalSession]) -> None:
     for seed in SEEDS:
         chance = Random(seed)
         storage = MemoryStorage(f"memory://failure-{seed}")
-        program = Program(lambda storage=storage: local(state_dir=storage))  # type: ignore[misc]
+        program = Program(lambda storage=storage: local(state_dir=storage, hands=Inline()))  # type: ignore[misc]
         storage.world.fail_at(storage.world.verbs + chance.randint(1, verbs), chance.randint(1, 3))
         try:
             live(program, storage)

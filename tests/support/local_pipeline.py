@@ -26,7 +26,7 @@ from thalweg.batch.run import BatchRunner
 from thalweg.batch.work import Work
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.model.manifest import Manifest
-from thalweg.model.measurements import Combining, HotJoinKeys, Partitioners
+from thalweg.model.measurements import Combining, Dealing, HotJoinKeys, Partitioners
 from thalweg.model.message import decode
 from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
@@ -147,7 +147,7 @@ class LocalPipeline:
     def create(self, *queries: Query) -> None:
         for query in queries:
             assert query.name not in self.known
-            sequence = self._requests.append(CreateQuery(query.json))
+            sequence = self._requests.append(CreateQuery(query))
             self.ids[query.name] = query_id(query.name, sequence)
             self._delivery.kept.add(self.ids[query.name])  # a test may ask for what dropped ones have given
             self.queries[query.name] = self.known[query.name] = query
@@ -253,5 +253,5 @@ def cut(table: pa.Table, pieces: int) -> list[pa.Table]:
     return found or [table]
 
 
-def dealt_by(partitioner: str) -> dict[str, Any]:
-    return {"rows": 1, "groups": 1, "top": 0.5, "busiest": 0.5, "partitioner": partitioner, "reason": "by the test"}
+def dealt_by(partitioner: str) -> Dealing:
+    return Dealing(rows=1, groups=1, top=0.5, busiest=0.5, partitioner=partitioner, reason="by the test")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pydoc
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +48,25 @@ def test_a_bare_import_loads_nothing_heavy_and_reaches_everything() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'conect'"):
         thalweg.conect  # noqa: B018
+
+
+def test_what_is_optional_is_not_wanted() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    wanted = {re.split(r"[<>=!~ \[]", line)[0] for line in project["dependencies"]}
+    assert {"pyspark", "pyarrow", "duckdb"} <= wanted
+    assert not wanted & {"scikit-learn", "matplotlib", "pytest"}
+
+
+@pytest.mark.slow
+def test_commands_say_their_version_and_what_there_is() -> None:
+    """And `bench` only where there are benchmarks: the package alone, as pip installs it, has none."""
+    program = "from thalweg.cli.main import main; main()"
+    said = {
+        option: subprocess.run([sys.executable, "-c", program, option], capture_output=True, text=True, check=True)
+        for option in ("--version", "--help")
+    }
+    assert said["--version"].stdout.strip() == f"thalweg {version('thalweg')}"
+    assert "bench" in said["--help"].stdout
+    hidden = "from thalweg.cli import bench; bench.is_there = lambda: False; " + program
+    done = subprocess.run([sys.executable, "-c", hidden, "--help"], capture_output=True, text=True, check=True)
+    assert "bench" not in done.stdout

@@ -7,11 +7,11 @@ be learned again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from thalweg.adapt.routing_totals import ENOUGH, KeyCounts, RoutingTotals
+from thalweg.model.measurements import Dealing
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.optimize.dealing import choose
@@ -28,7 +28,7 @@ SMOOTHING = 0.5
 """The weight of the newest batch in what is measured."""
 
 
-def next_dealing(known: Mapping[str, Any], plan: Plan, routing: RoutingTotals) -> dict[str, Any]:
+def next_dealing(known: Mapping[str, Dealing], plan: Plan, routing: RoutingTotals) -> dict[str, Dealing]:
     """route key -> its skew and what it is dealt out by: what the manifest keeps."""
     shipped = {key: found for stream in plan.streams.values() for key, found in shipped_keys(plan, stream).items()}
     after = {key: value for key, value in known.items() if key in shipped}
@@ -37,16 +37,16 @@ def next_dealing(known: Mapping[str, Any], plan: Plan, routing: RoutingTotals) -
         if counts.rows < ENOUGH:
             continue
         skew = _smoothed(after.get(key), _skew(counts))
-        now = after.get(key, {}).get("partitioner", HASH)
+        now = after[key].partitioner if key in after else HASH
         choice = choose(skew, plan.slots, now, loose=all(g.loose for g in shipped[key]))
-        after[key] = {
-            "rows": round(skew.rows),
-            "groups": round(skew.groups),
-            "top": round(skew.top, 4),
-            "busiest": round(skew.busiest, 4),
-            "partitioner": choice.partitioner,
-            "reason": choice.reason,
-        }
+        after[key] = Dealing(
+            rows=round(skew.rows),
+            groups=round(skew.groups),
+            top=round(skew.top, 4),
+            busiest=round(skew.busiest, 4),
+            partitioner=choice.partitioner,
+            reason=choice.reason,
+        )
     return after
 
 
@@ -60,15 +60,24 @@ def _skew(counts: KeyCounts) -> Skew:
     )
 
 
-def _smoothed(known: Mapping[str, Any] | None, new: Skew) -> Skew:
+def _smoothed(known: Dealing | None, new: Skew) -> Skew:
     if known is None:
         return new
-    return Skew(*(known[f] + SMOOTHING * (getattr(new, f) - known[f]) for f in ("rows", "groups", "top", "busiest")))
+    return Skew(
+        _towards(known.rows, new.rows),
+        _towards(known.groups, new.groups),
+        _towards(known.top, new.top),
+        _towards(known.busiest, new.busiest),
+    )
 
 
-def chosen(dealing: Mapping[str, Any]) -> dict[str, str]:
+def _towards(known: float, new: float) -> float:
+    return known + SMOOTHING * (new - known)
+
+
+def chosen(dealing: Mapping[str, Dealing]) -> dict[str, str]:
     """route key -> partitioner."""
-    return {key: value["partitioner"] for key, value in dealing.items()}
+    return {key: value.partitioner for key, value in dealing.items()}
 
 
 def next_policies(policies: Mapping[str, Policy], plan: Plan, routing: RoutingTotals) -> dict[str, Policy]:
@@ -79,14 +88,14 @@ def next_policies(policies: Mapping[str, Policy], plan: Plan, routing: RoutingTo
 
 
 def aggregation_reports(
-    plan: Plan, routing: RoutingTotals, dealing: Mapping[str, Any]
+    plan: Plan, routing: RoutingTotals, dealing: Mapping[str, Dealing]
 ) -> dict[str, AggregationReport]:
     """Of every grouping that had rows in a batch."""
     found = {}
     for id_, grouping in plan.groupings.items():
         key = grouping.route_key
         pinned = key in plan.pinned
-        name, reason = plan.partitioners.get(key, HASH), dealing.get(key, {}).get("reason", "")
+        name, reason = plan.partitioners.get(key, HASH), dealing[key].reason if key in dealing else ""
         if name == LOCAL and id_ in routing.stayed:
             tasks = routing.stayed[id_]
             loads, keys = [made.rows for made in tasks], [made.keys for made in tasks]

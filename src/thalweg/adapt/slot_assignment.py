@@ -18,17 +18,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from thalweg.adapt.routing_totals import Floats, RoutingTotals, Shipped
+from thalweg.foreign import said_by
 from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Moves
 from thalweg.model.partitioning import Partitioning, PartitioningReport, Replication
 from thalweg.model.plan import Plan, route_key, route_keys
+from thalweg.observe import log
 from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.partitioning import RouteKey
 from thalweg.optimize.repartitioning import Situation, Verdict, decide
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
 from thalweg.stats.drift import drift
-from thalweg.stats.forest import Forest, fill, train
+from thalweg.stats.forest import Forest, can_grow, fill, train
 from thalweg.stats.sharing import Shares, Sharing, gather
 
 ENOUGH = 4096
@@ -96,7 +98,8 @@ class Repartitioner:
         try:
             self.observe(plan, manifest, routing, seconds)
         except Exception as error:
-            self.verdict = Verdict(None, f"measuring failed: {type(error).__name__}: {error}")
+            log.warning("adapt", "measuring_failed", of="slot_assignment", batch=manifest.batch, error=error)
+            self.verdict = Verdict(None, f"measuring failed: {said_by(error)}")
 
     def observe(self, plan: Plan, manifest: Manifest, routing: RoutingTotals, seconds: float) -> None:
         """Takes in what a batch measured, and asks the optimiser where that is due."""
@@ -260,7 +263,8 @@ class Repartitioner:
             )
             verdict = decide(situation, budget_seconds=self.settings.budget_seconds, clock=clock)
         except Exception as error:  # the pipeline goes on with the partitioning it has
-            verdict = Verdict(None, f"the optimiser failed: {type(error).__name__}: {error}")
+            log.warning("adapt", "optimiser_failed", of="slot_assignment", error=error)
+            verdict = Verdict(None, f"the optimiser failed: {said_by(error)}")
         self.verdict = verdict
         if verdict.partitioning is not None:
             self.propose(verdict.partitioning)
@@ -271,6 +275,8 @@ class Repartitioner:
         for stream, shares in self._fitted.items():
             n = len(shares.counts)
             if len(shares.joint) < n * (n - 1) // 2:
+                if not self._asked and not can_grow():
+                    log.warning("adapt", "no_forest", stream=stream, install="pip install 'thalweg[forest]'")
                 self._asked += 1
                 forest = train(shares, self._asked, self.forests.get(stream))
                 self.forests = {**self.forests, stream: forest}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thalweg.foreign import brief
 from thalweg.model.failure import Failing, Failures, OfColumn, OfPartial, OfQuery
 from thalweg.model.plan import Plan, queries_of
 
@@ -13,7 +14,7 @@ def blame(plan: Plan, failures: Failures) -> dict[str, str]:
     for failing, message in failures.items():
         for query in sorted(_concerned(plan, failing)):
             blamed.setdefault(query, message)
-    return {query: first_line(message) for query, message in blamed.items()}
+    return {query: brief(message) for query, message in blamed.items()}
 
 
 def _concerned(plan: Plan, failing: Failing) -> set[str]:
@@ -34,7 +35,3 @@ def _fed_by(plan: Plan, grouping: str) -> set[str]:
     while more := {id_ for id_, g in plan.groupings.items() if g.finer in fed} - fed:
         fed |= more
     return queries_of(plan, fed)
-
-
-def first_line(message: str) -> str:
-    return message.split("\n", 1)[0]

@@ -11,7 +11,8 @@ from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
 from thalweg.model.query import Query
 from thalweg.model.way import Way
-from thalweg.sink.base import Sink
+from thalweg.sink.base import Sink, SinkContext
+from thalweg.state.storage import Storage
 
 
 class TasksCancelledError(Exception):
@@ -44,6 +45,6 @@ class SinkOpener(Protocol):
         """Refuses a sink that the engine has not."""
         ...
 
-    def open_sink(self, query: Query, id_: str, owner: str) -> Sink:
-        """A sink of kind `spark`."""
+    def open_sink(self, query: Query, id_: str, context: SinkContext, storage: Storage) -> Sink:
+        """A sink of kind `spark`. `storage`: where the results are that it will be given."""
         ...

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from thalweg import faults
 from thalweg.batch.contract import SinkOpener
+from thalweg.batch.hands import Hands
+from thalweg.batch.queues import LostResultsError, Queues
 from thalweg.batch.work import unique
-from thalweg.errors import repeated_column
+from thalweg.errors import ThalwegError, repeated_column, sink_raised
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest, Prepared, ResultFile
+from thalweg.model.patience import Patience
 from thalweg.model.plan import Member
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
+from thalweg.observe import log
 from thalweg.operate.finish import order_rows
-from thalweg.sink.base import Callback, Sink, SinkContext, objection, open_sink
+from thalweg.sink.base import Callback, Gathering, SectionSink, Sink, SinkContext, open_sink
 from thalweg.sink.outlet import Part
 from thalweg.state.collect import prepared_name
 from thalweg.state.container import ContainerWriter, read_section
 from thalweg.state.results import Results
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term
+
+faults.register("delivery.begin", "delivery.done")
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,11 @@ class Made:
         prepared = sum(section.rows for section in self.sections) + sum(part.rows for part in self.parts)
         return prepared + (0 if self.table is None else self.table.num_rows)
 
+    @property
+    def nbytes(self) -> int:
+        prepared = sum(section.length for section in self.sections) + sum(part.nbytes for part in self.parts)
+        return prepared + (0 if self.table is None else self.table.nbytes)
+
 
 @dataclass
 class Preparation:
@@ -47,14 +61,16 @@ class Preparation:
 
     results: tuple[ResultFile, ...] = ()
     undelivered: list[Prepared] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    """Query id -> what its sink said against its results."""
+    unkept: dict[str, int] = field(default_factory=dict)
+    """Query id -> rows for which there was no more place."""
 
 
 class Delivery:
     """Opens a query's sink when its first results come, and keeps it."""
 
-    def __init__(self, opener: SinkOpener, storage: Storage, term: Term, newest: Manifest | None) -> None:
+    def __init__(
+        self, opener: SinkOpener, storage: Storage, term: Term, newest: Manifest | None, hands: Hands | None = None
+    ) -> None:
         self._opener = opener
         self._storage = storage
         self._term = term
@@ -65,31 +81,59 @@ class Delivery:
         """Dropped queries whose results somebody may still read."""
         self.newest = -1 if newest is None else newest.batch
         """The newest batch that can have been committed."""
-        self._pending = () if newest is None else newest.undelivered
+        self.check_mine: Callable[[], None] = lambda: None
+        """Raises if another session has taken over, which delivers then."""
         self._sinks: dict[str, Sink] = {}
+        self._opening = threading.Lock()
+        self._openings: dict[str, threading.Lock] = {}
+        self.queues = Queues(self, hands)
+
+    # -- before the manifest -------------------------------------------------------------------------------
 
     def prepare(self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]) -> Preparation:
-        """Makes the results of a batch durable, where nobody sees them. What a sink objects to stops its query, and
-        nothing else. `live`: all queries that run."""
+        """Makes the results of a batch durable, where nobody sees them. `live`: all queries that run."""
         ready = Preparation()
         waiting: dict[str, Made] = {}
         for id_, made in results.items():
-            query = made.entry.query
-            if query.sink.kind in ("memory", "noop") or not made.rows:
+            if made.entry.query.sink.kind in ("memory", "noop") or not made.rows:
                 continue
-            try:
-                token = self._sink(made.entry).prepare(batch, made.table, [part.name for part in made.parts])
-            except (Exception, SystemExit) as error:
-                ready.failed[id_] = objection(query.name, query.sink.kind, error)
-                continue
-            if token:
-                ready.undelivered.append(Prepared(id_, batch, made.rows, token=token))
+            if not self._has_room(made):
+                ready.unkept[id_] = made.rows
+            elif token := self._prepare_in_sink(batch, made):
+                ready.undelivered.append(Prepared(id_, batch, made.rows, token=token, nbytes=made.nbytes))
             else:
                 waiting[id_] = made
         own = {section.name: section for section in self._keep(batch, waiting)}
         for id_, made in waiting.items():
             sections = (*made.sections, *((own[id_],) if id_ in own else ()))
-            ready.undelivered.append(Prepared(id_, batch, made.rows, sections))
+            parts = tuple(part.name for part in made.parts)
+            ready.undelivered.append(Prepared(id_, batch, made.rows, sections, parts=parts, nbytes=made.nbytes))
+        ready.results = self._prepare_results(batch, results, live)
+        return ready
+
+    def _has_room(self, made: Made) -> bool:
+        """What is all that waits is kept, however much it is."""
+        known = self.queues.look(made.entry.id)
+        limit = Patience.of(made.entry.query).undelivered_bytes
+        return not known.batches or known.nbytes + made.nbytes <= limit
+
+    def _prepare_in_sink(self, batch: int, made: Made) -> str:
+        """What the sink calls what it has written. Empty: it has no place for it, or has trouble with it."""
+        entry = made.entry
+        if made.sections:  # so the rest is better kept beside them
+            return ""
+        if self.queues.look(entry.id).is_troubled or not self.can_give(entry.id, entry.query):
+            return ""
+        try:
+            return self._sink(entry.id, entry.query).prepare(batch, made.table, [part.name for part in made.parts])
+        except BaseException as error:
+            log.warning("delivery", "kept_with_the_state", query=entry.query.name, batch=batch, error=error)
+            return ""
+
+    def _prepare_results(
+        self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]
+    ) -> tuple[ResultFile, ...]:
+        """Of queries that keep them in memory."""
         kept = {id_: made for id_, made in results.items() if made.entry.query.sink.kind == "memory"}
         wanted = {id_ for id_, entry in live.items() if entry.query.sink.kind == "memory"}
         tables = {id_: made.table for id_, made in kept.items() if made.table is not None}
@@ -97,55 +141,86 @@ class Delivery:
         for id_, made in kept.items():
             for section in made.sections:
                 files.setdefault(section.file, set()).add(id_)
-        ready.results = self.results.prepare(batch, tables, wanted | self.kept, files)
-        return ready
+        return self.results.prepare(batch, tables, wanted | self.kept, files)
 
-    def _keep(self, batch: int, waiting: Mapping[str, Made]) -> Sequence[Section]:
+    def _keep(self, batch: int, waiting: Mapping[str, Made]) -> list[Section]:
+        """What will wait for long is in a container of its own: the others need not be kept for as long."""
         tables = {id_: made.table for id_, made in waiting.items() if made.table is not None}
-        if not tables:
-            return ()
-        with ContainerWriter(self._storage, prepared_name(batch, 0, unique())) as writer:
-            for id_, table in tables.items():
-                writer.add(id_, table)
-            return writer.close()
+        troubled = {id_ for id_ in tables if self.queues.look(id_).is_troubled}
+        sections: list[Section] = []
+        for ids in (tables.keys() - troubled, troubled):
+            if ids:
+                with ContainerWriter(self._storage, prepared_name(batch, 0, unique())) as writer:
+                    for id_ in tables:
+                        if id_ in ids:
+                            writer.add(id_, tables[id_])
+                    sections += writer.close()
+        return sections
 
-    def commit(self, undelivered: Sequence[Prepared], entries: Mapping[str, Entry]) -> dict[str, str]:
-        """Gives out what a manifest holds; query id -> what its sink said against it."""
-        failed: dict[str, str] = {}
-        for prepared in undelivered:
-            entry = entries.get(prepared.query)
-            if entry is None or entry.state == "failed" or prepared.query in failed:
-                continue
+    # -- after it ------------------------------------------------------------------------------------------
+
+    def can_give(self, id_: str, query: Query) -> bool:
+        return query.sink.kind != "callable" or id_ in self.callbacks
+
+    def give(self, query: Query, prepared: Prepared) -> None:
+        """Commits what a manifest holds. Whatever the sink raises becomes an error that tells of it."""
+        with _state_at_fault():
+            faults.point("delivery.begin")
+            self.check_mine()
+        try:
+            sink = self._sink(prepared.query, query)
+            if isinstance(sink, SectionSink):  # it reads them itself
+                sink.commit_sections(prepared.batch, prepared.sections)
+            else:
+                self._give_rows(sink, query, prepared)
+        except (ThalwegError, LostResultsError):
+            raise
+        except BaseException as error:  # also a sink's own mistake, or a value that it cannot show
+            raise sink_raised(query.name, query.sink.kind, error) from error
+        with _state_at_fault():
+            faults.point("delivery.done")
+
+    def _give_rows(self, sink: Sink, query: Query, prepared: Prepared) -> None:
+        with _state_at_fault():
             tables = [read_section(self._storage, section) for section in prepared.sections]
-            try:
-                table = pa.concat_tables([shown(t, shown_schema(entry.query)) for t in tables]) if tables else None
-                self._sink(entry).commit(prepared.batch, prepared.token, table)
-            except (Exception, SystemExit) as error:  # also a sink's own mistake, or a value that it cannot show
-                failed[prepared.query] = objection(entry.query.name, entry.query.sink.kind, error)
-        return failed
+        table = pa.concat_tables([shown(t, shown_schema(query)) for t in tables]) if tables else None
+        if prepared.parts and isinstance(sink, Gathering):
+            sink.commit_parts(prepared.batch, table, prepared.parts)
+        else:
+            sink.commit(prepared.batch, prepared.token, table)
 
-    def check(self, query: Query, *, opening: bool = True) -> None:
-        """Opens the sink of a query to be, so that a path that cannot be written is refused at once."""
+    def forget(self, id_: str) -> None:
+        self._sinks.pop(id_, None)
+        self._openings.pop(id_, None)
+
+    # -- sinks ---------------------------------------------------------------------------------------------
+
+    def check(self, query: Query, *, opening: bool = True, trying: bool = False) -> None:
+        """Opens the sink of a query to be, so that a path that cannot be written is refused at once. `trying`: it may
+        make nothing."""
         names = [output.name for output in query.outputs]
         if query.sink.kind in ("files", "spark") and len(set(names)) < len(names):
             raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
         self._opener.check_sink(query)
         if opening and query.sink.kind not in ("memory", "spark", "callable"):
-            self._open(query, query.name)
+            self._open(query, query.name, trying)
 
     def forget_all_but(self, ids: Collection[str]) -> None:
         """Lets go of the sinks of queries that are gone."""
-        self._sinks = {id_: sink for id_, sink in self._sinks.items() if id_ in ids}
+        for id_ in list(self._sinks):  # other threads may open some
+            if id_ not in ids:
+                self.forget(id_)
         self.callbacks = {id_: callback for id_, callback in self.callbacks.items() if id_ in ids}
 
-    def _sink(self, entry: Entry) -> Sink:
-        if entry.id not in self._sinks:
-            self._sinks[entry.id] = self._open(entry.query, entry.id)
-        return self._sinks[entry.id]
+    def _sink(self, id_: str, query: Query) -> Sink:
+        with self._opening:
+            lock = self._openings.setdefault(id_, threading.Lock())
+        with lock:
+            if id_ not in self._sinks:
+                self._sinks[id_] = self._open(query, id_)
+            return self._sinks[id_]
 
-    def _open(self, query: Query, id_: str) -> Sink:
-        if query.sink.kind == "spark":
-            return self._opener.open_sink(query, id_, self._term.timeline)
+    def _open(self, query: Query, id_: str, trying: bool = False) -> Sink:
         context = SinkContext(
             query=query.name,
             timeline=self._term.timeline,
@@ -154,11 +229,23 @@ class Delivery:
             number=self._term.number,
             first_known=self._term.oldest,
             newest=self.newest,
-            pending=frozenset(p.token for p in self._pending if p.query == id_),
+            pending=lambda: self.queues.items_of(id_),
             callback=self.callbacks.get(id_),
             place=self._storage.place,
+            is_trial=trying,
         )
+        if query.sink.kind == "spark":
+            return self._opener.open_sink(query, id_, context, self._storage)
         return open_sink(query.sink, context)
+
+
+@contextmanager
+def _state_at_fault() -> Iterator[None]:
+    """What goes wrong here is no fault of a sink."""
+    try:
+        yield
+    except BaseException as error:
+        raise LostResultsError from error
 
 
 def present(query: Query, member: Member | None, parts: Sequence[pa.Table]) -> pa.Table:

@@ -6,10 +6,11 @@ A function of a plan, the batch's work, what came in and the number of the task;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from thalweg import faults
 from thalweg.batch.cells import CellKind, Cells, cut, make_cell
@@ -20,19 +21,20 @@ from thalweg.batch.work import Work
 from thalweg.errors import ThalwegError
 from thalweg.model.canonical import named
 from thalweg.model.message import encode
-from thalweg.model.plan import Plan
-from thalweg.model.report import IngestReport
-from thalweg.model.split import parse_splits
+from thalweg.model.plan import Plan, StreamPlan
+from thalweg.model.report import IngestReport, Lacking, SetAside
+from thalweg.model.split import Split, parse_splits
+from thalweg.model.trouble import consuming, reading
 from thalweg.observe.stopwatch import READ, ROUTE, STATE_WRITE, Stopwatch
+from thalweg.operate import duck
 from thalweg.operate.consume import consume
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.own import define
 from thalweg.operate.partitioners import Partitioners
 from thalweg.route.bucket import pack
 from thalweg.sink.outlet import Outlet
-from thalweg.source.read import read
-from thalweg.state.container import ContainerWriter
-from thalweg.state.rejected import rejected_name
+from thalweg.source.read import Chunk, read
+from thalweg.state.rejected import keep_rejected, rejected_name
 
 ROWS_AT_ONCE = 1_000_000
 """Rows that INGEST groups in one go: more per pass means fewer partials, this many bounds its memory."""
@@ -45,6 +47,7 @@ def ingest(plan: Plan, work: Work, texts: Iterable[str], task: int) -> Cells:
     outbox = Outbox(partitioners=Partitioners(work.policies, task), watch=Stopwatch(work.now))
     started = outbox.watch.read()
     report = IngestReport(task)
+    duck.allow(work.budget)
     if plan.functions:
         define(plan)
     try:
@@ -65,10 +68,12 @@ def _ingest(plan: Plan, work: Work, text: str, outbox: Outbox, report: IngestRep
         stream = plan.streams.get(split.stream)
         if stream is None:
             continue
-        for number, chunk in enumerate(read(split, stream.stream, stream.columns, work.storage)):
+        for number, chunk in enumerate(_chunks(split, stream, work)):
             if chunk.rejected is not None and chunk.rejected.num_rows:
                 place = named("part", split.path, split.start, split.end, number)
-                _set_aside(work, split.stream, place, chunk.rejected, report)
+                _set_aside(work, split, place, chunk.rejected, report)
+            if chunk.missing:
+                report.lacking.append(Lacking(split.stream, split.path, chunk.missing))
             tables = waiting.setdefault(split.stream, [])
             tables.append(chunk.table)
             if sum(t.num_rows for t in tables) >= ROWS_AT_ONCE:
@@ -77,16 +82,28 @@ def _ingest(plan: Plan, work: Work, text: str, outbox: Outbox, report: IngestRep
         _flush(plan, work, name, tables, outbox)
 
 
+def _chunks(split: Split, stream: StreamPlan, work: Work) -> Iterator[Chunk]:
+    with reading(split.path, split.stream):
+        yield from read(split, stream.stream, stream.columns, work.storage, work.clock.wall_us)
+
+
 def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], outbox: Outbox) -> None:
-    consume(plan, name, pa.concat_tables(tables), work.clock, outbox, open_tables(plan, work))
+    with consuming(name):
+        consume(plan, name, pa.concat_tables(tables), work.clock, outbox, open_tables(plan, work))
 
 
-def _set_aside(work: Work, stream: str, name: str, rejected: pa.Table, report: IngestReport) -> None:
-    """Rows that cannot be read are kept with their reasons, under a name that a repeat writes again."""
-    with ContainerWriter(work.storage, rejected_name(stream, work.clock.batch, name)) as writer:
-        writer.add(stream, rejected)
-        writer.close()
-    report.rejected[stream] = report.rejected.get(stream, 0) + rejected.num_rows
+def _set_aside(work: Work, split: Split, part: str, rejected: pa.Table, report: IngestReport) -> None:
+    """Rows that are not let in are kept with their reasons."""
+    stream, file = split.stream, split.path if split.kind not in ("unit", "generate") else None
+    name = rejected_name(stream, work.clock.batch, part)
+    size = keep_rejected(work.storage, name, stream, rejected, file, work.clock.wall_us)
+    known = {(aside.stream, aside.kind): aside for aside in report.set_aside}
+    for kind in pc.unique(rejected["kind"]).to_pylist():
+        of = rejected.filter(pc.equal(rejected["kind"], kind))
+        more = SetAside(stream, kind, of.num_rows, size, file, of["reason"][0].as_py())
+        known[stream, kind] = known[stream, kind] + more if (stream, kind) in known else more
+        size = 0  # of all kinds of the object together
+    report.set_aside = [*known.values()]
 
 
 def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cells:
@@ -113,6 +130,7 @@ def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cell
         report.shipped = shipped(outbox.shipments)
         report.learned = learned(outbox.partitioners)
     report.rows, report.late, report.max_time_us = outbox.rows, outbox.late, outbox.max_time_us
+    report.untimed = outbox.untimed
     report.groups, report.passed, report.failures = outbox.groups, outbox.passed, outbox.failures
 
 

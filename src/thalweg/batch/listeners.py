@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from thalweg.errors import ThalwegError, wrong_listener
+from thalweg.foreign import said_by
 from thalweg.observe.progress import Progress
 
 
@@ -51,6 +52,5 @@ class Listeners:
             getattr(listener, name)(told)
         except BaseException as error:
             self.remove(listener)
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
             with suppress(Warning):  # a program that makes errors of warnings
-                warnings.warn(f"{name} of {listener!r} raised {said}; it is not called again", stacklevel=2)
+                warnings.warn(f"{name} of {listener!r} raised {said_by(error)}; it is not called again", stacklevel=2)

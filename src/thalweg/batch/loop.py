@@ -19,11 +19,15 @@ from thalweg.errors import ThalwegError, pipeline_failed, session_stopped, stopp
 from thalweg.model.offsets import Offsets
 from thalweg.model.split import dump_splits
 from thalweg.model.stream import Stream
+from thalweg.model.trouble import named_in
+from thalweg.observe import log
 from thalweg.observe.progress import progress_of
 from thalweg.source.split_planner import SplitPlanner, Target
 
 _POLLS = (0.01, 0.1)
-"""Seconds between two looks for new input without a trigger: right after a batch, and at most."""
+"""Seconds between two looks for new input without a trigger, at least and at most."""
+_LOOKING = 0.05
+"""Which share of its time a pipeline without a trigger may spend on looks that find nothing."""
 _LOOK_SECONDS = 0.2
 """How often a thread that waits looks up: a signal that another thread got does not wake it."""
 _CANCEL_SECONDS = 0.1
@@ -61,12 +65,17 @@ class Run:
         """Whether the calling thread is its own."""
         return self._thread is threading.current_thread()
 
-    def wait(self) -> None:
-        """Returns when it has ended, however."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Returns when it has ended, however; False: it took longer."""
+        end = None if seconds is None else time.monotonic() + seconds
         while not self._ending.done():
-            wait([self._ending], _LOOK_SECONDS)
+            rest = _LOOK_SECONDS if end is None else min(_LOOK_SECONDS, end - time.monotonic())
+            if rest <= 0:
+                return False
+            wait([self._ending], rest)
         if not self.is_here:
             self._thread.join()
+        return True
 
     def result(self) -> None:
         """Raises what ended it."""
@@ -89,6 +98,8 @@ class Loop:
         self.batches = batches
         self._cause_of = cause_of
         self.after_batch = after_batch
+        self.after_end: Callable[[ThalwegError | None], None] = lambda reason: None
+        """Called when a run has ended, with what ended it."""
         self._planner = SplitPlanner(batches.storage, used, known, batches.manifest.marks)
         """Only the thread of a run uses it."""
         self.listeners = Listeners()
@@ -96,6 +107,9 @@ class Loop:
         """Grows with every request for a batch."""
         self._run: Run | None = None
         self._failure: ThalwegError | None = None
+        """What has ended the run in the background."""
+        self._ended_by: BaseException | None = None
+        """What has ended the last run, if it did not end by itself or by `stop`."""
         self._failed = (-1, 0)
         """A batch, and how often it has failed."""
         self._wake = threading.Event()
@@ -105,6 +119,20 @@ class Loop:
     def is_running(self) -> bool:
         run = self._run  # once: another thread may be setting it
         return run is not None and not run.has_ended
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has ended the pipeline, until it is started again."""
+        return None if self.is_running else self._ended_by
+
+    def await_end(self, seconds: float | None) -> bool:
+        """Waits for the end of the run, and raises what ended it; False: it took longer."""
+        run = self._run
+        if run is not None and not run.wait(seconds):
+            return False
+        if self._ended_by is not None:
+            raise self._ended_by
+        return True
 
     def start(self, every_us: int) -> None:
         """Batches as data arrives, at most one in every `every_us` microseconds."""
@@ -149,7 +177,8 @@ class Loop:
     def _begin(self, work: Callable[[Run], None]) -> Run:
         if self._stopped:
             raise session_stopped()
-        self._failure = None
+        self._failure = self._ended_by = None
+        log.info("pipeline", "pipeline_started", batch=self.batches.manifest.batch + 1)
         self.tick()
         self._run = run = Run(work)
         if self._stopped:  # by another thread, which may wait for this run or know nothing of it
@@ -173,14 +202,18 @@ class Loop:
         try:
             target = self._planner.target()
             while not run.leaves.is_set() and self._next(target):
-                pass
+                self.batches.make_room(run.leaves)
+            self.batches.flush(None, run.leaves)
             self.batches.note_delivery()
         except Exception as error:
             self._note_delivery()
             reason = self._reason(error)
-            self.listeners.tell_end(reason)
+            self._tell_end(reason)
             raise reason from error
-        self.listeners.tell_end(None)
+        except BaseException as error:
+            self._ended_by = error
+            raise
+        self._tell_end(None)
 
     def _serve(self, every: float, run: Run) -> None:
         try:
@@ -189,7 +222,17 @@ class Loop:
         except BaseException as error:
             self._note_delivery()
             self._failure = self._reason(error)
-        self.listeners.tell_end(self._failure)
+        self._tell_end(self._failure)
+
+    def _tell_end(self, reason: ThalwegError | None) -> None:
+        self._ended_by = reason
+        if reason is None:
+            log.info("pipeline", "pipeline_ended", batch=self.batches.manifest.batch)
+        else:
+            next_batch = self.batches.manifest.batch + 1
+            log.error("pipeline", "pipeline_failed", batch=next_batch, error=reason.detail or reason.message)
+        self.after_end(reason)
+        self.listeners.tell_end(reason)
 
     def _note_delivery(self) -> None:
         """Of the batches before the one that failed; what is wrong now may keep it from that, too."""
@@ -197,18 +240,16 @@ class Loop:
             self.batches.note_delivery()
 
     def _follow(self, every: float, run: Run) -> None:
-        pause = _POLLS[0]
         while not run.leaves.is_set():
             began = time.monotonic()
             self._wake.clear()
             ran = self._next(None)
+            if not ran:
+                self.batches.note_if_idle()
             if every:
                 run.leaves.wait(max(0.0, began + every - time.monotonic()))
             elif not ran:
-                self._wake.wait(pause)
-                pause = min(2 * pause, _POLLS[1])
-            else:
-                pause = _POLLS[0]
+                self._wake.wait(next_pause(time.monotonic() - began))
 
     # -- a batch ---------------------------------------------------------------------------------------------
 
@@ -217,6 +258,8 @@ class Loop:
         self.batches.recover()
         began, start = time.perf_counter(), self.batches.reached
         settled = self.batches.settled()
+        if target is None and self.batches.has_idled():
+            self.tick()
         end = settled or self._choose(start, target)
         if settled is None and not self._is_due(start, end):
             return False
@@ -245,4 +288,12 @@ class Loop:
             return error
         batch, (before, times) = self.batches.manifest.batch + 1, self._failed
         self._failed = batch, times + 1 if batch == before else 1
-        return pipeline_failed(self._cause_of(error), *self._failed)
+        cause = self._cause_of(error)
+        named = named_in(cause)
+        return pipeline_failed(cause, *self._failed, file=named.file, stream=named.stream, queries=named.queries)
+
+
+def next_pause(looked: float) -> float:
+    """Seconds until the next look for input, after one that took so long and found nothing."""
+    least, most = _POLLS
+    return min(max(least, looked / _LOOKING), most)

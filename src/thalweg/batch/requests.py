@@ -1,4 +1,4 @@
-"""Queries created and dropped: from a durable request to an entry that batches run with.
+"""Queries created, dropped and resumed: from a durable request to an entry that batches run with.
 
 A request is durable before it is acknowledged. The next batch takes all requests that are there,
 at once, and its manifest holds the outcome: entries, and from which event time on each partial is complete.
@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from thalweg.model.entry import Entry
 from thalweg.model.history import History
-from thalweg.model.query import query_from_json, query_id
+from thalweg.model.query import query_id
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import StreamTimes, with_joined
 from thalweg.model.windows import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.state import history
-from thalweg.state.requests import CreateQuery, DropQuery, Request
+from thalweg.state.requests import CreateQuery, DropQuery, PauseQuery, Request, ResetWatermark, ResumeQuery
 
 
 def apply_requests(
@@ -34,23 +36,57 @@ def apply_requests(
     dropped = {request.name: number for number, request in requests if isinstance(request, DropQuery)}
     for number, request in requests:
         if isinstance(request, CreateQuery):
-            query = query_from_json(request.query)
+            query = request.query
             if number < dropped.get(query.name, -1):
                 continue  # it never saw a batch, and what it was joined with may be gone
             id_ = query_id(query.name, number)
-            entry = Entry(id_, query, created=moment.batch)
-            alone = make_plan([Registered(id_, query)], streams, slots=1, tables=tables)
-            then = with_joined(moment, alone.joins)
-            fence = history.fence(query, alone, past.lanes, then)
-            after[id_] = replace(entry, fence=fence, complete_from=history.joins_complete_from(alone, past, then))
-        else:
+            after[id_] = _enter(Entry(id_, query), past, streams, tables, moment)
+        elif isinstance(request, DropQuery):
             after = {id_: e for id_, e in after.items() if e.query.name != request.name}
+        elif isinstance(request, ResumeQuery) and number > dropped.get(request.name, -1):
+            for entry in [e for e in after.values() if e.query.name == request.name and not e.runs]:
+                gap = None if entry.gap is None else structs.replace(entry.gap, until_batch=moment.batch)
+                resumed = replace(entry, state="running", error=None, gap=gap)
+                after[entry.id] = _enter(resumed, past, streams, tables, moment)
     return after
+
+
+def _enter(
+    entry: Entry, past: History, streams: Mapping[str, Stream], tables: Mapping[str, Schema], moment: StreamTimes
+) -> Entry:
+    """As one whose first batch is the next."""
+    alone = make_plan([Registered(entry.id, entry.query)], streams, slots=1, tables=tables)
+    then = with_joined(moment, alone.joins)
+    fence = history.fence(entry.query, alone, past, then)
+    complete_from = history.joins_complete_from(alone, past, then)
+    return replace(entry, created=moment.batch, fence=fence, complete_from=complete_from)
+
+
+def foresee(
+    entries: Mapping[str, Entry], paused: Mapping[str, str], requests: Iterable[tuple[int, Request]]
+) -> tuple[dict[str, Entry], dict[str, str]]:
+    """The queries there will be, and why the results of some are kept, once these requests have been applied."""
+    known, kept = dict(entries), dict(paused)
+    for number, request in requests:
+        if isinstance(request, CreateQuery):
+            query = request.query
+            id_ = query_id(query.name, number)
+            known[id_] = Entry(id_, query, "pending")
+            continue
+        if isinstance(request, ResetWatermark):
+            continue
+        for id_ in [e.id for e in known.values() if e.query.name == request.name]:
+            kept.pop(id_, None)
+            if isinstance(request, DropQuery):
+                del known[id_]
+            elif isinstance(request, PauseQuery):
+                kept[id_] = ""
+    return known, {id_: reason for id_, reason in kept.items() if id_ in known}
 
 
 def registered(entries: Iterable[Entry]) -> list[Registered]:
     """What takes part in the next batch: those that wait for it, too."""
-    return [Registered(e.id, e.query, e.fence, e.complete_from) for e in entries if e.state != "failed"]
+    return [Registered(e.id, e.query, e.fence, e.complete_from) for e in entries if e.runs]
 
 
 def without_old_fences(entries: Mapping[str, Entry], closed_us: Mapping[str, int]) -> dict[str, Entry]:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -24,23 +24,28 @@ from thalweg.adapt.probe_orders.measure import join_load
 from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning
 from thalweg.adapt.slot_count import Scaler
 from thalweg.adapt.small_batches import Load, SmallBatches
-from thalweg.batch.blame import blame, first_line
+from thalweg.batch.blame import blame
 from thalweg.batch.contract import Runner
-from thalweg.batch.decisions import Decisions, from_intent
+from thalweg.batch.decisions import Decisions, Placement, from_intent
 from thalweg.batch.delivery import Delivery, Made, Preparation, present
-from thalweg.batch.requests import apply_requests, registered, without_old_fences
+from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
+from thalweg.batch.requests import apply_requests, foresee, registered, without_old_fences
+from thalweg.batch.retention import Retention
 from thalweg.batch.settle import Ran, settle
 from thalweg.batch.tables import clean_tables, forget_versions
 from thalweg.batch.totals import BatchTotals, add_up
+from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced
 from thalweg.batch.work import Work
-from thalweg.errors import old_windows_of_joins, wrong_hash
+from thalweg.errors import no_place_left, old_windows_of_joins, wrong_hash
+from thalweg.foreign import brief
 from thalweg.model.bucket import RowBucket, SliceBucket
-from thalweg.model.entry import Entry
-from thalweg.model.history import History
+from thalweg.model.budget import Budget
+from thalweg.model.entry import Entry, Gap
 from thalweg.model.manifest import FORMAT, Manifest, Prepared
 from thalweg.model.offsets import Offsets, SourceMark
-from thalweg.model.ordering import Ordering, OrderingReport
+from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
+from thalweg.model.patience import Patience
 from thalweg.model.plan import Member, Plan, slot_stages, updated_groupings
 from thalweg.model.query import Query
 from thalweg.model.split import rows_in
@@ -48,6 +53,8 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
 from thalweg.model.way import Way
 from thalweg.model.windows import BEGINNING, Stretch
+from thalweg.observe import log
+from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
@@ -62,16 +69,23 @@ from thalweg.sink.base import TaskSink
 from thalweg.sink.files import FilesInTasks
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage
-from thalweg.state.delivered import Delivered, find_delivered, save_delivered
+from thalweg.state.delivered import Delivered, find_delivered, save_delivered, still_waiting
 from thalweg.state.manifest import Manifests
 from thalweg.state.migrate import find_old_intent, forget_old
 from thalweg.state.reader import StateReader
 from thalweg.state.rejected import forget_rejected
-from thalweg.state.requests import RequestLog
+from thalweg.state.requests import RequestLog, ResetWatermark
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term, check_term, forget_terms
 
 faults.register("batch.start", "batch.tasks", "batch.prepared", "batch.manifest", "batch.sinks", "batch.end")
+_CHECK_SECONDS = 1.0
+"""While results are given out, so often it is looked whether the state is still ours."""
+
+
+def wall_clock() -> int:
+    """In microseconds. A batch has the time of its beginning, which its manifest keeps."""
+    return time.time_ns() // 1000
 
 
 class BatchRunner:
@@ -94,6 +108,7 @@ class BatchRunner:
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
         check_hold: Callable[[], None] = lambda: None,
         small_batches: SmallBatches | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """`slots`: None for as many as there is work for, up to one per task. `small_batches`: which way a batch
         runs; None: all in stages."""
@@ -107,8 +122,17 @@ class BatchRunner:
         self.delivery = delivery
         self.tasks = tasks = runner.tasks
         self._check_hold = check_hold
+        self._checked = 0.0
+        """When the state was last seen to be ours."""
+        delivery.check_mine = self._check_now_and_then
+        self._noted = -1
+        """How much the queues had changed when that was last made durable."""
         self.functions = functions
         self.small_batches = small_batches
+        self.budget = budget or Budget()
+        self.wall_clock: Callable[[], int] = wall_clock
+        self.door_log = DoorLog()
+        self.retention = Retention(storage)
         self._load()
         self.scaler = Scaler(tasks) if slots is None else None
         self.slots = slots or min(tasks, self.manifest.measured.slot_assignment.slots or tasks)
@@ -119,7 +143,7 @@ class BatchRunner:
         self.aggregations: dict[str, AggregationReport] = {}
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
-        self._planned: tuple[dict[str, Any], Plan] | None = None
+        self._planned: tuple[partial[Plan], Plan] | None = None
         """The last plan and all that it was made from: most batches ask for the same again."""
         self._tried: int | None = None
         """The batch that was run, or begun, last."""
@@ -130,6 +154,7 @@ class BatchRunner:
         clean_tables(storage, self.tables(), {} if self._repeated is None else self._repeated.tables)
         if self.manifest.batch >= 0:
             collect_garbage(storage, self.manifest)
+            manifests.forget_older()
         self._has_swept = False
         """Whether what no manifest came to name was deleted. Not before this session's first: where no lock reaches,
         another may be about to create the next one."""
@@ -148,21 +173,37 @@ class BatchRunner:
         self.plan: Plan | None = None
         self._is_unsure = False
         """Whether the commit of a batch failed, so that only the storage knows if it has happened."""
-        done = find_delivered(self.storage)
-        is_done = done is not None and done.batch == self.manifest.batch
-        is_mine = self.manifest.timeline == self.term.timeline  # else it is a copy, and what waits is the original's
-        self.undelivered: tuple[Prepared, ...] = self.manifest.undelivered if is_mine and not is_done else ()
-        """What the newest manifest holds for sinks and they have not been given by this session."""
-        if done is not None and is_done:
-            self._fail(done.failed, self.manifest.undelivered)
+        self._unoffered: tuple[Prepared, ...] = ()
+        """What the newest manifest holds for sinks and the queues have not."""
+        self._restore_queues()
         intent = find_old_intent(self.storage, self.manifest.batch + 1) if self.manifest.format < FORMAT else None
         self._repeated = None if intent is None else from_intent(intent)
         """What the next batch runs with, if an earlier release may have shown sinks something of it."""
         self.delivery.newest = self.manifest.batch + (self._repeated is not None)
+        tell_begin(self.manifest, self._repeated is not None)
+
+    def _restore_queues(self) -> None:
+        """What sinks are still to be given, and of which queries nothing is given for now."""
+        done = find_delivered(self.storage)
+        if done is not None and done.batch != self.manifest.batch:
+            done = None
+        held = self.manifest.undelivered
+        if self.manifest.timeline != self.term.timeline:
+            held = ()  # it is a copy, and what waits is the original's
+        waiting = still_waiting(held, done)
+        still = {(p.query, p.batch) for p in waiting}
+        given = {p.query: p.batch for p in held if (p.query, p.batch) not in still}
+        paused = {id_: e.paused for id_, e in self.entries.items() if e.paused is not None}
+        if done is not None:
+            paused = done.paused if done.given is not None else {**paused, **done.failed}
+        known, paused = foresee(self.entries, paused, self.requests.read_after(self.manifest.through))
+        queues = self.delivery.queues
+        # Where a commit of this session was unsure, it knows better who is paused.
+        queues.restore(waiting, given, {} if queues.has_begun else paused, known)
 
     def _check_format(self) -> None:
         """Up to format 3 partials of joined rows had names by which this release would not find them."""
-        running = [e.query for e in self.manifest.queries.values() if e.state != "failed"]
+        running = [e.query for e in self.manifest.queries.values() if e.runs]
         old = [query.name for query in running if query.join is not None and query.window is not None]
         if self.manifest.format < 4 and old:
             raise old_windows_of_joins(self.storage.place, self.manifest.format, old)
@@ -190,21 +231,26 @@ class BatchRunner:
             forget_rejected(self.storage, batch)
         self._tried = batch
         decisions = self._repeated or self._decide(reached)
-        moment, entries, plan = self._plan_batch(decisions)
-        clock = self._clock(plan, moment)
-        clock_us = time.time_ns() // 1000
+        before, moment, entries, plan = self._plan_batch(decisions)
+        tell_plan(self.plan, plan, batch)
+        arriving = {name for name, end in reached.streams.items() if end > start.streams.get(name, 0)}
+        clock = batch_times(plan, moment, Watermarks(before, self.streams(), self.wall_clock(), arriving))
         planned = time.perf_counter()
         totals = self._run_tasks(splits, plan, clock, decisions.tables, entries)
+        if totals.refused:  # by sinks that tasks could not write to: nothing has happened yet, so once more
+            forget_rejected(self.storage, batch)
+            totals = self._run_tasks(splits, plan, clock, decisions.tables, entries, frozenset(totals.refused))
         faults.point("batch.tasks")
         ran = time.perf_counter()
         self.check_mine()
         entries, given, ready = self._prepare(plan, entries, totals, batch)
         faults.point("batch.prepared")
+        retained = self.retention.after(before, totals.rejected_now(batch), self.streams())
         after = settle(
             before,
-            Ran(decisions, plan, moment, clock, totals, clock_us),
+            Ran(decisions, plan, moment, clock, totals, retained),
             entries,
-            frozenset(self.streams()),
+            self.streams(),
             self.join_planner.epoch,
         )
         self._commit(
@@ -214,16 +260,20 @@ class BatchRunner:
                 term=self.term.number,
                 marks={**before.marks, **(marks or {})},
                 results=ready.results,
-                undelivered=tuple(ready.undelivered),
+                undelivered=(*self.delivery.queues.waiting(), *ready.undelivered),
             ),
             plan,
+            ready.undelivered,
         )
         faults.point("batch.manifest")
+        self.door_log.tell(batch, totals.set_aside, totals.lacking)
+        self.door_log.tell_resets(batch, self.manifest.streams)
         settled = time.perf_counter()
         self.deliver()
         faults.point("batch.sinks")
         delivered = time.perf_counter()
         self._clean_up(before, totals, decisions.tables)
+        self.retention.commit(retained)
         faults.point("batch.end")
         ended = time.perf_counter()
         phases = {
@@ -255,20 +305,21 @@ class BatchRunner:
         self.repartitioner.take_in(plan, self.manifest, totals.routing, ended - began)
         self.join_planner.take_in(plan, self.manifest)
         self._learn(plan, totals)
+        tell_batch(before, after, report)
         if self.scaler is not None and rows:
             self.slots = self.scaler.after(plan.slots, totals.busy_seconds)
         with self.finished:
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
 
-    def _commit(self, after: Manifest, plan: Plan) -> None:
+    def _commit(self, after: Manifest, plan: Plan, new: Sequence[Prepared]) -> None:
         """Creates the manifest. Whatever goes wrong from here on, the batch has happened."""
         self.check_mine()
         self._is_unsure = True
         self.manifests.create(after)
         self._is_unsure = False
         self.manifest, self.entries, self.plan = after, dict(after.queries), plan
-        self.undelivered, self._repeated = after.undelivered, None
+        self._unoffered, self._repeated = tuple(new), None
         self.delivery.newest = after.batch
         self.delivery.results.commit(after.results)
 
@@ -276,62 +327,75 @@ class BatchRunner:
         """Raises if another session has taken over the state."""
         self._check_hold()
         check_term(self.storage, self.term)
+        self._checked = time.monotonic()
+
+    def _check_now_and_then(self) -> None:
+        if time.monotonic() - self._checked > _CHECK_SECONDS:
+            self.check_mine()
 
     def recover(self) -> None:
         """After a commit that failed: what has happened is what the storage says. Then what sinks were not given, if
         no other session has taken over since, which gives it."""
-        if not (self._is_unsure or self.undelivered):
-            return
-        self.check_mine()
-        if self._is_unsure:
-            self._load()
-            self.delivery.results.commit(self.manifest.results)
-        self.deliver()
+        queues = self.delivery.queues
+        queues.check()
+        if self._is_unsure or self._unoffered or not queues.has_begun:
+            self.check_mine()
+            if self._is_unsure:
+                self._load()
+                self.delivery.results.commit(self.manifest.results)
+            tell_recovery(self.manifest, queues.waiting(), self.entries)
+            queues.begin()
+            self.deliver()
 
     def deliver(self) -> None:
-        """Gives sinks what the newest manifest holds for them. One that objects stops its query, and nothing else."""
-        waiting, given = self.undelivered, 0
-        try:
-            for prepared in waiting:
-                self._fail(self.delivery.commit([prepared], self.entries), [prepared])
-                given += 1
-        finally:
-            self.undelivered = waiting[given:]
+        """Offers sinks what the newest manifest holds for them, and does not wait for them."""
+        self.delivery.queues.offer(self._unoffered, self.entries)
+        self._unoffered = ()
 
-    def _fail(self, failed: Mapping[str, str], waiting: Sequence[Prepared] = ()) -> None:
-        """Until the next manifest says so, too."""
-        rows = {prepared.query: prepared.rows for prepared in waiting}
-        for id_, error in failed.items():
-            entry = self.entries.get(id_)
-            if entry is not None:
-                emitted = entry.emitted - rows.get(id_, 0)
-                self.entries = {**self.entries, id_: replace(entry, state="failed", error=error, emitted=emitted)}
+    def flush(self, seconds: float | None = None, leaves: threading.Event | None = None) -> bool:
+        """Waits until sinks have what the newest manifest holds; as of `Queues.flush`."""
+        return self.delivery.queues.flush(seconds, leaves)
+
+    def make_room(self, leaves: threading.Event) -> None:
+        """Waits for sinks that are far behind, where nobody waits for the next batch."""
+        self.delivery.queues.make_room(leaves)
 
     def note_delivery(self) -> None:
-        """Says durably that sinks have been given everything, where no later manifest will for now."""
-        if self.manifest.undelivered and not self.undelivered and not self._is_unsure:
-            known = find_delivered(self.storage)
-            if known is None or known.batch < self.manifest.batch:
-                failed = {
-                    id_: entry.error or ""
-                    for id_, entry in self.entries.items()
-                    if entry.state == "failed" and self.manifest.queries[id_].state != "failed"
-                }
-                save_delivered(self.storage, Delivered(self.manifest.batch, failed))
+        """Says durably what sinks have been given, and who is paused, where no later manifest will for now."""
+        queues = self.delivery.queues
+        changes = queues.changes
+        if changes == self._noted or self._is_unsure or self.manifest.batch < 0:
+            return
+        given, paused = queues.given(self.manifest.undelivered), queues.paused()
+        known = {id_: e.paused for id_, e in self.manifest.queries.items() if e.paused is not None}
+        note = Delivered(self.manifest.batch, given=given, paused=paused)
+        if (given or paused != known) and find_delivered(self.storage) != note:
+            self.check_mine()
+            save_delivered(self.storage, note)
+        self._noted = changes
 
-    def _plan_batch(self, decisions: Decisions) -> tuple[StreamTimes, dict[str, Entry], Plan]:
-        """The requests applied, and how the batch runs."""
-        before = self.manifest
+    def note_if_idle(self) -> None:
+        """Where nothing is on its way to a sink."""
+        if self.delivery.queues.changes != self._noted and self.flush(0):
+            self.note_delivery()
+
+    def _plan_batch(self, decisions: Decisions) -> tuple[Manifest, StreamTimes, dict[str, Entry], Plan]:
+        """The requests applied: what the batch begins with, and how it runs."""
+        before, entries = self.manifest, self.entries
+        requests = [r for r in self.requests.read_after(before.through) if r[0] <= decisions.through]
+        schemas = {name: table.schema for name, table in decisions.tables.items()}
+        anew = {request.stream for _, request in requests if isinstance(request, ResetWatermark)}
+        if anew:
+            plan = self._make_plan(entries, decisions, schemas)
+            before, closed = begin_anew(before, anew, plan, before.batch + 1)
+            entries = fenced(entries, closed, before.batch + 1)
         moment = StreamTimes(
             before.batch + 1, {name: p.max_time_us for name, p in before.streams.items()}, dict(before.closed)
         )
-        requests = [r for r in self.requests.read_after(before.through) if r[0] <= decisions.through]
-        past = History(before.lanes, before.held_from, (before.choices or {}) if requests else {})
-        schemas = {name: table.schema for name, table in decisions.tables.items()}
-        entries = apply_requests(self.entries, requests, past, self.streams(), schemas, moment)
+        entries = apply_requests(entries, requests, before.history, self.streams(), schemas, moment)
         entries = without_old_fences(entries, moment.closed_us)
         plan = self._make_plan(entries, decisions, schemas)
-        return with_joined(moment, plan.joins), entries, plan
+        return before, with_joined(moment, plan.joins), entries, plan
 
     def _stream_reports(
         self, plan: Plan, clock: BatchTimes, totals: BatchTotals, start: Offsets, end: Offsets
@@ -356,7 +420,8 @@ class BatchRunner:
         try:
             self.policies = next_policies(self.policies, plan, totals.routing)
             reports = aggregation_reports(plan, totals.routing, self.manifest.measured.partitioners.dealing)
-        except Exception:
+        except Exception as error:
+            log.warning("adapt", "measuring_failed", of="partitioners", batch=self.manifest.batch, error=error)
             self.policies, reports = {}, {}
         known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
         self.aggregations = {**known, **reports}
@@ -374,7 +439,7 @@ class BatchRunner:
             joins=measured.probe_orders.joins,
             ordering=self.join_planner.take(self.manifest),
             tables={**tables, **self.tables()},
-            **self.partitioning(self.repartitioner.take()),
+            placement=self.partitioning(self.repartitioner.take()),
         )
 
     @property
@@ -390,7 +455,7 @@ class BatchRunner:
         """What was measured of the groupings so far."""
         return loads_of(self.manifest.measured.combining)
 
-    def partitioning(self, proposed: Partitioning | None = None) -> dict[str, Any]:
+    def partitioning(self, proposed: Partitioning | None = None) -> Placement:
         """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
         measured = self.manifest.measured
         decided = measured.slot_assignment
@@ -400,12 +465,8 @@ class BatchRunner:
         if proposed is not None and proposed.slots == self.slots:
             known = known.changed_by(proposed)
         partitioners = chosen(measured.partitioners.dealing) if known.slots == decided.slots else {}
-        return {
-            "assignment": known.assignment_lists(),
-            "follows": dict(known.follows),
-            "partitioners": partitioners,
-            "spread": measured.hot_join_keys.spread,
-        }
+        spread = measured.hot_join_keys.spread
+        return Placement(known.assignment_lists(), dict(known.follows), partitioners, spread)
 
     def partitioning_report(self) -> PartitioningReport:
         return replace(self.repartitioner.report(self.manifest), aggregations=self.aggregations)
@@ -416,45 +477,39 @@ class BatchRunner:
     def join_load(self) -> JoinLoad:
         """What was measured of the joins so far."""
         orders = self.manifest.measured.probe_orders
-        return join_load(orders.joins, Ordering.from_json(orders.ordering))
+        return join_load(orders.joins, orders.ordering)
 
     def _make_plan(self, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]) -> Plan:
         running = registered(entries.values())
-        given: dict[str, Any] = {
-            "registered": running,
-            "streams": self.streams(),
-            "slots": decisions.slots,
-            "groups": self.manifest.groups,
-            "loads": decisions.loads(),
-            "tables": schemas,
-            "joins": decisions.join_load(),
-            "assignment": decisions.assignment,
-            "follows": decisions.follows,
-            "partitioners": decisions.partitioners,
-            "spread": decisions.spread,
-        }
-        if self._planned is None or self._planned[0] != given:
-            self._planned = (given, make_plan(**given))
+        make = partial(
+            make_plan,
+            running,
+            self.streams(),
+            slots=decisions.slots,
+            groups=self.manifest.groups,
+            loads=decisions.loads(),
+            tables=schemas,
+            joins=decisions.join_load(),
+            assignment=decisions.placement.assignment,
+            follows=decisions.placement.follows,
+            partitioners=decisions.placement.partitioners,
+            spread=decisions.placement.spread,
+        )
+        if self._planned is None or not _same_call(self._planned[0], make):
+            self._planned = (make, make())
         return replace(self._planned[1], functions=self.functions(entry.query for entry in running))
 
-    def _clock(self, plan: Plan, moment: StreamTimes) -> BatchTimes:
-        closed = {name: moment.closed_us.get(name, BEGINNING) for name in plan.streams}
-        closing = {name: max(closed[name], self._watermark(plan, name)) for name in plan.streams}
-        fences = tuple(sorted({m.fence[0] for m in plan.members if m.fence is not None}))
-        return BatchTimes(moment.batch, closed, closing, fences)
+    def watermarks(self) -> Watermarks:
+        """As they are now, after the newest batch."""
+        return Watermarks(self.manifest, self.streams(), self.wall_clock())
 
-    def _watermark(self, plan: Plan, stream: str) -> int:
-        joined = plan.joins.joined.get(stream)
-        if joined is None:
-            return self.watermark(stream)
-        return max(BEGINNING, min(self.watermark(s) for s in joined.streams) - joined.lag_us)
-
-    def watermark(self, stream: str) -> int:
-        """The greatest event time seen less the delay, in whole milliseconds as Spark keeps it."""
-        progress = self.manifest.streams.get(stream)
-        if progress is None or progress.max_time_us is None:
-            return BEGINNING
-        return progress.max_time_us // 1000 * 1000 - self.streams()[stream].delay_us
+    def has_idled(self) -> bool:
+        """Whether a batch without data would close something for a stream that has become idle since."""
+        if self.plan is None or all(stream.idle_us is None for stream in self.streams().values()):
+            return False
+        marks, closed = self.watermarks(), self.manifest.closed
+        joined = self.plan.joins.joined
+        return any(marks.of_joined(joined[name]) > closed.get(name, BEGINNING) for name in joined)
 
     def has_more_to_close(self) -> bool:
         """Whether a batch without data would close windows: the watermark has moved over kept state."""
@@ -465,21 +520,30 @@ class BatchRunner:
         kept = {plan.groupings[b.relation].stream for b in self.manifest.buckets}
         held = {b.relation for b in self.manifest.stores}
         kept |= {d.joined for d in plan.joins.decisions if d.stream in held}
-        return any(self._watermark(plan, stream) > closed[stream] for stream in kept)
+        marks = self.watermarks()
+        return any(marks.in_plan(plan, stream) > closed[stream] for stream in kept)
 
     def has_work_without_rows(self) -> bool:
         """Whether a batch without data would change anything: requests wait, or a watermark has moved. Also before
         the first batch of this life, of which nobody knows yet."""
         if self.plan is None or self.requests.last > self.manifest.through:
             return True
-        closed = self.manifest.closed
-        return any(self._watermark(self.plan, name) > closed.get(name, BEGINNING) for name in self.plan.streams)
+        closed, marks = self.manifest.closed, self.watermarks()
+        return any(marks.in_plan(self.plan, name) > closed.get(name, BEGINNING) for name in self.plan.streams)
 
     # -- the tasks -----------------------------------------------------------------------------------------
 
     def _run_tasks(
-        self, splits: Sequence[str], plan: Plan, clock: BatchTimes, tables: Tables, entries: Mapping[str, Entry]
+        self,
+        splits: Sequence[str],
+        plan: Plan,
+        clock: BatchTimes,
+        tables: Tables,
+        entries: Mapping[str, Entry],
+        refused: frozenset[str] = frozenset(),
     ) -> BatchTotals:
+        """`refused`: the queries whose sinks tasks cannot write to, beside those that are in trouble anyway."""
+        refused = refused | self.delivery.queues.troubled()
         tasks = min(self.tasks, plan.slots)
         stores: dict[str, list[RowBucket]] = {}
         for bucket in self.manifest.stores:
@@ -494,9 +558,11 @@ class BatchRunner:
             {name: table.version for name, table in tables.items()},
             {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
             uncollected(entries.values()),
-            sinks_in_tasks(entries.values()),
+            sinks_in_tasks(e for e in entries.values() if e.id not in refused),
             stages=slot_stages(plan),
+            budget=self.budget,
         )
+        duck.allow(self.budget)
         load = Load(rows_in(splits), self._state_read(plan, clock))
         way = Way.STAGES if self.small_batches is None else self.small_batches.choose(plan, load)
         began = time.perf_counter()
@@ -547,7 +613,7 @@ class BatchRunner:
     ) -> tuple[dict[str, Entry], dict[str, int], Preparation]:
         """Makes results durable, and says how many there are. A query that failed gives none; it is stopped, the
         others go on."""
-        failed = {**totals.refused, **blame(plan, totals.failures)}
+        failed = blame(plan, totals.failures)
         members = {m.query: m for m in plan.members}
         results = {}
         for id_ in {**totals.results, **totals.sections, **totals.parts}:
@@ -555,17 +621,22 @@ class BatchRunner:
                 try:
                     results[id_] = self._made(entries[id_], members.get(id_), totals)
                 except (pa.ArrowException, duck.Error) as error:
-                    failed[id_] = first_line(str(error))
-        made = Counter({id_: result.rows for id_, result in results.items()})
-        made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
+                    failed[id_] = brief(str(error))
+        self.delivery.queues.forget(self.manifest.queries.keys() - entries.keys())
         ready = self.delivery.prepare(batch, results, entries)
-        failed |= ready.failed
-        after = {}
+        made = Counter({id_: result.rows for id_, result in results.items() if id_ not in ready.unkept})
+        made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
+        after, paused = {}, self.delivery.queues.paused()
         for id_, entry in entries.items():
+            if entry.paused != paused.get(id_):
+                entry = replace(entry, paused=paused.get(id_))
             if id_ in failed:
-                after[id_] = replace(entry, state="failed", error=failed[id_])
-            else:
-                after[id_] = replace(entry, emitted=entry.emitted + made[id_]) if made[id_] else entry
+                entry = replace(entry, state="failed", error=failed[id_], gap=Gap(batch))
+            elif id_ in ready.unkept:
+                entry = _stopped(entry, batch, ready.unkept[id_])
+            elif made[id_]:
+                entry = replace(entry, emitted=entry.emitted + made[id_])
+            after[id_] = entry
         return after, {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}, ready
 
     def _made(self, entry: Entry, member: Member | None, totals: BatchTotals) -> Made:
@@ -595,12 +666,24 @@ class BatchRunner:
         forget_versions(self.storage, self._used_tables, self.tables())
 
 
+def _same_call(one: partial[Plan], other: partial[Plan]) -> bool:
+    return one.args == other.args and one.keywords == other.keywords
+
+
+def _stopped(entry: Entry, batch: int, rows: int) -> Entry:
+    """A query whose results found no more place."""
+    limit = Patience.of(entry.query).undelivered_bytes
+    error = str(no_place_left(entry.query.name, batch, rows, limit))
+    log.error("delivery", "query_stopped", query=entry.query.name, batch=batch, rows_not_kept=rows)
+    return replace(entry, state="stopped", error=error, gap=Gap(batch, rows))
+
+
 def sinks_in_tasks(entries: Iterable[Entry]) -> dict[str, TaskSink]:
     """Of the queries whose sinks can write where rows are made. What has an order only the driver can put into it."""
     return {
         e.id: FilesInTasks.of(e.query)
         for e in entries
-        if e.query.sink.kind == "files" and e.state != "failed" and not e.query.order and e.query.limit is None
+        if e.query.sink.kind == "files" and e.runs and not e.query.order and e.query.limit is None
     }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from msgspec import structs
 
 from thalweg.adapt.combining import next_loads
 from thalweg.adapt.hot_join_keys import next_spread
@@ -12,6 +15,7 @@ from thalweg.adapt.probe_orders.loop import next_ordering
 from thalweg.adapt.probe_orders.measure import next_join_load
 from thalweg.adapt.slot_assignment import next_moves
 from thalweg.batch.decisions import Decisions
+from thalweg.batch.retention import Retained
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.entry import Entry
@@ -25,9 +29,13 @@ from thalweg.model.measurements import (
     SlotAssignment,
 )
 from thalweg.model.plan import Plan
+from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes, StreamTimes
+from thalweg.source.conform import AHEAD
 from thalweg.state.expire import is_live
-from thalweg.state.history import next_choices, next_lanes, next_stores
+from thalweg.state.history import Outcome, next_history
+
+B = TypeVar("B", bound=SliceBucket | RowBucket)
 
 
 @dataclass(frozen=True)
@@ -39,57 +47,80 @@ class Ran:
     moment: StreamTimes
     clock: BatchTimes
     totals: BatchTotals
-    clock_us: int
-    """The wall clock when it began."""
+    retained: Mapping[str, Retained] = field(default_factory=dict)
+    """Stream -> what is kept of all that was set aside, where that has a bound."""
 
 
-def settle(before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: frozenset[str], epoch: int) -> Manifest:
+def settle(
+    before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream], epoch: int
+) -> Manifest:
     """The manifest of the batch, but for the results that are prepared and for who commits it. `streams`: those that
     users made. `epoch`: batches after which orders of joins are looked at again."""
     plan, clock, totals = ran.plan, ran.clock, ran.totals
-    failed = {m.query for m in plan.members if entries[m.query].state == "failed"}
-    progress = _progress(before.streams, totals)
+    failed = {m.query for m in plan.members if not entries[m.query].runs}
+    progress = _progress(before.streams, ran, streams)
     seen = {name: p.max_time_us for name, p in progress.items() if p.max_time_us is not None}
-    stores, held_from = next_stores(
-        before, plan, clock, totals.stores, totals.replaced, ran.moment, seen, totals.failures
-    )
+    slices, _ = _parted(before.buckets, totals.kept, ran)
+    rows, gone = _parted(before.stores, totals.stores, ran)
     return Manifest(
         batch=clock.batch,
         groups=before.groups,
         hash=before.hash,
-        clock_us=ran.clock_us,
+        clock_us=clock.wall_us,
         reached=ran.decisions.reached,
         through=ran.decisions.through,
         # How far streams had closed; joined ones count only while they are joined.
         closed={**{name: us for name, us in before.closed.items() if name in streams}, **clock.closing_us},
         streams=progress,
-        buckets=_live_slices(before, ran),
-        stores=stores,
+        buckets=slices,
+        stores=rows,
         queries=entries,
-        lanes=next_lanes(before.lanes, plan, ran.moment, failed),
-        held_from=held_from,
-        choices=next_choices(before.choices or {}, plan, seen, held_from),
-        measured=_measured(before, ran, stores, epoch),
+        history=next_history(before.history, plan, ran.moment, Outcome(seen, failed, totals.failures, gone)),
+        measured=_measured(before, ran, rows, epoch),
     )
 
 
-def _live_slices(before: Manifest, ran: Ran) -> tuple[SliceBucket, ...]:
-    old = [b for b in before.buckets if b.name not in ran.totals.replaced]
-    return tuple(b for b in (*old, *ran.totals.kept) if is_live(b, ran.plan, ran.clock))
+def _parted(before: Sequence[B], made: Sequence[B], ran: Ran) -> tuple[tuple[B, ...], tuple[B, ...]]:
+    """Buckets that live, and those that nothing needs any more. What was merged into others is neither."""
+    live: list[B] = []
+    gone: list[B] = []
+    for bucket in (*(b for b in before if b.name not in ran.totals.replaced), *made):
+        (live if is_live(bucket, ran.plan, ran.clock) else gone).append(bucket)
+    return tuple(live), tuple(gone)
 
 
-def _progress(streams: Mapping[str, StreamProgress], totals: BatchTotals) -> dict[str, StreamProgress]:
-    after = dict(streams)
-    for name in {*totals.rows, *totals.rejected}:
-        p = after.get(name, StreamProgress())
+def _progress(
+    before: Mapping[str, StreamProgress], ran: Ran, streams: Mapping[str, Stream]
+) -> dict[str, StreamProgress]:
+    totals, after = ran.totals, dict(before)
+    waiting = {n for n, s in streams.items() if s.idle_us is not None and n in ran.plan.streams}
+    for name in {*totals.rows, *totals.rejected, *waiting}:
+        p, rows = after.get(name, StreamProgress()), totals.rows.get(name, 0)
         times = [t for t in (p.max_time_us, totals.max_time_us.get(name)) if t is not None]
-        after[name] = StreamProgress(
-            max(times, default=None),
-            p.rows + totals.rows.get(name, 0),
-            p.late + totals.late.get(name, 0),
-            p.rejected + totals.rejected.get(name, 0),
+        is_active = name in waiting and (rows or p.active_us is None)
+        after[name] = structs.replace(
+            _set_aside(p, name, ran),
+            max_time_us=max(times, default=None),
+            rows=p.rows + rows,
+            late=p.late + totals.late.get(name, 0),
+            untimed=p.untimed + totals.untimed.get(name, 0),
+            incomplete=p.incomplete + sum(file.stream == name for file in totals.lacking),
+            active_us=ran.clock.wall_us if is_active else p.active_us,
         )
     return after
+
+
+def _set_aside(p: StreamProgress, name: str, ran: Ran) -> StreamProgress:
+    new = [aside for aside in ran.totals.set_aside if aside.stream == name]
+    kept = ran.retained.get(name)
+    return structs.replace(
+        p,
+        rejected=p.rejected + sum(aside.rows for aside in new),
+        ahead=p.ahead + sum(aside.rows for aside in new if aside.kind == AHEAD),
+        rejected_bytes=p.rejected_bytes + sum(aside.bytes for aside in new) if kept is None else kept.bytes,
+        rejected_from=p.rejected_from if kept is None else kept.first,
+        forgotten=p.forgotten + (0 if kept is None else kept.forgotten),
+    )
 
 
 def _measured(before: Manifest, ran: Ran, stores: tuple[RowBucket, ...], epoch: int) -> Measurements:

@@ -5,7 +5,7 @@ Once a batch, and once more for every step of a join over another key. Functions
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -27,18 +27,17 @@ from thalweg.batch.work import Work
 from thalweg.errors import ThalwegError
 from thalweg.model.address import Address, NodeTuples, Partials, QueryRows, WholeRows
 from thalweg.model.bucket import NewRows, RowBucket
-from thalweg.model.failure import Failures
 from thalweg.model.message import decode, encode
 from thalweg.model.plan import Plan
 from thalweg.model.report import SlotReport
 from thalweg.observe.stopwatch import DECODE, OPERATE, ROUTE, STATE_WRITE, Stopwatch
+from thalweg.operate import duck
 from thalweg.operate.consume import consume
-from thalweg.operate.materialise import Made, Materialising
+from thalweg.operate.materialise import Materialising
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.own import define
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.probe_tree import Probing
-from thalweg.operate.shipping import unship
 from thalweg.operate.slot import SlotResult, run_slot
 from thalweg.operate.store import Views
 from thalweg.route.bucket import pack, unpack
@@ -50,6 +49,7 @@ faults.register("task.slot", "task.bucket")
 def run_slots(plan: Plan, work: Work, batches: Iterable[pa.RecordBatch], task: int) -> Cells:
     """Cells of this task's slots -> results, cells for the next stage, and reports. Other cells pass through."""
     inbox, watch = _Inbox(), Stopwatch(work.now)
+    duck.allow(work.budget)
     if plan.functions:
         define(plan)
     for batch in batches:
@@ -137,7 +137,7 @@ def _join(
     tables = open_tables(plan, work)
     probing = Probing(plan, slot, views, outbox)
     joined = Materialising(plan, views, tables, outbox.failures)
-    for address, table in _joined_rows(work, probing, joined, inbox.tuples.pop(slot, [])):
+    for address, table in joined.run(probing, work.clock, work.stage == 1, inbox.tuples.pop(slot, [])):
         match address:
             case QueryRows(query):
                 outlet.add(query, table)
@@ -147,18 +147,6 @@ def _join(
             outlet.add(query, emitted)
         outbox.emitted.clear()
     return new_intermediates(plan, work, slot, probing)
-
-
-def _joined_rows(
-    work: Work, probing: Probing, joined: Materialising, tuples: Sequence[tuple[NodeTuples, pa.Table]]
-) -> Made:
-    """Rows that came with the batch set out in the first stage; in all others come tuples that are on their way."""
-    if work.stage == 1:
-        yield from joined.take(probing.first())
-        yield from joined.decide(probing, work.clock.closed_us, work.clock.closing_us)
-    for address, table in tuples:
-        yield from joined.take(probing.further(address, table))
-    yield from joined.finish()
 
 
 def _to_next_stage(work: Work, outbox: Outbox, intermediates: list[RowBucket]) -> Cells:
@@ -180,10 +168,8 @@ def _aggregate(plan: Plan, work: Work, slot: int, inbox: _Inbox, report: SlotRep
     part = stage_plan(plan, work.stage, work.stages)
     if not part.groupings:
         return SlotResult()
-    failures: Failures = {}
     came = inbox.grouped.pop(slot, {})
-    arrived, report.served = unship(part, came, failures)
     report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
-    result = run_slot(part, work.clock, arrived, *stored_buckets(part, work, slot), work.nodes)
-    result.failures.update(failures)
+    result = run_slot(part, work.clock, came, *stored_buckets(part, work, slot), work.nodes)
+    report.served = result.served
     return result

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from thalweg.errors import bad_table
 from thalweg.model.stream import Schema
-from thalweg.source.conform import conform
+from thalweg.source.conform import conform, match_names
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.container import ContainerWriter, delete_container
 from thalweg.state.storage import Storage
@@ -22,14 +22,22 @@ _VERSION = re.compile(r"tables/[A-Za-z_][A-Za-z0-9_]*-[0-9a-f]{12}\.arrow")
 
 def store_table(storage: Storage, name: str, rows: pa.Table, schema: Schema) -> Table:
     """Writes a version. The table is what `save_tables` makes durable."""
+    fitted = fitting(name, rows, schema)
+    with ContainerWriter(storage, f"tables/{name}-{secrets.token_hex(6)}.arrow") as writer:
+        section = writer.add(name, fitted.combine_chunks())
+        writer.close()
+    return Table(name, schema, section)
+
+
+def fitting(name: str, rows: pa.Table, schema: Schema) -> pa.Table:
+    """The rows in the types of their columns; refused where one does not fit."""
+    if missing := [column for column in schema.names if column not in match_names(rows.column_names, schema.names)]:
+        raise bad_table(name, f"there is no column {', '.join(missing)} in what it is read from", None)
     conformed = conform(rows, schema, schema.names)
     if conformed.rejected is not None and conformed.rejected.num_rows:
         reason = conformed.rejected.column("reason")[0].as_py()
         raise bad_table(name, f"{conformed.rejected.num_rows} rows do not fit its columns: {reason}", None)
-    with ContainerWriter(storage, f"tables/{name}-{secrets.token_hex(6)}.arrow") as writer:
-        section = writer.add(name, conformed.table.combine_chunks())
-        writer.close()
-    return Table(name, schema, section)
+    return conformed.table
 
 
 def forget_versions(storage: Storage, used: dict[str, Table], current: Tables) -> None:

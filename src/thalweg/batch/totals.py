@@ -15,11 +15,12 @@ from thalweg.model.address import QueryRows
 from thalweg.model.bucket import RowBucket, Section, SliceBucket
 from thalweg.model.failure import Failures
 from thalweg.model.message import decode
-from thalweg.model.report import Counts, IngestReport, ProbeId, SlotReport, StreamSample
+from thalweg.model.report import Counts, IngestReport, Lacking, ProbeId, SetAside, SlotReport, StreamSample
 from thalweg.model.way import Way
 from thalweg.observe.stopwatch import SHUFFLE, Stage
 from thalweg.route.bucket import unpack
 from thalweg.sink.outlet import Left, Part
+from thalweg.state.rejected import Batched
 
 
 @dataclass
@@ -33,7 +34,9 @@ class BatchTotals:
     failures: Failures = field(default_factory=dict)
     rows: Counts = field(default_factory=dict)
     late: Counts = field(default_factory=dict)
-    rejected: Counts = field(default_factory=dict)
+    untimed: Counts = field(default_factory=dict)
+    set_aside: list[SetAside] = field(default_factory=list)
+    lacking: list[Lacking] = field(default_factory=list)
     max_time_us: Counts = field(default_factory=dict)
     groups: Counts = field(default_factory=dict)
     passed: Counts = field(default_factory=dict)
@@ -65,7 +68,9 @@ class BatchTotals:
         raise_reported(report.error)
         _add(self.rows, report.rows)
         _add(self.late, report.late)
-        _add(self.rejected, report.rejected)
+        _add(self.untimed, report.untimed)
+        self.set_aside += report.set_aside
+        self.lacking += report.lacking
         _add(self.groups, report.groups)
         _add(self.passed, report.passed)
         for stream, t in report.max_time_us.items():
@@ -81,6 +86,22 @@ class BatchTotals:
         self.sent_bytes += report.sent_bytes
         self._slowest("ingest", report.seconds)
         self._add_time(0, report.task, report.time)
+
+    @property
+    def rejected(self) -> Counts:
+        """stream -> rows that were set aside."""
+        counts: Counts = {}
+        for aside in self.set_aside:
+            _add(counts, {aside.stream: aside.rows})
+        return counts
+
+    def rejected_now(self, batch: int) -> dict[str, Batched]:
+        """stream -> what this batch has set aside."""
+        found: dict[str, Batched] = {}
+        for aside in self.set_aside:
+            known = found.get(aside.stream, Batched(batch, 0, 0))
+            found[aside.stream] = Batched(batch, known.rows + aside.rows, known.bytes + aside.bytes)
+        return found
 
     def add_slot(self, report: SlotReport) -> None:
         raise_reported(report.error)

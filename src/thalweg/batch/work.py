@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from thalweg.model.bucket import NewBucket, RowBucket, Section, SliceBucket
+from thalweg.model.budget import Budget
 from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
@@ -44,6 +45,8 @@ class Work:
     stage: int = 1
     """Of SLOT, from 1."""
     stages: int = 1
+    budget: Budget = field(default_factory=Budget)
+    """What a statement of a task may cost."""
     unique: Callable[[], str] = unique
     """What tells the files of two tasks, or of two attempts of one, apart."""
     now: Callable[[], int] = time.perf_counter_ns

@@ -33,6 +33,11 @@ class Benchmark:
     """With `--quick`, and without."""
 
 
+def is_there(tree: Path = TREE) -> bool:
+    """Whether this is a source tree: an installed package has no benchmarks."""
+    return (tree / "benchmarks").is_dir()
+
+
 def listed(tree: Path = TREE) -> dict[str, Benchmark]:
     """Every benchmark by name, read without running anything."""
     return {name: found for name, found in _entries(tree).items() if name != REPORT}
@@ -40,7 +45,7 @@ def listed(tree: Path = TREE) -> dict[str, Benchmark]:
 
 def _entries(tree: Path) -> dict[str, Benchmark]:
     folder = tree / "benchmarks"
-    if not folder.is_dir():
+    if not is_there(tree):
         raise bench_tree_missing(str(folder))
     found = {}
     for path in sorted(folder.glob("*.py")):

@@ -16,6 +16,7 @@ import thalweg
 from thalweg.cli import show
 from thalweg.cli.interrupt import Interrupt
 from thalweg.cli.watch import Draw, drawing
+from thalweg.foreign import plain_lines
 
 _TICK_SECONDS = 0.25
 _PATIENCE_SECONDS = 120.0
@@ -155,7 +156,7 @@ def summarise(console: Console, session: thalweg.Session, seconds: float) -> Non
         last = leaders.slice(max(0, leaders.num_rows - 6))
         console.print(show.arrow(f"{_LEADERS}: the last windows", last))
     console.print("What the queries share", style="bold")
-    console.print(session.explain(), markup=False, highlight=False, soft_wrap=True)
+    console.print(plain_lines(session.explain()), markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"{state['rows']:,} rows in {seconds:.0f} s and {state['batch'] + 1} batches; "
         f"{len(QUERIES)} queries were created, {len(_DROPPED)} of them dropped on the way.",

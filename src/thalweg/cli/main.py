@@ -6,6 +6,7 @@ gives exit code 0 where it is the ordinary end (a steady `run`), and 130 where i
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -20,6 +21,7 @@ import thalweg
 from thalweg.cli import bench, demo, interrupt, show, watch
 from thalweg.cli.interrupt import Interrupt
 from thalweg.errors import ThalwegError, state_directory_wanted, statements_unreadable
+from thalweg.foreign import plain_lines
 from thalweg.session import copy_state
 
 app = typer.Typer(
@@ -85,6 +87,9 @@ def run(
         bool, typer.Option("--available-now", help="Process the input that is there, print results, end.")
     ] = False,
     trigger: Annotated[str, typer.Option(help="How often a batch starts.")] = "1 second",
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Log events on stderr; -vv: every batch, too.")
+    ] = 0,
 ) -> None:
     """Run the streams and queries of a file until interrupted.
 
@@ -94,16 +99,19 @@ def run(
     if file is None and state is None:
         raise state_directory_wanted()
     text = _read(file) if file else None
+    _log(verbose)
 
     def work(session: thalweg.Session, interrupted: Interrupt) -> int:
         if text is not None:
             show.outcomes(out, session.sql(text))
+        before = session.progress()["rows"]
         if not available_now:
             watch.run_until_interrupted(out, session, trigger, interrupted)
         elif watch.run_available(out, session, interrupted):
             return interrupt.EXIT_CODE
         else:
             show.results(out, session)
+            show.left_out(err, session.progress(), before)
         return 1 if show.failures(err, session) else 0
 
     _run_session(state, work)
@@ -125,7 +133,7 @@ def explain(
     def work(session: thalweg.Session, interrupted: Interrupt) -> int:
         session.rehearse()
         session.sql(text)
-        out.print(session.explain(form=form), markup=False, highlight=False, soft_wrap=True)
+        out.print(plain_lines(session.explain(form=form)), markup=False, highlight=False, soft_wrap=True)
         return 0
 
     _run_session(None, work, copied=state)
@@ -149,6 +157,7 @@ def run_demo(
 
 @app.command(
     name="bench",
+    hidden=not bench.is_there(),
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def run_bench(
@@ -186,6 +195,16 @@ def _work(directory: Path, work: Callable[[thalweg.Session, Interrupt], int], in
     finally:
         with err.status("stopping"):
             session.stop()
+
+
+def _log(verbose: int) -> None:
+    """Events of the pipeline on stderr, as often as `-v` was given."""
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        logger = logging.getLogger("thalweg")
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
 
 
 def _read(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,8 @@ from rich.text import Text
 
 from thalweg.cli.bench import Benchmark
 from thalweg.errors import UsageError
+from thalweg.foreign import plain_lines, plain_text
+from thalweg.observe.shown import Shown
 from thalweg.session import Session
 
 BENCH_COMMANDS = {
@@ -21,16 +24,24 @@ BENCH_COMMANDS = {
     "thalweg bench report": "docs/benchmarks/*.json into docs/benchmarks.md and its plots",
 }
 _ROWS = 20
-_STATES = {"pending": "yellow", "running": "green", "failed": "bold red"}
+_STATES = {
+    "pending": "yellow",
+    "running": "green",
+    "waiting": "yellow",
+    "retrying": "yellow",
+    "paused": "bold yellow",
+    "failed": "bold red",
+    "stopped": "bold red",
+}
 
 
 def outcomes(console: Console, outcome: Any) -> None:
     """What `session.sql` returned: one outcome, or a list with one for each statement."""
     for item in outcome if isinstance(outcome, list) else [outcome]:
-        if isinstance(item, pa.Table):
-            console.print(arrow("", item))
+        if isinstance(item, Shown | pa.Table):
+            console.print(arrow("", item.table if isinstance(item, Shown) else item))
         elif isinstance(item, str):
-            console.print(item, markup=False, highlight=False, soft_wrap=True)
+            console.print(plain_lines(item), markup=False, highlight=False, soft_wrap=True)
 
 
 def results(console: Console, session: Session) -> None:
@@ -43,13 +54,25 @@ def results(console: Console, session: Session) -> None:
         console.print(arrow(f"{name} · {table.num_rows:,} rows", table))
 
 
+def left_out(console: Console, state: Mapping[str, Any], before: int) -> None:
+    """Says what the results do not: rows that were rejected, or that there were none since `before`."""
+    if state["rows"] == before:
+        console.print("no row was new: these results are of earlier runs", highlight=False)
+    for name, stream in state["streams"].items():
+        if stream["rejected"]:
+            text = f"{stream['rejected']:,} rows of stream {name} were rejected: session.rejected('{name}') tells why"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def failures(console: Console, session: Session) -> int:
-    """Prints why each failed query failed; how many there are."""
-    failed = [query for query in session.queries.values() if query.status["state"] == "failed"]
-    for query in failed:
-        console.print(f"query {query.name} has failed", style="bold red", highlight=False)
-        console.print(str(query.status["error"]), markup=False, highlight=False, soft_wrap=True)
-    return len(failed)
+    """Prints why queries have failed or stopped, or are paused; how many there are."""
+    found = [(query.name, query.status) for query in session.queries.values()]
+    unwell = [(name, s) for name, s in found if s.state in ("failed", "stopped", "paused") and s.error is not None]
+    for name, status in unwell:
+        said = "has failed" if status.state == "failed" else f"is {status.state}"
+        console.print(f"query {name} {said}", style="bold red", highlight=False)
+        console.print(plain_lines(str(status.error)), markup=False, highlight=False, soft_wrap=True)
+    return len(unwell)
 
 
 def benches(console: Console, known: Mapping[str, Benchmark]) -> None:
@@ -69,12 +92,12 @@ def arrow(title: str, table: pa.Table, rows: int = _ROWS) -> Table:
     """The first rows of a table."""
     left_out = table.num_rows - rows
     caption = f"and {left_out:,} more rows" if left_out > 0 else None
-    # Names that users chose are text, not markup: `Text` does not look inside.
+    # Names that users chose are text, not markup: `Text` does not look inside. Nor are they orders to the terminal.
     shown = Table(caption=caption, title_justify="left", box=box.SIMPLE_HEAD)
-    shown.title = Text(title) if title else None
+    shown.title = Text(plain_text(title)) if title else None
     for field in table.schema:
         right = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        shown.add_column(Text(field.name), justify="right" if right else "left")
+        shown.add_column(Text(plain_text(field.name)), justify="right" if right else "left")
     for row in zip(*(column.to_pylist() for column in table.slice(0, rows).columns), strict=True):
         shown.add_row(*(Text(cell(value)) for value in row))
     return shown
@@ -89,26 +112,33 @@ def cell(value: Any) -> str:
         return value.strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, dict):
         return " .. ".join(cell(part) for part in value.values())
-    return str(value)
+    return plain_text(str(value))
 
 
 def progress(state: Mapping[str, Any], *, notes: Sequence[str] = ()) -> RenderableType:
     """The whole pipeline at a glance: speed, streams and their watermarks, queries and what they emitted."""
     parts: list[RenderableType] = [Text(line(state), style="bold"), Text(time_line(state)), _streams(state)]
     parts.append(_queries(state))
-    parts += [Text(note, style="cyan") for note in notes]
+    parts += [Text(plain_text(note), style="cyan") for note in notes]
     return Group(*parts)
 
 
 def line(state: Mapping[str, Any]) -> str:
     """Progress in one line, for logs and pipes."""
-    if state["batch"] < 0:
-        return "no batch has finished yet"
-    running = sum(query["state"] == "running" for query in state["queries"].values())
-    return (
-        f"batch {state['batch']}  {state['rows']:,} rows  {state['rows_per_second']:,.0f} rows/s  "
-        f"{state['batch_seconds']:.2f} s a batch  {running} queries"
-    )
+    if state["last_progress"] is None:  # no batch of this session: what is known is of an earlier one
+        before = f"goes on after batch {state['batch']}, {state['rows']:,} rows so far"
+        return f"starting: {'no batch has finished yet' if state['batch'] < 0 else before}"
+    parts = [
+        f"batch {state['batch']}",
+        f"{state['rows']:,} rows",
+        f"{state['rows_per_second']:,.0f} rows/s",
+        f"{state['batch_seconds']:.2f} s a batch",
+    ]
+    for what in ("late", "rejected"):
+        if count := sum(stream[what] for stream in state["streams"].values()):
+            parts.append(f"{count:,} {what}")
+    states = Counter(query["state"] for query in state["queries"].values())
+    return "  ".join([*parts, f"queries: {', '.join(f'{n} {name}' for name, n in states.items()) or 'none'}"])
 
 
 def time_line(state: Mapping[str, Any]) -> str:
@@ -122,11 +152,11 @@ def _streams(state: Mapping[str, Any]) -> Table:
     for name, stream in state["streams"].items():
         mark = stream["watermark"]
         table.add_row(
-            Text(name),
+            Text(plain_text(name)),
             f"{stream['rows']:,}",
             f"{stream['late']:,}",
             f"{stream['rejected']:,}",
-            mark.strftime("%H:%M:%S.%f")[:-3] if mark else "none yet",
+            mark.isoformat(" ", "milliseconds").removesuffix("+00:00") if mark else "none yet",
         )
     return table
 
@@ -135,5 +165,5 @@ def _queries(state: Mapping[str, Any]) -> Table:
     table = Table("query", "state", "rows emitted", box=box.SIMPLE_HEAD)
     for name, query in state["queries"].items():
         style = _STATES.get(query["state"], "")
-        table.add_row(Text(name), Text(query["state"], style=style), f"{query['emitted']:,}")
+        table.add_row(Text(plain_text(name)), Text(query["state"], style=style), f"{query['emitted']:,}")
     return table

@@ -12,10 +12,13 @@ from rich.live import Live
 
 from thalweg.cli import show
 from thalweg.cli.interrupt import Interrupt
+from thalweg.foreign import plain_text
 from thalweg.session import Session
 
 _REDRAW_SECONDS = 0.25
 _LINE_SECONDS = 2.0
+_STILL_SECONDS = 60.0
+"""Between lines in a log: while something changes, and while nothing does."""
 _NOTES = 5
 
 Draw = Callable[[Sequence[str]], None]
@@ -64,16 +67,25 @@ def drawing(console: Console, session: Session) -> Iterator[Draw]:
 
 def _lines(console: Console, session: Session) -> Draw:
     said: set[str] = set()
-    next_line = 0.0
+    last, printed = "", float("-inf")
+
+    def print_line(text: str) -> None:
+        # At the end: programs look for lines that begin with "batch".
+        console.print(
+            f"{text}  at {time.strftime('%Y-%m-%d %H:%M:%S')}", markup=False, highlight=False, soft_wrap=True
+        )
 
     def draw(notes: Sequence[str]) -> None:
-        nonlocal next_line
+        nonlocal last, printed
         for note in notes:
             if note not in said:
                 said.add(note)
-                console.print(note, markup=False, highlight=False, soft_wrap=True)
-        if time.monotonic() >= next_line:
-            next_line = time.monotonic() + _LINE_SECONDS
-            console.print(show.line(session.progress()), highlight=False, soft_wrap=True)
+                console.print(plain_text(note), markup=False, highlight=False, soft_wrap=True)
+        waited = time.monotonic() - printed
+        if waited >= _LINE_SECONDS:
+            line = show.line(session.progress())
+            if line != last or waited >= _STILL_SECONDS:
+                last, printed = line, time.monotonic()
+                print_line(line)
 
     return draw

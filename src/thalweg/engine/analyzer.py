@@ -74,6 +74,8 @@ class SparkAnalyzer:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = further_session(spark, _SETTINGS)
         self._names: set[str] = set()
+        self._views: dict[str, tuple[str, Schema]] = {}
+        """Name in small letters, as Spark takes it -> what the view was made for."""
         self._known: dict[str, list[tuple[str, str]]] = {}
 
     def register(self, stream: Stream) -> None:
@@ -89,9 +91,12 @@ class SparkAnalyzer:
         self._run("table", name, _select(schema))
 
     def _register(self, kind: str, name: str, schema: Schema) -> None:
+        if name in self._names and self._views.get(name.lower()) == (kind, schema):
+            return  # what was analysed with it still holds
         self._run(kind, name, f"CREATE OR REPLACE TEMPORARY VIEW {_quote(name)} AS {_select(schema)}")
         self._names.add(name)
-        self._known.clear()
+        self._views[name.lower()] = kind, schema
+        self._known = {}
 
     def _run(self, kind: str, name: str, sql: str) -> None:
         try:
@@ -103,16 +108,19 @@ class SparkAnalyzer:
     def unregister(self, name: str) -> None:
         if name in self._names:
             self._names.remove(name)
+            self._views.pop(name.lower(), None)
             self._spark.catalog.dropTempView(name)
-            self._known.clear()
+            self._known = {}
 
     def analyze(self, sql: str) -> list[tuple[str, str]]:
         """(name, type) of each result column. Nothing is run."""
-        if sql not in self._known:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[sql] = self._analyze(sql)
-        return list(self._known[sql])
+        known = self._known  # another thread may register something meanwhile: then this answer is not kept
+        found = known.get(sql)
+        if found is None:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[sql] = found = self._analyze(sql)
+        return list(found)
 
     def _analyze(self, sql: str) -> list[tuple[str, str]]:
         try:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from thalweg.batch.contract import Runner, SinkOpener
 from thalweg.batch.listeners import Listeners
+from thalweg.errors import ThalwegError
 from thalweg.model.stream import Schema, Stream
 from thalweg.state.storage import Storage
 
@@ -17,10 +18,21 @@ class Pipeline(Protocol):
     """Turns input into batches, now or in the background."""
 
     after_batch: Callable[[], None]
+    after_end: Callable[[ThalwegError | None], None]
+    """Called when a run has ended, with what ended it."""
     listeners: Listeners
 
     @property
     def is_running(self) -> bool: ...
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has ended it, until it is started again."""
+        ...
+
+    def await_end(self, seconds: float | None) -> bool:
+        """Waits for its end, and raises what ended it; False: it took longer."""
+        ...
 
     def start(self, every_us: int) -> None:
         """Batches as data arrives, at most one in every `every_us` microseconds."""

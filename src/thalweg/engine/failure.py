@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from thalweg.errors import SourceError
+from thalweg.foreign import redact
 
 _HEADER = "Traceback (most recent call last):"
 _JAVA = re.compile(r"^(?:Caused by|): (?:[\w.$]+): (\S.*)$", re.MULTILINE)
@@ -12,6 +13,7 @@ _NESTED = re.compile(r"^.*[\w.$]+(?:Exception|Error): (?=\S)")
 _CLASS = re.compile(r"\[[A-Z0-9_.]+\] ")
 _ADVICE = re.compile(r"\.? Consider setting .*$")
 _RAISED = re.compile(r"thalweg\.errors\.SourceError: (.*?)(?:\n\s*\n|\n\tat |\nTraceback|\Z)", re.DOTALL)
+_LATE = re.compile(r"Python worker (?:failed )?to connect back")
 _MOST_LINES, _MOST_CHARACTERS = 4, 600
 
 
@@ -23,6 +25,8 @@ def root_cause(error: BaseException) -> str:
         first = next((line.strip() for line in text.splitlines() if line.strip()), "")
         kind = type(error).__name__
         found = first if _is_sparks(text) else f"{kind}: {first}" if first else kind
+        found = "; ".join([found, *getattr(error, "__notes__", ())])
+    found = redact(found[: 8 * _MOST_CHARACTERS])
     return found if len(found) <= _MOST_CHARACTERS else found[: _MOST_CHARACTERS - 3] + "..."
 
 
@@ -48,6 +52,11 @@ def _innermost_of_java(text: str) -> str:
 def _is_sparks(text: str) -> bool:
     """Whether the text names its error itself."""
     return _CLASS.match(text) is not None or text.startswith("An error occurred while calling")
+
+
+def is_late_worker(error: BaseException) -> bool:
+    """Whether Spark has given up waiting for a Python worker to start: the machine is busy."""
+    return _LATE.search(str(error)) is not None
 
 
 def source_error_in(text: str) -> SourceError | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -45,6 +45,7 @@ def _own_module(function: Any) -> ModuleType | None:
     if module is None or file is None or module.__name__ == "__main__":
         return None
     installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    ours = Path(__file__).resolve().parent.parent
-    path = Path(file).resolve()
-    return None if any(path.is_relative_to(Path(p).resolve()) for p in (*installed, ours)) else module
+    ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    path = os.path.realpath(file)
+    below = (os.path.join(os.path.realpath(directory), "") for directory in (*installed, ours))
+    return None if path.startswith(tuple(below)) else module

@@ -14,13 +14,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+
+from thalweg.errors import java_failed, java_missing
 
 _STANDARD_ERROR = 2
 _LOCK = threading.Lock()
@@ -37,6 +42,7 @@ def launch_jvm(settings: Mapping[str, Any]) -> None:
     with _LOCK:
         if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
             return
+        java = find_java(os.environ)
         conf = SparkConf()
         for name, value in settings.items():
             conf.set(name, str(value))
@@ -46,9 +52,33 @@ def launch_jvm(settings: Mapping[str, Any]) -> None:
         ).start()
         try:
             gateway = launch_gateway(conf, {"stderr": writing})
+        except PySparkRuntimeError:
+            raise java_failed(java, _version_of(java)) from None
         finally:
             os.close(writing)
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def find_java(environment: Mapping[str, str]) -> str:
+    """The program that Spark will start, found as its scripts do."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        java = os.path.join(home, "bin", "java")
+        if not os.access(java, os.X_OK):
+            raise java_missing(f"JAVA_HOME is {home}, and there is no {java}")
+        return java
+    found = shutil.which("java", path=environment.get("PATH"))
+    if found is None:
+        raise java_missing("JAVA_HOME is not set, and no directory of PATH has a program java")
+    return found
+
+
+def _version_of(java: str) -> str:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return (said.stderr or said.stdout).partition("\n")[0]
 
 
 def pass_on(reading: int, to: int) -> None:

@@ -17,7 +17,7 @@ from thalweg.engine.failure import root_cause
 from thalweg.errors import bad_table, needs_spark
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
-from thalweg.sink.base import Sink
+from thalweg.sink.base import Sink, SinkContext
 from thalweg.state.storage import Storage
 
 
@@ -58,7 +58,7 @@ class LocalEngine:
         if query.sink.kind == "spark":
             raise needs_spark(f"the Spark writer of query {query.name!r}", "give another sink")
 
-    def open_sink(self, query: Query, id_: str, owner: str) -> Sink:
+    def open_sink(self, query: Query, id_: str, context: SinkContext, storage: Storage) -> Sink:
         raise needs_spark(f"the Spark writer of query {query.name!r}", "drop it")
 
     def stop(self) -> None:

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from thalweg.engine.launch import launch_jvm
-from thalweg.errors import not_utc
 
-_LOGGING = Path(__file__).with_name("log4j2.properties")
-_START = Path(__file__).with_name("start")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_LOGGING = os.path.join(_HERE, "log4j2.properties")
+_START = os.path.join(_HERE, "start")
 
 SETTINGS: dict[str, str] = {
     # Loopback TCP between the JVM and its Python workers waits for delayed acknowledgements: 40 ms a task.
@@ -31,13 +30,15 @@ SETTINGS: dict[str, str] = {
     # Workers are forked from a process that has imported everything once and frozen it.
     "spark.python.daemon.module": "thalweg.engine.daemon",
     # Python processes import PySpark as it is installed: the zip that Spark gives them has no byte code.
-    "spark.executorEnv.PYTHONPATH": str(_START),
+    "spark.executorEnv.PYTHONPATH": _START,
     # Workers keep the memory of one batch for the next: a third of a join's processor time was the kernel clearing
     # pages that had been given back a moment before. Other C libraries than glibc do not look at this.
     "spark.executorEnv.GLIBC_TUNABLES": (
         "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=536870912:glibc.malloc.top_pad=16777216"
         ":glibc.malloc.hugetlb=1"
     ),
+    # On a busy machine a worker takes its time to start; after 15 s Spark would give up.
+    "spark.python.authenticate.socketTimeout": "120s",
     # The plan of a batch is fixed; adaptive execution would only re-plan it.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -72,12 +73,6 @@ BATCH_SETTINGS = (
 )
 """Those that act on batches, whoever made the Spark session."""
 
-_UTC = frozenset(
-    f"{area}{name}"
-    for area in ("", "Etc/")
-    for name in ("UTC", "UCT", "GMT", "GMT0", "Greenwich", "Universal", "Zulu")
-) | {"Z", "+00:00"}
-"""What a machine, or somebody who sets up a session, may call the zone."""
 _GROUP, _INTERRUPT = "spark.jobGroup.id", "spark.job.interruptOnCancel"
 """Spark's names for what a thread's jobs belong to."""
 _PATIENCE_SECONDS = 10.0
@@ -156,15 +151,6 @@ def warm_up(spark: SparkSession) -> threading.Thread:
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
-
-
-def check_settings(spark: SparkSession) -> SparkSession:
-    """A session that the user brought: refused where results would differ from what it says itself."""
-    # Without a default of ours: Spark would check it as if it were a value, and its own is the machine's zone.
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    if zone not in _UTC:
-        raise not_utc(zone)
-    return spark
 
 
 def batch_session(spark: SparkSession) -> SparkSession:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,12 +17,18 @@ from thalweg.batch.run import BatchRunner
 from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.engine.failure import root_cause
 from thalweg.engine.landing import Landing
-from thalweg.engine.spark import batch_session, check_settings, cores, create_session, warm_up
+from thalweg.engine.own_spark import OWN
+from thalweg.engine.spark import batch_session, cores, warm_up
 from thalweg.engine.spark_runner import SparkRunner
-from thalweg.errors import bad_table, failed_sink, landing_wanted
+from thalweg.engine.spark_sink import SparkSink
+from thalweg.engine.workers import check_workers
+from thalweg.engine.writer_check import check_writer
+from thalweg.errors import ThalwegError, bad_table, landing_wanted
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
-from thalweg.sink.base import RowSink
+from thalweg.observe import log
+from thalweg.sink.base import SinkContext
+from thalweg.source.conform import match_names
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.storage import Storage
 
@@ -33,10 +41,21 @@ class SparkEngine:
     def __init__(self, spark: SparkSession | None, settings: Mapping[str, Any], landing: str | None = None) -> None:
         """`landing`: the directory in which streaming DataFrames are landed; with the state unless given."""
         self._landing = landing
-        self.spark = create_session(**settings) if spark is None else check_settings(spark)
-        self._warming = warm_up(self.spark) if spark is None else None
-        self.analyzer = SparkAnalyzer(self.spark)
-        self.runner = SparkRunner(batch_session(self.spark), cores(self.spark))
+        self._own = OWN.take(settings) if spark is None else None
+        self._warming: threading.Thread | None = None
+        try:
+            self.spark = self._own or spark or SparkSession.active()
+            zone, master = self.spark.conf.get("spark.sql.session.timeZone"), self.spark.sparkContext.master
+            log.info("session", "spark", own=self._own is not None, master=master, zone=zone, computed_in="UTC")
+            if self._own is None or os.environ.get("PYSPARK_PYTHON") != sys.executable:
+                check_workers(self.spark)
+            else:
+                self._warming = warm_up(self.spark)
+            self.analyzer = SparkAnalyzer(self.spark)
+            self.runner = SparkRunner(batch_session(self.spark), cores(self.spark))
+        except BaseException:
+            self.stop()
+            raise
         self._loop: Loop | None = None
 
     def pipeline(
@@ -60,18 +79,20 @@ class SparkEngine:
             self._loop.wake()
 
     def read_table(self, name: str, given: Any, schema: Schema | None, kind: str | None) -> pa.Table:
-        return read_rows(self.spark, name, given, schema, kind)
+        # Times in text are in UTC, whatever the zone of the user's session. A DataFrame is of its own session.
+        spark = self.spark if isinstance(given, DataFrame) else batch_session(self.spark)
+        return read_rows(spark, name, given, schema, kind)
 
     def check_sink(self, query: Query) -> None:
-        """Spark's own writers say when they are used what they miss."""
+        if query.sink.kind == "spark":
+            check_writer(self.spark, query)
 
-    def open_sink(self, query: Query, id_: str, owner: str) -> SparkSink:
-        return SparkSink(self.spark, dict(query.sink.options), id_, owner)
+    def open_sink(self, query: Query, id_: str, context: SinkContext, storage: Storage) -> SparkSink:
+        return SparkSink(self.spark, query, id_, context, storage)
 
     def stop(self) -> None:
-        if self._warming is not None:  # the Spark session is ours
-            self.spark.stop()  # which also ends what still warms up
-            self._warming.join(10)
+        if self._own is not None and OWN.give_back(self._own) and self._warming is not None:
+            self._warming.join(10)  # the end of Spark ends what still warms up
 
 
 def landing_directory(given: str | None, storage: Storage, stream: str) -> str:
@@ -99,34 +120,29 @@ def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None
     kind = kind or os.path.splitext(source)[1].lstrip(".") or "parquet"
     if kind not in TABLE_FORMATS:
         raise bad_table(name, f"{kind!r} is not one of {', '.join(TABLE_FORMATS)}", "say format = '...'")
-    reader = spark.read.format(kind)
-    if kind == "csv":
-        reader = reader.option("header", "true").option("inferSchema", str(schema is None).lower())
     try:
-        if schema is not None:
-            reader = reader.schema(", ".join(f"`{f.name}` {f.type}" for f in schema.fields))
-        return reader.load(str(source)).toArrow()
-    except PySparkException as error:
-        raise bad_table(name, f"{source} cannot be read as {kind}: {str(error).splitlines()[0]}", None) from None
+        return _load(spark, name, str(source), schema, kind).toArrow()
+    except ThalwegError:
+        raise
+    except Exception as error:  # whatever the JVM raises, what the file says is its last cause
+        raise bad_table(name, f"{source} cannot be read as {kind}: {root_cause(error)}", None) from None
 
 
-class SparkSink(RowSink):
-    """Any batch writer of Spark's. Whether a repeated batch shows twice is up to the format: Delta is told the
-    batch (txnAppId, txnVersion) and keeps the first. Batches of another pipeline are others."""
-
-    kind = "spark"
-
-    def __init__(self, spark: SparkSession, options: dict[str, Any], query: str, owner: str) -> None:
-        self.spark = spark
-        self.format = options.pop("format")
-        self.options = options
-        self.query = query
-        self.owner = owner
-
-    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
-        options = {"txnAppId": f"{self.owner}/{self.query}", "txnVersion": batch_id, **self.options}
-        try:
-            writer = self.spark.createDataFrame(table).write.format(self.format).mode("append")
-            writer.options(**options).save()
-        except Exception as error:
-            raise failed_sink(self.query, self.format, root_cause(error)) from error
+def _load(spark: SparkSession, name: str, path: str, schema: Schema | None, kind: str) -> DataFrame:
+    """By the names of its columns. A value that is none of its column refuses the table."""
+    reader = spark.read.format(kind)
+    if kind in ("csv", "json"):
+        reader = reader.option("mode", "FAILFAST")
+    if schema is None:
+        return reader.options(header="true", inferSchema="true").load(path) if kind == "csv" else reader.load(path)
+    if kind != "csv":
+        return reader.schema(", ".join(f"`{f.name}` {f.type}" for f in schema.fields)).load(path)
+    # Spark takes columns of CSV by their place: so it gets the columns in the order of the file.
+    header = spark.read.format("csv").option("header", "true").load(path).columns
+    found = match_names(header, schema.names)
+    if missing := [column for column in schema.names if column not in found]:
+        raise bad_table(name, f"{path} has no column {', '.join(missing)}", f"its columns: {', '.join(header)}")
+    types = {found[f.name]: f.type for f in schema.fields}
+    placed = ", ".join(f"`{column}` {types.get(column, 'string')}" for column in header)
+    rows = reader.options(header="true", enforceSchema="false").schema(placed).load(path)
+    return rows.select([rows[f"`{found[column]}`"].alias(column) for column in schema.names])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from thalweg.batch.ingest_stage import ingest
 from thalweg.batch.local_runner import run_in_one, warm_up
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
+from thalweg.engine.failure import is_late_worker
 from thalweg.engine.spark import JobGroup, keeps_properties
 from thalweg.model.plan import Plan
 from thalweg.model.way import Way
@@ -29,6 +31,8 @@ CELL_SCHEMA = "slot int, kind string, payload binary"
 
 _WORK = "thalweg.work"
 """The local property by which a fused task gets its work: its DataFrame is the same for every batch of a plan."""
+_PAUSES = (0.5, 2.0, 5.0)
+"""Seconds after which a job is run again whose workers did not start in time."""
 _MOST_CHARACTERS = 4 << 20
 """Of such a property. It travels through the driver's events, too."""
 
@@ -64,7 +68,7 @@ class SparkRunner:
         with JobGroup(self._spark.sparkContext, described, properties) as group:
             self._group = group
             try:
-                return collect()
+                return _patiently(collect, group)
             except Exception as error:
                 if not group.is_cancelled:
                     raise
@@ -106,6 +110,19 @@ class SparkRunner:
         return not self._warming.is_alive()
 
 
+def _patiently(collect: Callable[[], pa.Table], group: JobGroup) -> pa.Table:
+    """Runs the job again where a worker did not start in time: nobody has seen anything of it."""
+    for pause in _PAUSES:
+        try:
+            return collect()
+        except Exception as error:
+            if group.is_cancelled or not is_late_worker(error):
+                raise
+            group.wait()
+            time.sleep(pause)
+    return collect()
+
+
 def _pack(work: Work, splits: Sequence[str]) -> str:
     return base64.b85encode(zlib.compress(cloudpickle.dumps((work, tuple(splits))), 1)).decode()
 
@@ -119,7 +136,7 @@ def _fused_task(plan: Broadcast[Plan]) -> Callable[[Cells], Cells]:
     def run(batches: Cells) -> Cells:
         _exhaust(batches)
         work, splits = _unpack(TaskContext.get().getLocalProperty(_WORK))
-        yield from run_in_one(plan.value, work, splits).to_batches()
+        yield from run_in_one(plan.value, _in_worker(work), splits).to_batches()
 
     return run
 
@@ -128,7 +145,7 @@ def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Cal
     def run(batches: Cells) -> Cells:
         _exhaust(batches)
         task = _task_number()
-        return ingest(plan.value, work, [texts[task]], task)
+        return ingest(plan.value, _in_worker(work), [texts[task]], task)
 
     return run
 
@@ -141,9 +158,14 @@ def _exhaust(batches: Cells) -> None:
 
 def _slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Cells], Cells]:
     def run(batches: Cells) -> Cells:
-        return run_slots(plan.value, work, batches, _task_number())
+        return run_slots(plan.value, _in_worker(work), batches, _task_number())
 
     return run
+
+
+def _in_worker(work: Work) -> Work:
+    """A Python worker of Spark's runs one task at a time, and nothing else."""
+    return replace(work, budget=replace(work.budget, owns_process=True))
 
 
 def _task_number() -> int:

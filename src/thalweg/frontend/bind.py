@@ -6,7 +6,7 @@ list, because a text can do harm there; and nothing is compiled that Spark would
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
@@ -19,11 +19,15 @@ from thalweg.errors import (
     needs_window,
     nested_too_deeply,
     not_supported,
+    place_without_window,
+    query_as_stream,
+    too_many,
 )
 from thalweg.frontend.aggregates import check_own, is_aggregate, read_deviation
 from thalweg.frontend.code import MOST_DEEP, Code, SizeError
 from thalweg.frontend.compile import Compiler
 from thalweg.frontend.compile_join import compile_join
+from thalweg.frontend.elsewhere import function_hint
 from thalweg.frontend.functions import WINDOW, check_arity, find
 from thalweg.frontend.group import Grouping
 from thalweg.frontend.joins import read_join, same_windows
@@ -31,7 +35,7 @@ from thalweg.frontend.lex import only_tokens
 from thalweg.frontend.parse import parse_select
 from thalweg.frontend.scope import Frame, Scope, read_from
 from thalweg.frontend.standins import stand_in
-from thalweg.frontend.tree import Call, Column, Item, Node, Select, Span, Star, depth, walk
+from thalweg.frontend.tree import Call, Column, In, Item, Literal, Node, Select, Span, Star, depth, walk
 from thalweg.frontend.windows import read_window
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join, joined_name
@@ -39,6 +43,9 @@ from thalweg.model.own import Definition
 from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
 
+MOST_CHARACTERS = 500_000
+MOST_COLUMNS = 2_000
+MOST_LISTED = 10_000
 _NO_TABLES: Mapping[str, Schema] = MappingProxyType({})
 
 
@@ -61,10 +68,14 @@ def bind(
     emit: str = "final",
     tables: Mapping[str, Schema] = _NO_TABLES,
     own: Mapping[str, Definition] | None = None,
+    queries: Collection[str] = (),
 ) -> Query:
-    """The query that a SELECT means. Raises SqlError with the place in `select` underlined."""
+    """The query that a SELECT means. Raises SqlError with the place in `select` underlined. `queries`: those there
+    are, for who takes one for a stream."""
+    if len(select) > MOST_CHARACTERS:
+        raise too_many("characters", len(select), MOST_CHARACTERS, select, (0, 1))
     try:
-        query = _bind(name, only_tokens(select), streams, analyzer, tables, own)
+        query = _bind(name, only_tokens(select), streams, analyzer, tables, own, queries)
     except SqlError as error:
         raise moved(error, select, 0) from None
     except RecursionError:
@@ -82,8 +93,11 @@ def _bind(
     analyzer: Analyzer,
     tables: Mapping[str, Schema],
     own: Mapping[str, Definition] | None,
+    queries: Collection[str],
 ) -> Query:
     tree = parse_select(select, own)
+    _check_size(tree, select)
+    _check_sources(tree, select, (*streams, *tables), queries)
     _check_depth(tree, select)
     spark = _for_spark(select, tree)
     frame = read_from(tree, select, spark, streams, tables)
@@ -103,6 +117,13 @@ def _bind(
 
 
 # -- before Spark sees the text
+
+
+def _check_sources(tree: Select, text: str, known: Collection[str], queries: Collection[str]) -> None:
+    names = {name.lower() for name in known}
+    for source in tree.sources:
+        if source.name in queries and source.name.lower() not in names:
+            raise query_as_stream(source.name, text, source.span)
 
 
 def _for_spark(text: str, tree: Select) -> str:
@@ -157,6 +178,15 @@ def _roots(tree: Select, conditions: bool = True) -> list[Node]:
     return roots
 
 
+def _check_size(tree: Select, text: str) -> None:
+    """Spark's analyser takes seconds for more of these, and so does every plan."""
+    if len(tree.items) > MOST_COLUMNS:
+        raise too_many("columns", len(tree.items), MOST_COLUMNS, text, tree.items[MOST_COLUMNS].expr.span)
+    for node in _nodes(tree):
+        if isinstance(node, In) and len(node.options) > MOST_LISTED:
+            raise too_many("values of IN", len(node.options), MOST_LISTED, text, node.arg.span)
+
+
 def _check_depth(tree: Select, text: str) -> None:
     """Spark goes down every tree that it is given, on a stack that ends; so does the compiler."""
     for root in _roots(tree):
@@ -171,7 +201,7 @@ def _check_functions(tree: Select, text: str) -> None:
         if not isinstance(node, Call) or is_aggregate(node) or node.name == WINDOW:
             continue
         if node.name == "session_window":
-            raise not_supported("session_window", text, node.span, "use window(time, range[, slide])")
+            raise not_supported("session_window", text, node.span, function_hint("session_window"))
         check_arity(find(node, text), node, text)
 
 
@@ -181,6 +211,8 @@ def _check_shape(tree: Select, frame: Frame, text: str) -> None:
     time = next(iter(frame.final.times.values())).time
     aggregate = next((node for node in nodes if is_aggregate(node)), None)
     window = next((n for n in nodes if isinstance(n, Call) and n.name == WINDOW), None)
+    if tree.group and window is None and any(_is_place(node) for node in tree.group):
+        raise place_without_window(time, text, tree.group_span or (0, 1))
     if tree.group and window is None:
         raise needs_window("GROUP BY", time, text, tree.group_span or (0, 1))
     if not tree.group:
@@ -200,6 +232,10 @@ def _check_shape(tree: Select, frame: Frame, text: str) -> None:
         )  # fmt: skip
     if tree.where is not None and (found := next((n for n in walk(tree.where) if is_aggregate(n)), None)):
         raise not_supported("an aggregate in WHERE", text, found.span, "use HAVING")
+
+
+def _is_place(node: Node) -> bool:
+    return isinstance(node, Literal) and node.type == "int"
 
 
 def _check_names(tree: Select, frame: Frame) -> None:

@@ -28,20 +28,24 @@ class Code:
     literal: int | float | str | bool | Decimal | None = None
     """The value of a literal other than NULL, so that casts and checks can be done while compiling."""
     depth: int = 0
+    growth: int = 1
+    """How many times as long as what it is made of a string may be."""
 
     def to_expr(self) -> Expr:
         return Expr(self.sql, self.type, tuple(sorted(self.columns)), self.fails)
 
 
-def emit(sql: str, type_: str, *parts: Code, fails: bool = False) -> Code:
-    """Text built from parts: it reads what they read, and fails where one of them can or `fails` says so."""
+def emit(sql: str, type_: str, *parts: Code, fails: bool = False, growth: int | None = None) -> Code:
+    """Text built from parts: it reads what they read, and fails where one of them can or `fails` says so. It grows as
+    they do unless `growth` says otherwise."""
     columns = frozenset[str]().union(*(part.columns for part in parts))
     depth = 1 + max((part.depth for part in parts), default=0)
     if len(sql) > MOST_TEXT:
         raise SizeError(f"written out for DuckDB it has more than {MOST_TEXT:,} characters")
     if depth > MOST_DEEP:
         raise SizeError(f"it is nested more than {MOST_DEEP} deep")
-    return Code(sql, type_, columns, fails or any(part.fails for part in parts), depth=depth)
+    grows = max((part.growth for part in parts), default=1) if growth is None else growth
+    return Code(sql, type_, columns, fails or any(part.fails for part in parts), depth=depth, growth=grows)
 
 
 def bounded(codes: Iterable[Code]) -> list[Code]:

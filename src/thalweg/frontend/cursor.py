@@ -62,10 +62,10 @@ class Cursor:
             raise self.expected(what)
         return self.next()
 
-    def expected(self, what: str) -> SqlError:
+    def expected(self, what: str, hint: str | None = None) -> SqlError:
         token = self.token
         found = f"'{token.text}'" if token.kind != "end" else "the end of the text"
-        return bad_syntax(f"expected {what}, found {found}", self.text, self.place(token))
+        return bad_syntax(f"expected {what}, found {found}", self.text, self.place(token), hint)
 
     def place(self, token: Token) -> Span:
         """The token's own span; for the end of the text, its last character."""

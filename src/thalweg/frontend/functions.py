@@ -8,6 +8,7 @@ number ever is.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,8 +16,9 @@ from typing import Protocol
 from thalweg.errors import SqlError, bad_arguments, unknown_function
 from thalweg.frontend import operators
 from thalweg.frontend.casts import cast, shortest
-from thalweg.frontend.code import Code, emit, literal
+from thalweg.frontend.code import Code, emit, error, literal
 from thalweg.frontend.coercion import common_type, decimal
+from thalweg.frontend.elsewhere import function_hint
 from thalweg.frontend.expressions import RESERVED
 from thalweg.frontend.tree import Call, Node
 from thalweg.model.types import INTEGRAL, decimal_parts, is_numeric, to_duck
@@ -72,7 +74,8 @@ def find(node: Call, sql: str) -> Function:
     if node.name in FUNCTIONS:
         return FUNCTIONS[node.name]
     known = [*FUNCTIONS, *AGGREGATES, WINDOW]
-    raise unknown_function(node.name, difflib.get_close_matches(node.name, known, 3, 0.7), sql, node.span)
+    near = difflib.get_close_matches(node.name, known, 3, 0.7)
+    raise unknown_function(node.name, near, sql, node.span, function_hint(node.name))
 
 
 def check_arity(function: Function, node: Call, sql: str) -> None:
@@ -286,10 +289,15 @@ def _integer(c: Context, node: Call, code: Code) -> Code:
     return c.cast(code, "int", node)
 
 
+_LEAST_INT = -(2**31)
+
+
 def _substring(c: Context, node: Call, args: list[Code]) -> Code:
     """Position 0 counts as 1, a negative one from the end; what lies before the string is cut off."""
     s, at = _string(c, node, args[0]), _integer(c, node, args[1])
     length = _integer(c, node, args[2]) if len(args) == 3 else None
+    if length is None and (at.literal is None or at.literal == _LEAST_INT):
+        length = literal(-_LEAST_INT - 1, "int")  # as Spark has it: from the least position on it is one too few
     parts = [s, at] if length is None else [s, at, length]
     size = f"length({s.sql})"
     if isinstance(at.literal, int) and at.literal >= 0:
@@ -326,13 +334,35 @@ def _int(code: Code) -> int:
     return code.literal if isinstance(code.literal, int) else 0
 
 
+MOST_MADE = 1_000_000
+"""Characters, or bytes of them, that a function may make of a shorter string: the memory is everybody's."""
+MOST_GROWTH = 8
+"""How many times as long as its argument a string may always be."""
+
+
+def _check_length(c: Context, node: Call, length: int) -> None:
+    if length > MOST_MADE:
+        raise c.refuse(f"{node.name} to {length:,}", node, f"{MOST_MADE:,} are the most")
+
+
+def _unless(condition: str, name: str, sql: str) -> str:
+    """`sql`, or an error by which its query is stopped."""
+    said = error("RESULT_TOO_LONG", f"{name} would make a string of more than {MOST_MADE:,} bytes", "string")
+    return f"CASE WHEN {condition} THEN {said} ELSE {sql} END"
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
 def _pad(word: str) -> Emit:
     def emit_(c: Context, node: Call, args: list[Code]) -> Code:
         s, n = _string(c, node, args[0]), _integer(c, node, args[1])
         pad = args[2] if len(args) == 3 else literal(" ", "string")
         if not isinstance(pad.literal, str) or not pad.literal or not isinstance(n.literal, int):
             raise c.refuse(f"{word} with a length or padding that is not a literal (or empty)", node)
-        return emit(f"{word}({s.sql}, {max(0, n.literal)}, {pad.sql})", "string", s)
+        _check_length(c, node, n.literal)
+        return emit(f"{word}({s.sql}, {max(0, n.literal)}, {pad.sql})", "string", s, growth=1)
 
     return emit_
 
@@ -345,12 +375,29 @@ def _replace(c: Context, node: Call, args: list[Code]) -> Code:
     strings = [_string(c, node, arg) for arg in args]
     if len(strings) == 2:
         strings.append(literal("", "string"))
-    return emit(f"replace({', '.join(s.sql for s in strings)})", "string", *strings)
+    sql = f"replace({', '.join(s.sql for s in strings)})"
+    s, old, new = strings
+    if isinstance(old.literal, str) and isinstance(new.literal, str):
+        growth = s.growth * max(1, math.ceil(_size(new.literal) / max(1, _size(old.literal))))
+        if growth <= MOST_GROWTH:
+            return emit(sql, "string", *strings, growth=growth)
+    size, found = f"strlen({s.sql})", f"strlen(replace({s.sql}, {old.sql}, ''))"
+    # Without anything to look for, there is nothing to divide by, and NULL is not too many.
+    times = f"(({size} - {found}) // nullif(strlen({old.sql}), 0))"
+    made = f"({size} + {times} * (strlen({new.sql}) - strlen({old.sql})))"
+    most = f"greatest({MOST_MADE}, {MOST_GROWTH} * {size})"
+    return emit(_unless(f"{made} > {most}", "replace", sql), "string", *strings, fails=True, growth=1)
 
 
 def _repeat(c: Context, node: Call, args: list[Code]) -> Code:
     s, n = _string(c, node, args[0]), _integer(c, node, args[1])
-    return emit(f"repeat({s.sql}, CAST({n.sql} AS BIGINT))", "string", s, n)
+    sql = f"repeat({s.sql}, CAST({n.sql} AS BIGINT))"
+    if isinstance(n.literal, int):
+        _check_length(c, node, n.literal)
+        if s.growth * max(1, n.literal) <= MOST_GROWTH:
+            return emit(sql, "string", s, n, growth=s.growth * max(1, n.literal))
+    too_long = f"strlen({s.sql}) * CAST({n.sql} AS BIGINT) > {MOST_MADE}"
+    return emit(_unless(too_long, "repeat", sql), "string", s, n, fails=True, growth=1)
 
 
 # DuckDB maps one character to one. Of the characters whose other case is several, ß and İ are put right here;

@@ -7,6 +7,7 @@ from thalweg.frontend.aggregates import build, is_aggregate
 from thalweg.frontend.code import Code
 from thalweg.frontend.compile import Compiler
 from thalweg.frontend.functions import WINDOW
+from thalweg.frontend.one_row import of_one_row
 from thalweg.frontend.scope import Scope
 from thalweg.frontend.tree import Access, Call, Column, Interval, Literal, Node, Select, Star, walk
 from thalweg.frontend.windows import read_window
@@ -54,7 +55,7 @@ class Grouping:
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
         """Complete once outputs, having and order have been asked for."""
-        return tuple(self._aggregates)
+        return of_one_row(tuple(self._aggregates), self._frame.times[self.time].time_code().to_expr())
 
     # -- keys
 

@@ -38,6 +38,11 @@ class SelectParser(ExpressionParser):
         """The clauses in the order in which SQL wants them; the text must end with the last."""
         if self.is_word("with"):
             raise self.refuse("WITH", self.token.span, "write the query as one SELECT")
+        if self.is_word("create"):
+            raise bad_syntax(
+                "this is a statement, where a SELECT is wanted", self.text, self.token.span,
+                hint="give the SELECT alone, or the whole statement to session.sql(...)",
+            )  # fmt: skip
         self.expect_word("select")
         if self.is_word("distinct"):
             raise self.refuse("SELECT DISTINCT", self.token.span, "group by the columns and a window instead")
@@ -109,7 +114,10 @@ class SelectParser(ExpressionParser):
             self.name("a name")
             raise self.refuse("a path or a qualified table", self.since(name.start), "name a stream or a table")
         if self.is_op("("):
-            raise self.refuse("a table function", self.since(name.start), "name a stream or a table")
+            raise self.refuse(
+                "a table function", self.since(name.start),
+                "name a stream or a table; windows are in GROUP BY: window(time, '1 minute')",
+            )  # fmt: skip
         alias: str | None = None
         if self.take_words("as"):
             alias = self.name("an alias").value

@@ -20,6 +20,7 @@ from thalweg.errors import (
 )
 from thalweg.frontend.code import Code, emit
 from thalweg.frontend.compile import Compiler
+from thalweg.frontend.elsewhere import function_hint
 from thalweg.frontend.tree import Binary, Column, Node, Select, Source, Star, walk
 from thalweg.model.expr import quote
 from thalweg.model.join import joined_column
@@ -132,7 +133,8 @@ class Scope:
             what = f"'{'.'.join(column.parts)}' after {gone.source.kind.upper()} JOIN"
             raise not_supported(what, self.text, column.span, "its result has the left side's columns only")
         near = difflib.get_close_matches(parts[-1], sorted(self.names), 3, 0.6)
-        raise unknown_column(".".join(column.parts), near, self.text, column.span)
+        name = ".".join(column.parts)
+        raise unknown_column(name, near, self.text, column.span, function_hint(name))
 
     def check(self, node: Node) -> None:
         """Raises for names that mean several columns, or none any more; an unknown one may be an alias."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thalweg.errors import SqlError, bad_syntax
 from thalweg.frontend.cursor import Cursor
+from thalweg.frontend.elsewhere import statement_hint
 from thalweg.frontend.lex import Token, lex
 from thalweg.frontend.literals import interval_literal, read_type
 from thalweg.model.stream import Field
@@ -19,6 +20,14 @@ class CreateStream:
     time: str
     delay_us: int
     options: dict[str, str]
+    """Of the source."""
+    limits: dict[str, str] = field(default_factory=dict)
+    """Of the stream: max_ahead, idle_timeout, retain_rejected."""
+
+
+@dataclass(frozen=True)
+class ResetWatermark:
+    stream: str
 
 
 @dataclass(frozen=True)
@@ -53,9 +62,19 @@ class DropQuery:
 
 
 @dataclass(frozen=True)
+class PauseQuery:
+    name: str
+
+
+@dataclass(frozen=True)
+class ResumeQuery:
+    name: str
+
+
+@dataclass(frozen=True)
 class Show:
     what: str
-    """queries | streams | tables."""
+    """queries | streams | tables | functions."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +84,19 @@ class Explain:
     """text | mermaid | graphviz."""
 
 
-Statement = CreateStream | CreateTable | CreateQuery | DropQuery | DropTable | Show | Explain
+Statement = (
+    CreateStream
+    | CreateTable
+    | CreateQuery
+    | ResetWatermark
+    | DropQuery
+    | DropTable
+    | PauseQuery
+    | ResumeQuery
+    | Show
+    | Explain
+)
+LIMITS = ("max_ahead", "idle_timeout", "retain_rejected")
 
 
 def parse(text: str) -> list[Statement]:
@@ -101,17 +132,28 @@ class _Statements(Cursor):
             return self._create_table(replace=False)
         if self.take_words("create", "or", "replace", "table"):
             return self._create_table(replace=True)
+        if self.take_words("alter", "stream"):
+            stream = self.name("the name of a stream").value
+            if not self.take_words("reset", "watermark"):
+                raise self.expected("RESET WATERMARK")
+            return ResetWatermark(stream)
         if self.take_words("drop", "table"):
-            return DropTable(self.name("the name of a table").value)
+            return DropTable(self._named("table").value)
         if self.take_words("drop", "query"):
-            return DropQuery(self.name("the name of a query").value)
+            return DropQuery(self._named("query").value)
+        if self.take_words("pause", "query"):
+            return PauseQuery(self._named("query").value)
+        if self.take_words("resume", "query"):
+            return ResumeQuery(self._named("query").value)
         if self.take_words("show"):
-            if self.is_word("queries", "streams", "tables"):
+            if self.is_word("queries", "streams", "tables", "functions"):
                 return Show(self.next().word)
-            raise self.expected("QUERIES, STREAMS or TABLES")
+            raise self.expected("QUERIES, STREAMS, TABLES or FUNCTIONS", self._elsewhere("show"))
         if self.take_words("explain"):
+            if self.is_word("select"):
+                raise self.expected("the name of a query", self._elsewhere("explain"))
             form = self.next().word if self.is_word("mermaid", "graphviz") else "text"
-            return Explain(None if self.token.kind == "end" else self.name("the name of a query").value, form)
+            return Explain(None if self.token.kind == "end" else self._named("query").value, form)
         raise self._unknown()
 
     def _unknown(self) -> SqlError:
@@ -120,22 +162,46 @@ class _Statements(Cursor):
                 "a SELECT alone has no name to run under", self.text, self.token.span,
                 hint="write CREATE QUERY name AS SELECT ...",
             )  # fmt: skip
+        if self.is_word("pause", "resume"):
+            self.next()
+            return self.expected("QUERY")
+        hint = self._elsewhere()
+        if self.is_word("alter"):
+            self.next()
+            return self.expected("STREAM", hint)
         if self.is_word("create", "drop"):
             self.next()
             if self.peek(-1).word == "drop":
-                return self.expected("QUERY or TABLE")
+                return self.expected("QUERY or TABLE", hint)
             if self.take_words("or", "replace"):
-                return self.expected("TABLE")
-            return self.expected("STREAM, TABLE or QUERY")
+                return self.expected("TABLE", hint)
+            return self.expected("STREAM, TABLE or QUERY", hint)
         return bad_syntax(
             f"unknown statement '{self.token.text}'", self.text, self.token.span,
-            hint="CREATE STREAM | TABLE | QUERY, DROP QUERY | TABLE, SHOW QUERIES | STREAMS | TABLES, EXPLAIN",
+            hint=hint or "CREATE STREAM | TABLE | QUERY, DROP QUERY | TABLE, PAUSE | RESUME QUERY, ALTER STREAM, "
+            "SHOW QUERIES | STREAMS | TABLES | FUNCTIONS, EXPLAIN",
         )  # fmt: skip
+
+    def _elsewhere(self, *before: str) -> str | None:
+        """Of a statement that other systems have: what it is called here. `before`: words that were taken already."""
+        return statement_hint([*before, *(self.peek(i).word for i in range(4))])
+
+    def _named(self, kind: str) -> Token:
+        """The name of a stream, table or query. IF [NOT] EXISTS would be taken for one."""
+        if self.is_word("if") and self.peek().word in ("not", "exists"):
+            taken_up = "after a restart the same CREATE takes up what is there"
+            hint = (
+                taken_up
+                if self.peek().word == "not"
+                else "SHOW QUERIES, SHOW STREAMS and SHOW TABLES tell what is there"
+            )
+            raise self.refuse("IF [NOT] EXISTS", self.token.span, hint)
+        return self.name(f"the name of a {kind}")
 
     # -- CREATE STREAM
 
     def _create_stream(self) -> CreateStream:
-        name = self.name("the name of a stream")
+        name = self._named("stream")
         fields: list[Field] = []
         self.columns: set[str] = set()
         watermark: tuple[str, int] | None = None
@@ -154,9 +220,10 @@ class _Statements(Cursor):
                 hint="add WATERMARK FOR ts AS ts - INTERVAL 10 SECONDS",
             )  # fmt: skip
         options = self._options("with")
+        limits = self._options("options", LIMITS)
         time, delay_us = watermark
         self._check_time(fields, time, name)
-        return CreateStream(name.value, tuple(fields) or None, time, delay_us, options)
+        return CreateStream(name.value, tuple(fields) or None, time, delay_us, options, limits)
 
     def _column(self) -> Field | tuple[str, int]:
         if self.is_word("watermark") and self.peek().word == "for":
@@ -207,7 +274,7 @@ class _Statements(Cursor):
     # -- CREATE TABLE
 
     def _create_table(self, replace: bool) -> CreateTable:
-        name = self.name("the name of a table")
+        name = self._named("table")
         fields: tuple[Field, ...] | None = None
         self.columns = set()
         if self.take_op("("):
@@ -216,13 +283,17 @@ class _Statements(Cursor):
         options = self._options("with")
         if "path" not in options:
             hint = "add WITH (path = '...', format = 'parquet')"
-            raise bad_syntax(f"table {name.value} has no files", self.text, name.span, hint=hint)
+            if options:  # as of a table of Flink, which is a stream here
+                hint = f"rows that keep coming are a stream: CREATE STREAM {name.value} (...) WITH (source = ...)"
+            raise bad_syntax(
+                f"table {name.value} has no files, and a table here is static", self.text, name.span, hint=hint
+            )
         return CreateTable(name.value, fields, options, replace)
 
     # -- CREATE QUERY
 
     def _create_query(self) -> CreateQuery:
-        name = self.name("the name of a query")
+        name = self._named("query")
         sink = self.name("a sink").value if self.take_words("into") else None
         options = self._options("options")
         self.expect_word("as")
@@ -238,8 +309,8 @@ class _Statements(Cursor):
             emit, end = last[1].word, last[0].start
         return CreateQuery(name.value, self.text[start:end].rstrip(), start, sink, options, emit)
 
-    def _options(self, word: str) -> dict[str, str]:
-        """`WITH (key = 'value', ...)`; nothing where the word does not come."""
+    def _options(self, word: str, known: tuple[str, ...] = ()) -> dict[str, str]:
+        """`WITH (key = 'value', ...)`; nothing where the word does not come. `known`: none: any."""
         if not self.take_words(word):
             return {}
         self.expect_op("(")
@@ -247,6 +318,10 @@ class _Statements(Cursor):
         for key, value in self.listed(self._option):
             if key.value in options:
                 raise bad_syntax(f"option '{key.value}' is there twice", self.text, key.span)
+            if known and key.value not in known:
+                raise bad_syntax(
+                    f"there is no option '{key.value}'", self.text, key.span, hint=f"one of {', '.join(known)}"
+                )
             options[key.value] = value
         self.expect_op(")")
         return options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from thalweg.model.probe import Store, Want
-from thalweg.model.windows import BEGINNING
+from thalweg.model.times import joint_time
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,8 +30,28 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.file}#{self.offset}"
 
 
+class PartTable(Protocol):
+    """A table of the state of which parts are read."""
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows; those that `need` was not asked for may be anything."""
+        ...
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether nothing has to be fetched for it."""
+        ...
+
+    def need(self, columns: Iterable[str], rows: Sequence[tuple[int, int]]) -> None:
+        """Reads and checks these rows, each from the first up to, not including, the last."""
+        ...
+
+
 class SectionReader(Protocol):
     """Reads tables of the state."""
+
+    def open(self, section: Section) -> PartTable: ...
 
     def read(self, section: Section) -> pa.Table:
         """The table, checked; a part of it is not loaded before it is looked at."""
@@ -48,7 +68,8 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
     high_us: int
     """The least and the greatest event time."""
     closed_us: Mapping[str, int]
-    """How far each stream had closed when the rows came: what is at or before that is late for its joins."""
+    """How far each stream, or several together, had closed when the rows came: what is at or before that is late for
+    its joins."""
     queries: tuple[str, ...] = ()
     """Intermediates: whose bits the query sets of the rows have, in order."""
 
@@ -58,7 +79,7 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
         return cls(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, closed_us)
 
     def threshold(self, streams: Sequence[str]) -> int:
-        return min(self.closed_us.get(s, BEGINNING) for s in streams)
+        return joint_time(self.closed_us, streams)
 
 
 def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from thalweg.model.canonical import canonical
 
@@ -33,7 +31,3 @@ class Expr:
 def quote(name: str) -> str:
     """A column name as a DuckDB identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def expr_from_json(value: Mapping[str, Any]) -> Expr:
-    return Expr(value["sql"], value["type"], tuple(value["columns"]), value["fails"])

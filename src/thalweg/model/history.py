@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ class SliceHistory(Struct, frozen=True, forbid_unknown_fields=True):
     windows: tuple[Window, ...]
 
 
-class RowHistory(Struct, frozen=True, forbid_unknown_fields=True):
+class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
     """Which rows of a stream its store wanted for some batches, and what of them."""
 
     predicates: tuple[str, ...]
@@ -33,21 +33,28 @@ class RowHistory(Struct, frozen=True, forbid_unknown_fields=True):
     def layout(self) -> Layout:
         return Layout(self.predicates, self.keeps_all, 0, 0, {})
 
-    def is_like(self, other: RowHistory) -> bool:
+    def is_like(self, other: Wanted) -> bool:
         return (self.predicates, self.keeps_all, self.columns) == (other.predicates, other.keeps_all, other.columns)
 
-    def common(self, later: RowHistory) -> RowHistory:
+    def common(self, later: Wanted) -> Wanted:
         """What can be said of the batches of both."""
         predicates = tuple(p for p in self.predicates if p in later.predicates)
         keeps_all = self.keeps_all and later.keeps_all
-        return RowHistory(predicates, keeps_all, self.columns & later.columns, max(self.until, later.until))
+        return Wanted(predicates, keeps_all, self.columns & later.columns, max(self.until, later.until))
+
+
+class RowHistory(Struct, frozen=True):
+    """What is known of one store: after which event time no row that it wanted is missing in it."""
+
+    held_from: int
+    wanted: tuple[Wanted, ...] | None
+    """For all rows after `held_from`; None for intermediates, which no query finds by itself."""
 
 
 class History(Struct, frozen=True):
-    """What the state holds of earlier batches."""
+    """What the state holds of earlier batches. What is not named here nobody can count on."""
 
-    lanes: Mapping[str, SliceHistory]
-    held_from: Mapping[str, int]
-    """stream -> event time after which no row that its store wanted has been dropped from it."""
-    choices: Mapping[str, Sequence[RowHistory]] = {}
-    """stream -> what its store has wanted, for all rows after `held_from`."""
+    slices: Mapping[str, SliceHistory] = {}
+    """By grouping."""
+    rows: Mapping[str, RowHistory] = {}
+    """By store."""

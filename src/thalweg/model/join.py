@@ -8,11 +8,10 @@ yields are a stream of their own, named by what is joined, with columns `relatio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from thalweg.model.canonical import canonical, named
-from thalweg.model.expr import Expr, expr_from_json
+from thalweg.model.expr import Expr
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 
 MAX_RELATIONS = 5
@@ -156,7 +155,7 @@ def joined_name(join: Join, time: str) -> str:
 
 
 def joined_stream(
-    name: str, join: Join, time: str, streams: Mapping[str, Stream], tables: Mapping[str, Any]
+    name: str, join: Join, time: str, streams: Mapping[str, Stream], tables: Mapping[str, Schema]
 ) -> Stream:
     """The stream of joined rows. `time` is the joined column that windows are over; `tables`: name -> Schema."""
     fields = [
@@ -165,39 +164,3 @@ def joined_stream(
     for t in join.tables:
         fields += [Field(joined_column(t.name, f.name), f.type) for f in tables[t.table].fields]
     return Stream(name, Schema(tuple(fields)), time, 0, SourceSpec("join", {}))
-
-
-def join_to_json(join: Join) -> dict[str, Any]:
-    return asdict(join)
-
-
-def join_from_json(value: Mapping[str, Any]) -> Join:
-    return Join(
-        relations=tuple(
-            Relation(r["name"], r["stream"], tuple(Atom(**a) for a in r["atoms"]), _optional(r["where"]))
-            for r in value["relations"]
-        ),
-        equalities=tuple(Equality(_part(e["left"]), _part(e["right"])) for e in value["equalities"]),
-        bounds=tuple(Bound(**b) for b in value["bounds"]),
-        kind=value["kind"],
-        preserved=tuple(value["preserved"]),
-        on=_optional(value["on"]),
-        tables=tuple(
-            TableJoin(
-                t["name"],
-                t["table"],
-                tuple((expr_from_json(a), expr_from_json(b)) for a, b in t["keys"]),
-                t["outer"],
-                _optional(t["on"]),
-            )
-            for t in value["tables"]
-        ),
-    )
-
-
-def _part(value: Mapping[str, Any]) -> KeyPart:
-    return KeyPart(value["relation"], expr_from_json(value["expr"]))
-
-
-def _optional(value: Mapping[str, Any] | None) -> Expr | None:
-    return None if value is None else expr_from_json(value)

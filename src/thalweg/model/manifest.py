@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from thalweg.model.bucket import RowBucket, Section, SliceBucket
 from thalweg.model.entry import Entry
-from thalweg.model.history import RowHistory, SliceHistory
+from thalweg.model.history import History
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 
@@ -20,7 +20,16 @@ READABLE = (2, 3, 4, FORMAT)
 """A directory of each is frozen in the tests; `tests/recovery/freeze.py` makes those of a new one."""
 
 
-class StreamProgress(Struct, frozen=True, forbid_unknown_fields=True):
+class WatermarkReset(Struct, frozen=True, forbid_unknown_fields=True):
+    """A watermark that was told to begin anew."""
+
+    batch: int
+    """The first under the new one."""
+    closed_us: int
+    """How far windows had closed: those may be given once more, made of what came since."""
+
+
+class StreamProgress(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a stream has shown so far."""
 
     max_time_us: int | None = None
@@ -28,6 +37,23 @@ class StreamProgress(Struct, frozen=True, forbid_unknown_fields=True):
     rows: int = 0
     late: int = 0
     rejected: int = 0
+    """Rows, and whole files, that were set aside."""
+    ahead: int = 0
+    """Of these, rows too far ahead of the clock."""
+    untimed: int = 0
+    """Rows without an event time."""
+    incomplete: int = 0
+    """Files without some of the columns."""
+    rejected_bytes: int = 0
+    """What is kept of those set aside takes."""
+    rejected_from: int = 0
+    """Those of batches before are not kept any more."""
+    forgotten: int = 0
+    """How many these were."""
+    active_us: int | None = None
+    """The wall clock of the last batch that brought rows, or of the first that it took part in."""
+    reset: WatermarkReset | None = None
+    """The last time that its watermark began anew."""
 
 
 class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +78,9 @@ class Prepared(Struct, frozen=True, forbid_unknown_fields=True):
     """Where they lie in the state, or"""
     token: str = ""
     """what their sink calls what it has written."""
+    parts: tuple[str, ...] = ()
+    """What tasks have written where the sink is, and the sink could not take over yet."""
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,10 +105,7 @@ class Manifest:
     buckets: tuple[SliceBucket, ...] = ()
     stores: tuple[RowBucket, ...] = ()
     queries: Mapping[str, Entry] = field(default_factory=dict)
-    lanes: Mapping[str, SliceHistory] = field(default_factory=dict)
-    held_from: Mapping[str, int] = field(default_factory=dict)
-    choices: Mapping[str, tuple[RowHistory, ...]] | None = None
-    """None: nobody wrote them down, up to format 3."""
+    history: History = field(default_factory=History)
     measured: Measurements = field(default_factory=Measurements)
     results: tuple[ResultFile, ...] = ()
     undelivered: tuple[Prepared, ...] = ()

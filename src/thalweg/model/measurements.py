@@ -5,9 +5,10 @@ A section of another version than this release knows begins anew: it is what was
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
+
+from thalweg.model.join_statistics import JoinMeasurements
+from thalweg.model.ordering import Ordering
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,16 +29,26 @@ class HotJoinKeys(Section, frozen=True):
     """route key -> key groups that several slots share."""
 
 
+class Dealing(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of the keys of a route key (`model/partitioning.Skew`), and what deals its rows."""
+
+    rows: float
+    groups: float
+    top: float
+    busiest: float
+    partitioner: str
+    reason: str = ""
+
+
 class Partitioners(Section, frozen=True):
-    dealing: dict[str, Any] = {}
-    """route key -> what is known of its keys, and what deals its rows."""
+    dealing: dict[str, Dealing] = {}
+    """By route key."""
 
 
 class ProbeOrders(Section, frozen=True):
-    joins: dict[str, Any] = {}
-    """What was measured of joins."""
-    ordering: dict[str, Any] = {}
-    """The orders in force (`model/ordering.Ordering`)."""
+    joins: JoinMeasurements = JoinMeasurements()
+    ordering: Ordering = Ordering()
+    """The orders in force."""
 
 
 class Moves(Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from thalweg.model.canonical import canonical
 
@@ -65,11 +67,10 @@ def can_find(start: str, pair: Found) -> bool:
     return start not in pair and (start < min(pair) or start > max(pair))
 
 
-@dataclass(frozen=True)
-class Ordering:
+class Ordering(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The orders that are in force, and where they come from."""
 
-    orders: Mapping[str, Orders] = field(default_factory=dict)
+    orders: Mapping[str, Orders] = {}
     """By query."""
     planned: tuple[str, ...] = ()
     """The queries that were planned together the last time."""
@@ -97,36 +98,6 @@ class Ordering:
         """As the plan of a batch leaves it: without queries that have gone, with those that were attached."""
         orders = {query: of.orders for query, of in ordered.items() if of.decided}
         return replace(self, orders=orders)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "orders": {
-                query: {start: [list(found) for found in order] for start, order in orders.items()}
-                for query, orders in self.orders.items()
-            },
-            "planned": list(self.planned),
-            "switched": self.switched,
-            "switches": self.switches,
-            "reason": self.reason,
-            "changes": list(self.changes),
-            "epoch": self.epoch,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Ordering:
-        return cls(
-            {query: orders_from_json(orders) for query, orders in value.get("orders", {}).items()},
-            tuple(value.get("planned", ())),
-            value.get("switched"),
-            value.get("switches", 0),
-            value.get("reason", ""),
-            tuple(value.get("changes", ())),
-            value.get("epoch", 0),
-        )
-
-
-def orders_from_json(value: Mapping[str, Any]) -> dict[str, Order]:
-    return {start: tuple(tuple(found) for found in order) for start, order in value.items()}
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ are the same exactly when their texts are: that is how queries come to share wor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from thalweg.foreign import is_secret, redact
 from thalweg.model.canonical import canonical
-from thalweg.model.expr import Expr, expr_from_json
-from thalweg.model.join import Join, join_from_json
+from thalweg.model.expr import Expr
+from thalweg.model.join import Join
 from thalweg.model.own import Own
 
 
@@ -33,8 +34,10 @@ class Aggregate:
 
     function: str
     """count_all, count, count_distinct, sum, min, max, avg, var_pop, var_samp, stddev_pop, stddev_samp,
-    approx_count_distinct, percentile (of which median is 0.5), min_by, max_by, first, last, bool_and,
-    bool_or; own: one that the user has defined."""
+    approx_count_distinct, percentile (of which median is 0.5), min_row, max_row, bool_and, bool_or; own: one
+    that the user has defined. min_row, max_row: a value of the row with the least or greatest order, of which there
+    is one; arguments are the value, the order, and all that is taken of the row. Queries of earlier releases have
+    min_by, max_by, first, last, which break ties each by its own value."""
     args: tuple[Expr, ...]
     type: str
     """Spark's type of the result."""
@@ -67,6 +70,19 @@ class SinkSpec:
     kind: str = "memory"
     """memory | console | files | callable | spark | noop."""
     options: tuple[tuple[str, Any], ...] = ()
+
+    def option(self, name: str) -> str:
+        """As text; empty where it is not given."""
+        return next((str(value) for given, value in self.options if given == name), "")
+
+    def __repr__(self) -> str:
+        """Without secrets."""
+        shown = ", ".join(f"{name}={_shown_option(name, value)}" for name, value in self.options)
+        return f"SinkSpec({self.kind}{': ' if shown else ''}{shown})"
+
+
+def _shown_option(name: str, value: object) -> str:
+    return "***" if is_secret(name) else redact(repr(value))
 
 
 @dataclass(frozen=True)
@@ -103,55 +119,10 @@ class Query:
         """The streams it reads."""
         return (self.stream,) if self.join is None else self.join.streams
 
-    @cached_property
-    def json(self) -> dict[str, Any]:
-        """What the log of changes and every manifest keep of it: made once, and not to be changed."""
-        return asdict(self)
 
-
-def query_from_json(value: Mapping[str, Any]) -> Query:
-    return Query(
-        name=value["name"],
-        text=value["text"],
-        stream=value["stream"],
-        outputs=tuple(Output(o["name"], expr_from_json(o["expr"])) for o in value["outputs"]),
-        where=_optional(value["where"]),
-        window=None if value["window"] is None else Window(**value["window"]),
-        keys=tuple(expr_from_json(key) for key in value["keys"]),
-        aggregates=tuple(_aggregate(a) for a in value["aggregates"]),
-        having=_optional(value["having"]),
-        order=tuple(Order(expr_from_json(o["expr"]), o["descending"], o["nulls_first"]) for o in value["order"]),
-        limit=value["limit"],
-        emit=value["emit"],
-        sink=SinkSpec(value["sink"]["kind"], _pairs(value["sink"]["options"])),
-        options=_pairs(value["options"]),
-        join=None if value.get("join") is None else join_from_json(value["join"]),
-        time=value.get("time", ""),
-    )
-
-
-def _optional(value: Mapping[str, Any] | None) -> Expr | None:
-    return None if value is None else expr_from_json(value)
-
-
-def _aggregate(value: Mapping[str, Any]) -> Aggregate:
-    return Aggregate(
-        function=value["function"],
-        args=tuple(expr_from_json(arg) for arg in value["args"]),
-        type=value["type"],
-        filter=_optional(value["filter"]),
-        parameters=tuple(value["parameters"]),
-        ignore_nulls=value["ignore_nulls"],
-        own=_own(value.get("own")),
-    )
-
-
-def _own(value: Mapping[str, Any] | None) -> Own | None:
-    return None if value is None else Own(value["name"], tuple(value["columns"]), value["version"])
-
-
-def _pairs(value: Iterable[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, option) for name, option in value)
+def query_from_json(value: object) -> Query:
+    """A query whose JSON has been read: dictionaries, lists and texts. ValueError where they are none."""
+    return msgspec.convert(value, Query)
 
 
 def query_id(name: str, sequence: int) -> str:
@@ -162,3 +133,15 @@ def query_id(name: str, sequence: int) -> str:
 def query_name(id_: str) -> str:
     """The name in an id."""
     return id_.rpartition("@")[0] or id_
+
+
+def is_same_query(known: Query, given: Query) -> bool:
+    """Whether both say the same, over the same columns. What a release makes of it may differ: a query goes on as it
+    was bound at first, and so does its state."""
+    return known == given or _said(known) == _said(given)
+
+
+def _said(query: Query) -> tuple[object, ...]:
+    results = [(output.name, output.expr.type) for output in query.outputs]
+    own = [aggregate.own for aggregate in query.aggregates]
+    return query.name, query.text, query.streams, query.emit, query.sink, query.options, results, own

@@ -92,12 +92,42 @@ class ErrorReport(Struct, frozen=True, array_like=True):
     hint: str | None
 
 
+class SetAside(Struct, frozen=True, array_like=True):
+    """Rows or files of a stream that were not let in, all for one kind of reason."""
+
+    stream: str
+    kind: str
+    """In a word or two: what a user is warned of once."""
+    rows: int
+    bytes: int
+    """That they take in the state."""
+    file: str | None
+    reason: str
+    """Of the first."""
+
+    def __add__(self, other: SetAside) -> SetAside:
+        total = self.rows + other.rows, self.bytes + other.bytes
+        return SetAside(self.stream, self.kind, *total, self.file, self.reason)
+
+
+class Lacking(Struct, frozen=True, array_like=True):
+    """A file without some columns of its stream, which are null."""
+
+    stream: str
+    file: str
+    columns: tuple[str, ...]
+
+
 class IngestReport(Struct, array_like=True):
     task: int
-    rejected: Counts = {}
-    """By stream."""
+    set_aside: list[SetAside] = []
+    """Each stream and kind once."""
+    lacking: list[Lacking] = []
     rows: Counts = {}
+    """By stream."""
     late: Counts = {}
+    untimed: Counts = {}
+    """Rows without an event time."""
     max_time_us: Counts = {}
     groups: Counts = {}
     """grouping -> partials made."""

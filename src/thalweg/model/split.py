@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
+
+from thalweg.model.generator import Generator
 
 _BYTES_PER_ROW = 64
 """A guess, to weigh text files, whose rows nobody has counted, against the others."""
@@ -22,6 +23,18 @@ class CsvOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     null_value: str = ""
 
 
+class FilesOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is durable of a source of files."""
+
+    glob: str
+    format: str
+    max_files_per_batch: int | None
+    reader: dict[str, str | bool]
+    """`CsvOptions` for CSV, all of them; nothing for the others."""
+    missing: str = "null"
+    """What becomes of a column that a file lacks: null, or the file is refused."""
+
+
 class Split(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     stream: str
     kind: str
@@ -36,8 +49,13 @@ class Split(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """Rows inside, estimated where a file is cut; 0 if nobody knows."""
     bytes: int = 0
     csv: CsvOptions = CsvOptions()
-    generator: dict[str, Any] = {}
-    """The options of the generator."""
+    generator: Generator | None = None
+    size: int = -1
+    """Of the file when it was seen; -1: nobody looked."""
+    modified_ns: int = 0
+    """Its time of modification then; 0: nobody looked."""
+    refuses_missing: bool = False
+    """Whether a file that lacks a column is set aside."""
 
     @property
     def weight(self) -> int:

@@ -55,8 +55,8 @@ class SourceSpec:
     """JSON values only."""
 
 
-@canonical("Stream(name, schema, time, delay_us, source)")
-@dataclass(frozen=True)
+@canonical("Stream(name, schema, time, delay_us, source, max_ahead_us?, idle_us?, retain_rejected?)")
+@dataclass(frozen=True, repr=False)
 class Stream:
     name: str
     schema: Schema
@@ -65,3 +65,14 @@ class Stream:
     delay_us: int
     """How far the watermark stays behind the greatest event time seen."""
     source: SourceSpec
+    max_ahead_us: int | None = None
+    """How far a row may be ahead of the wall clock of its batch; None: however far."""
+    idle_us: int | None = None
+    """After so long without rows it holds nobody else back; None: it always does."""
+    retain_rejected: int | None = None
+    """Bytes of rows set aside that are kept, the newest first; None: all."""
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema.fields)
+        behind = f"watermark {self.delay_us / 1e6:g} s behind {self.time}"
+        return f"<stream {self.name} ({columns}) from {self.source.kind}, {behind}>"

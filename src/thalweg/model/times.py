@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from thalweg.model.probe import JoinPlan
 from thalweg.model.windows import BEGINNING
+
+
+def joint_name(streams: Iterable[str]) -> str:
+    """Under which is kept how far streams have closed together, where that is further than the least of them: one of
+    them was idle, or its watermark has begun anew."""
+    return "".join(f"+{stream}" for stream in sorted(set(streams)))
+
+
+def joint_time(times: Mapping[str, int], streams: Iterable[str]) -> int:
+    """How far streams have closed together."""
+    streams = [*streams]
+    return max(times.get(joint_name(streams), BEGINNING), min(times.get(s, BEGINNING) for s in streams))
 
 
 @dataclass(frozen=True)
@@ -29,8 +41,7 @@ def with_joined(times: StreamTimes, joins: JoinPlan) -> StreamTimes:
     for name, joined in joins.joined.items():
         seen = [t for s in joined.streams if (t := times.max_time_us.get(s)) is not None]
         latest[name] = max(seen) + joined.span_us if seen else None
-        ends = [times.closed_us.get(s, BEGINNING) for s in joined.streams]
-        closed.setdefault(name, max(BEGINNING, min(ends) - joined.lag_us))
+        closed.setdefault(name, max(BEGINNING, joint_time(times.closed_us, joined.streams) - joined.lag_us))
     return StreamTimes(times.batch, latest, closed)
 
 
@@ -41,5 +52,7 @@ class BatchTimes:
     batch: int
     closed_us: Mapping[str, int]
     closing_us: Mapping[str, int]
+    wall_us: int = 0
+    """The wall clock when the batch began."""
     fences: tuple[int, ...] = ()
     """Batches at which some query began to see rows; buckets are not merged across them."""

@@ -145,7 +145,7 @@ def _explain_grouping(
     ratio = manifest.measured.combining.loads.get(grouping.id)
     if ratio is not None:
         lines[-1] += f", measured {ratio:.3g} groups per row"
-    chosen = manifest.measured.partitioners.dealing.get(grouping.route_key, {})
+    chosen = manifest.measured.partitioners.dealing.get(grouping.route_key)
     lines += explain_dealing(plan, grouping, stream, chosen, partitioning.aggregations.get(grouping.id))
     windows = "; ".join(describe_window(w) for w in grouping.windows)
     lines.append(f"{windows}: slices of {describe_span(grouping.slice_us)}")

@@ -121,7 +121,7 @@ def _spread(plan: Plan, store: Store) -> list[str]:
 
 def _explain_intermediate(plan: Plan, store: Store, queries: Mapping[str, Query], manifest: Manifest) -> list[str]:
     m = plan.joins.intermediates[store.stream]
-    ready = manifest.measured.probe_orders.joins.get("ready", {}).get(m.id, ())
+    ready = manifest.measured.probe_orders.joins.ready.get(m.id, ())
     users = [queries[id_].name for id_ in m.queries if id_ in queries]
     waiting = [queries[id_].name for id_ in m.queries if id_ in queries and id_ not in ready]
     lines = [f"store of {title_of(plan, m.id)}, joined: {listed(sorted(users))}"]
@@ -178,7 +178,7 @@ def _explain_node(
     text = f"─▶ {title_of(plan, node.relation)} where {' and '.join(equal)}, {_within(node)}"
     if node.moves:
         text += ", in the slot of that key"
-    ratio = manifest.measured.probe_orders.joins.get("average", {}).get(f"{relation}|{node.relation}|{node.edge}")
+    ratio = manifest.measured.probe_orders.joins.average.get(f"{relation}|{node.relation}|{node.edge}")
     if ratio is not None:
         text += f" (finds {ratio:.3g} a row)"
     lines = [text]

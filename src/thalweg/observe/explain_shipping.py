@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from thalweg.model.measurements import Dealing
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, PartitioningReport, Replication
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
 from thalweg.observe.words import count, name_of
@@ -48,15 +47,15 @@ def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
 
 
 def explain_dealing(
-    plan: Plan, grouping: Grouping, stream: StreamPlan, chosen: Mapping[str, str], seen: AggregationReport | None
+    plan: Plan, grouping: Grouping, stream: StreamPlan, chosen: Dealing | None, seen: AggregationReport | None
 ) -> list[str]:
     """Of one grouping: what deals its rows out and why, and what that cost in the last batch."""
     lines = []
     if grouping.id in stream.shipped:
         name = plan.partitioners.get(grouping.route_key, HASH)
         pinned = plan.pinned.get(grouping.route_key)
-        why = "as a query asks" if pinned else chosen.get("reason", "")
-        wanted = pinned or chosen.get("partitioner", name)
+        why = "as a query asks" if pinned else chosen.reason if chosen is not None else ""
+        wanted = pinned or (chosen.partitioner if chosen is not None else name)
         if wanted != name:
             why = f"{wanted} {'is asked for' if pinned else 'would be chosen'}, but here rows of a key stay together"
         if why:

@@ -150,7 +150,12 @@ def _time(us: int | None) -> str | None:
     return None if us is None else _text(us)
 
 
+def as_time(us: int) -> datetime:
+    """An event time, as near as Python's times come to it: rows may be of years that those do not reach."""
+    return _EPOCH + timedelta(microseconds=min(max(us, _FIRST), _LAST))
+
+
 def _text(us: int) -> str:
     """As near as Python's times come to it: rows may be of years that those do not reach."""
-    instant = _EPOCH + timedelta(microseconds=min(max(us, _FIRST), _LAST))
+    instant = as_time(us)
     return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

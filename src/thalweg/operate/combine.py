@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from thalweg.model.columns import START, key, value
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfPartial
-from thalweg.model.plan import FILTER, Grouping, Partial
+from thalweg.model.plan import FILTER, Grouping, Partial, weighted_mean
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 
@@ -78,12 +78,21 @@ def combine_dense(
 
 
 def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
-    """The partials of one grouping. `rows` has the column START besides the grouping's own columns."""
+    """The partials of one grouping. `rows` has the column START besides the grouping's own columns. What has
+    failed in this task is not tried again: it is NULL."""
     partials = (*grouping.partials, *grouping.extra)
+    sound = [p for p in partials if OfPartial(grouping.id, p.name) not in failures]
     try:
-        return duck.run(_combine_text(grouping, partials), batch=rows)
+        table = duck.run(_combine_text(grouping, sound), batch=rows)
     except duck.Error:
-        return _combine_apart(rows, grouping, partials, failures)
+        table = _combine_apart(rows, grouping, sound, failures)
+    names = [START, *group_columns(grouping), *(p.name for p in partials)]
+    if table.num_columns == len(names):
+        return table
+    made = {name: table.column(name) for name in table.column_names}
+    types = {p.name: duck.arrow_type(p.type) for p in partials}
+    columns = [made[name] if name in made else pa.nulls(table.num_rows, types[name]) for name in names]
+    return pa.Table.from_arrays(columns, names=names)
 
 
 def lift(rows: pa.Table, slices: Slices, grouping: Grouping) -> pa.Table:
@@ -133,9 +142,9 @@ def merge_text(source: str, groups: Sequence[str], group_by: Sequence[str], part
     """Merges partials of `source`. `groups` are its grouping columns as selected, `group_by` as grouped."""
     means = [p for p in partials if p.mean_of is not None]
     if means:
-        over = f"OVER (PARTITION BY {', '.join(group_by)})"
+        over = f" OVER (PARTITION BY {', '.join(group_by)})"
         extra = ", ".join(
-            f"sum({quote(n)} * {quote(m)}) {over} / nullif(sum({quote(n)}) {over}, 0) AS {quote(p.name + '_mean')}"
+            f"{weighted_mean(quote(n), quote(m), over)} AS {quote(p.name + '_mean')}"
             for p in means
             for n, m in [p.mean_of or ("", "")]
         )
@@ -188,16 +197,42 @@ def _admitted(partials: Sequence[Partial]) -> str:
 
 
 def _combine_apart(rows: pa.Table, grouping: Grouping, partials: Sequence[Partial], failures: Failures) -> pa.Table:
-    """After a failure: each partial is tried alone, those that fail are NULL and named."""
-    sound: list[Partial] = []
+    """After a failure: what fails alone is named and left out. Where the others cannot be made together all the same,
+    they stay apart: a bucket is a bag of partials, and NULL merges as nothing."""
+    for unit in _units(partials):
+        _combine_unit(rows, grouping, unit, failures)
+    sound = [p for p in partials if OfPartial(grouping.id, p.name) not in failures]
+    try:
+        return duck.run(_combine_text(grouping, sound), batch=rows)
+    except duck.Error:
+        made = [_combine_unit(rows, grouping, unit, failures) for unit in _units(sound)]
+        tables = [table for table in made if table is not None]
+        return pa.concat_tables(tables, promote_options="default") if tables else _no_groups(rows, grouping)
+
+
+def _combine_unit(rows: pa.Table, grouping: Grouping, unit: Sequence[Partial], failures: Failures) -> pa.Table | None:
+    """None where not all of it can be made. What is at fault is named then."""
+    try:
+        return duck.run(_combine_text(grouping, unit), batch=rows)
+    except duck.Error as error:
+        if len(unit) > 1:
+            for p in unit:
+                _combine_unit(rows, grouping, [p], failures)
+        if len(unit) == 1 or not any(OfPartial(grouping.id, p.name) in failures for p in unit):
+            failures.update((OfPartial(grouping.id, p.name), duck.reason(error)) for p in unit)
+        return None
+
+
+def _units(partials: Sequence[Partial]) -> list[list[Partial]]:
+    """What has to stand in one row: squared deviations are merged with the count and the mean that they are from."""
+    together: dict[str, frozenset[str]] = {p.name: frozenset((p.name,)) for p in partials}
     for p in partials:
-        try:
-            duck.run(_combine_text(grouping, [p]), batch=rows)
-            sound.append(p)
-        except duck.Error as error:
-            failures[OfPartial(grouping.id, p.name)] = duck.reason(error)
-    table = duck.run(_combine_text(grouping, sound), batch=rows)
-    for p in partials:
-        if p not in sound:
-            table = table.append_column(p.name, pa.nulls(table.num_rows, duck.arrow_type(p.type)))
-    return table
+        if p.mean_of is not None:
+            joined = frozenset[str]().union(*(together.get(name, ()) for name in (p.name, *p.mean_of)))
+            together.update(dict.fromkeys(joined, joined))
+    return [[p for p in partials if p.name in unit] for unit in dict.fromkeys(together.values())]
+
+
+def _no_groups(rows: pa.Table, grouping: Grouping) -> pa.Table:
+    names = [START, *grouping.keys, *grouping.values]
+    return rows.select(names).slice(0, 0).rename_columns([START, *group_columns(grouping)])

@@ -55,23 +55,26 @@ def _read(sql: str) -> _Comparison | None:
     if match:
         return _integer(match)
     match = _DOUBLE.fullmatch(sql)
-    if match is None or not math.isfinite(constant := float(match["constant"])):
+    if match is None:
         return None
-    return _Comparison(_unquoted(match["column"]), (pa.float64(),), match["op"], constant)
+    column, op, text = match.group("column", "op", "constant")
+    constant = float(text)
+    return _Comparison(_unquoted(column), (pa.float64(),), op, constant) if math.isfinite(constant) else None
 
 
 def _integer(match: re.Match[str]) -> _Comparison | None:
     """A column may be of fewer bytes than the constant where the text casts it to the constant's type."""
-    type_, constant = _TYPES[match["type"]], int(match["constant"])
+    column, cast, to, op, of, text = match.group("column", "cast", "to", "op", "type", "constant")
+    type_, constant = _TYPES[of], int(text)
     bound = 1 << (type_.bit_width - 1)
     if not -bound <= constant < bound:
         return None
-    if match["to"] is None:
-        return _Comparison(_unquoted(match["column"]), (type_,), match["op"], constant)
-    if match["to"] != match["type"]:
+    if to is None:
+        return _Comparison(_unquoted(column), (type_,), op, constant)
+    if to != of:
         return None
     narrower = tuple(kind for kind in _TYPES.values() if kind.bit_width <= type_.bit_width)
-    return _Comparison(_unquoted(match["cast"]), narrower, match["op"], constant)
+    return _Comparison(_unquoted(cast), narrower, op, constant)
 
 
 def _unquoted(name: str) -> str:

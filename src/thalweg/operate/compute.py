@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from thalweg.model.expr import quote
-from thalweg.model.failure import Failures, OfColumn
+from thalweg.model.failure import Failures, OfColumn, failed_columns
 from thalweg.model.plan import Computed
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
@@ -35,9 +35,11 @@ def _append(rows: pa.Table, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -
 def _work_out(
     rows: pa.Table, stream: str, computed: Sequence[Computed], failures: Failures
 ) -> dict[str, pa.ChunkedArray]:
-    """Comparisons with constants one by one, the others in one statement; in the order of `computed`."""
+    """Comparisons with constants one by one, the others in one statement; in the order of `computed`. What has failed
+    in this task is not tried again."""
     comparisons = Comparisons(rows)
-    made = {c.name: comparisons.compare(c.expr.sql) for c in computed}
+    failed = failed_columns(failures, stream)
+    made = {c.name: _nothing(rows, c) if c.name in failed else comparisons.compare(c.expr.sql) for c in computed}
     rest = [c for c in computed if made[c.name] is None]
     if rest:
         made.update(zip((c.name for c in rest), _evaluate(rows, stream, rest, failures).columns, strict=True))
@@ -57,7 +59,11 @@ def _evaluate_alone(rows: pa.Table, stream: str, computed: Computed, failures: F
         return _select(rows, [computed]).column(0)
     except duck.Error as error:
         failures[OfColumn(stream, computed.name)] = str(error)
-        return pa.chunked_array([pa.nulls(rows.num_rows, to_inner_arrow(computed.expr.type))])
+        return _nothing(rows, computed)
+
+
+def _nothing(rows: pa.Table, computed: Computed) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(rows.num_rows, to_inner_arrow(computed.expr.type))])
 
 
 def _select(rows: pa.Table, computed: Sequence[Computed]) -> pa.Table:

@@ -16,7 +16,7 @@ from thalweg.model.columns import GROUP, START, key
 from thalweg.model.failure import OfQuery
 from thalweg.model.plan import Grouping, Plan, Selection, StreamPlan, shipped_keys, updated_groupings
 from thalweg.model.probe import Store
-from thalweg.model.times import BatchTimes
+from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.types import to_inner_arrow
 from thalweg.observe.stopwatch import PRE_AGGREGATE, PREDICATES, ROUTE
 from thalweg.operate import dense, duck
@@ -91,6 +91,7 @@ def _feed_joins(
     name = stream.stream.name
     times, valid = _times(rows, stream)
     _note_max(outbox, name, times[valid])
+    _count(outbox.untimed, name, int(np.count_nonzero(~valid)))
     if name in plan.joins.stores:
         _store(plan.joins.stores[name], rows, times, valid, clock.closed_us, outbox, counted=not stream.groupings)
     for joined in plan.joins.joined.values():
@@ -113,7 +114,7 @@ def _store(
     counted: bool,
 ) -> None:
     """Sets the rows aside that joins may need. At the watermark is late, as in Spark's joins."""
-    threshold = min(min(closed_us[s] for s in streams) for streams, _ in store.needs)
+    threshold = min(joint_time(closed_us, streams) for streams, _ in store.needs)
     late = times <= threshold
     if counted:
         _count(outbox.late, store.stream, int(np.count_nonzero(late & valid)))

@@ -192,9 +192,9 @@ def as_key(column: pa.ChunkedArray) -> Key | None:
     numbers = _as_numbers(column)
     if numbers is None or column.null_count or len(column) == 0:
         return None
-    ends = pc.min_max(numbers).as_py()
+    low, high = (int(end.as_py()) for end in pc.min_max(numbers).values())
     values = frozen_view(numbers.to_numpy())
-    return Key(values, int(ends["min"]), int(ends["max"]) - int(ends["min"]) + 1, column.type)
+    return Key(values, low, high - low + 1, column.type)
 
 
 def as_values(column: pa.ChunkedArray) -> tuple[Array, Array] | None:

@@ -1,60 +1,123 @@
 """DuckDB, a vectorised engine over Arrow tables: one database per process, one connection to it per thread.
 
 The database has no threads of its own: a statement runs on the thread that asks for it, and so do functions in it.
+
+After an internal error DuckDB gives up a database, with all connections to it. Then there is a new one: what fails
+there fails by its own fault.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 import duckdb
 import pyarrow as pa
 
+from thalweg.errors import over_memory, over_time
+from thalweg.model.budget import Budget
 from thalweg.model.plan import QUANTILE
+from thalweg.operate.allowance import OverTimeError, within
 from thalweg.operate.quantile import quantile_of_counts
 
 Error = duckdb.Error
+Database: TypeAlias = duckdb.DuckDBPyConnection
 _RAISED = re.compile(r"^.*?Python exception occurred while executing the UDF: \w+: ")
-_of_thread = threading.local()
+_MIB = 1 << 20
+_CONFIG = {
+    "enable_external_access": "false",
+    "lock_configuration": "false",
+    "temp_directory": "",  # or it writes files where the process happens to be
+}
 _opening = threading.RLock()
 """Held by who opens the database, connects to it or adds a function."""
 
 
-def connection() -> duckdb.DuckDBPyConnection:
+class OverBudgetError(duckdb.Error):  # type: ignore[misc]
+    """The statement took more time or memory than it may."""
+
+
+class _Function(NamedTuple):
+    name: str
+    function: Callable[..., pa.Array]
+    takes: list[str]
+    gives: str
+
+    def add_to(self, database: Database) -> None:
+        database.create_function(
+            self.name, self.function, self.takes, self.gives, type="arrow", null_handling="special"
+        )
+
+
+_functions = {QUANTILE: _Function(QUANTILE, quantile_of_counts, ["DOUBLE[]", "BIGINT[]", "DOUBLE"], "DOUBLE")}
+"""What every database of this process has."""
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.database: Database | None = None
+        self.connection: Database | None = None
+        self.budget = Budget()
+
+
+class _Current:
+    """The database that statements go to. None: there is to be a new one."""
+
+    database: Database | None = None
+    memory = 0
+    """Bytes that it was given."""
+
+
+_of_thread = _OfThread()
+
+
+def allow(budget: Budget) -> None:
+    """What statements of this thread may cost from now on."""
+    _of_thread.budget = budget
+
+
+def connection() -> Database:
     """This thread's own."""
-    if not hasattr(_of_thread, "connection"):
+    mine = _of_thread
+    if mine.connection is None or mine.database is not _Current.database:
         with _opening:
-            _of_thread.connection = _database().cursor()
-    opened: duckdb.DuckDBPyConnection = _of_thread.connection
-    return opened
+            mine.database = _database()
+            mine.connection = mine.database.cursor()
+    return mine.connection
 
 
 def create_function(name: str, function: Callable[..., pa.Array], takes: list[str], gives: str) -> None:
     """A function over Arrow arrays, for every connection. It belongs to the database: threads end, and their
     connections with them."""
     with _opening:
-        _database().create_function(name, function, takes, gives, type="arrow", null_handling="special")
+        _functions[name] = added = _Function(name, function, takes, gives)
+        if _Current.database is not None:
+            added.add_to(_Current.database)
 
 
-@lru_cache(maxsize=1)
-def _database() -> duckdb.DuckDBPyConnection:
-    database = duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "false"})
-    atexit.register(database.close)  # or DuckDB prints what it takes for leaks
-    database.execute("SET threads = 1")
-    database.execute("SET preserve_insertion_order = false")
-    database.create_function(
-        QUANTILE,
-        quantile_of_counts,
-        ["DOUBLE[]", "BIGINT[]", "DOUBLE"],
-        "DOUBLE",
-        type="arrow",
-        null_handling="special",
-    )
-    return database
+def _database() -> Database:
+    if _Current.database is None:
+        database = duckdb.connect(config=_CONFIG)
+        database.execute("SET threads = 1")
+        database.execute("SET preserve_insertion_order = false")
+        for function in _functions.values():
+            function.add_to(database)
+        atexit.register(database.close)  # or DuckDB prints what it takes for leaks
+        _Current.database, _Current.memory = database, 0
+    return _Current.database
+
+
+def _give_up() -> None:
+    """The next statement has a new database. Statements of other threads may still be ending in the old one."""
+    with _opening:
+        if _Current.database is _of_thread.database:
+            _Current.database = None
 
 
 def run(sql: str, **tables: pa.Table) -> pa.Table:
@@ -63,14 +126,60 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
 
 
 def run_over(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    con = connection()
+    """The same. Raises `Error`: what DuckDB says on a database that nothing has gone wrong in before."""
+    try:
+        return _run_once(sql, tables)
+    except duckdb.FatalException:
+        return _run_once(sql, tables)  # it was given up for another statement's fault, on another thread perhaps
+
+
+def _run_once(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    con, budget, memory = connection(), _of_thread.budget, _share()
+    try:
+        _tell_share(con, memory)
+        with within(budget, con, memory):
+            return _ask(con, sql, tables)
+    except (duckdb.FatalException, duckdb.InternalException):
+        _give_up()
+        raise
+    except OverTimeError as error:
+        raise OverBudgetError(str(over_time(budget.seconds or 0))) from error
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
+        raise OverBudgetError(str(over_memory(memory))) from error
+
+
+def _ask(con: Database, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     for name, table in tables.items():
         con.register(name, table)
     try:
         return con.sql(sql).to_arrow_table()
     finally:
-        for name in tables:
-            con.unregister(name)
+        with suppress(Error):  # of a database that is given up: what went wrong before is what counts
+            for name in tables:
+                con.unregister(name)
+
+
+def _share() -> int:
+    """The bytes that a statement may use."""
+    return _of_thread.budget.memory or _default_share()
+
+
+def _tell_share(con: Database, memory: int) -> None:
+    if memory != _Current.memory:
+        with _opening:
+            con.execute(f"SET memory_limit = '{max(1, memory // _MIB)}MiB'")
+            _Current.memory = memory
+
+
+@lru_cache(maxsize=1)
+def _default_share() -> int:
+    """What DuckDB would take of the machine, or of the container, for itself, divided by the workers that may be
+    there; a quarter at least: seldom do all need much at once."""
+    with duckdb.connect() as fresh:
+        text = fresh.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
+    number, unit = text.split()
+    powers = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+    return int(float(number) * 2 ** powers[unit]) // min(4, os.cpu_count() or 1)
 
 
 def reason(error: duckdb.Error) -> str:

@@ -7,7 +7,7 @@ loop over one piece of memory is several times faster. Several columns of the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,37 @@ def _gather(values: Any, numbers: Any, out: Any) -> None:
         out[i] = values[numbers[i]]
 
 
+@kernel
+def _ends(numbers: Any, bases: Any, first: Any, last: Any) -> None:
+    bucket = 0
+    for number in numbers:
+        if number < bases[bucket] or number >= bases[bucket + 1]:
+            bucket = np.searchsorted(bases, number, side="right") - 1
+        row = number - bases[bucket]
+        first[bucket] = min(first[bucket], row)
+        last[bucket] = max(last[bucket], row)
+
+
+def ends_by_bucket(numbers: Array, bases: Array) -> tuple[Array, Array]:
+    """The first and the last row of each bucket among rows of a store; a bucket without one ends before it begins."""
+    first = np.full(len(bases) - 1, np.iinfo(np.int64).max, dtype=np.int64)
+    last = np.full(len(bases) - 1, -1, dtype=np.int64)
+    _ends(frozen_view(numbers), frozen_view(bases), first, last)
+    return first, last
+
+
+def _there(numbers: Array) -> bool:
+    """All rows are."""
+    return True
+
+
 class Column:
     """One column over all buckets of a store."""
 
-    def __init__(self, chunks: pa.ChunkedArray) -> None:
+    def __init__(self, chunks: pa.ChunkedArray, read: Callable[[Array], bool] = _there) -> None:
+        """`read`: called with the rows that are to be taken; says whether all others are there, too."""
         self._chunks = chunks
+        self._read = read
         self._asked = 0
         self._whole: Array | None = None
         kind = chunks.type
@@ -50,7 +76,8 @@ class Column:
     def take(self, numbers: Array, room: Array | None = None) -> pa.Array:
         """The values of the rows, in `room` where given. The column is copied into one piece once that pays."""
         self._asked += len(numbers)
-        if self._is_plain and (self._whole is not None or self._chunks.num_chunks < 2 or self._may_copy()):
+        is_there = self._read(numbers)
+        if self._is_plain and (self._chunks.num_chunks < 2 or (is_there and self._may_copy())):
             return self._gather(numbers, room)
         taken = self._chunks.take(pa.array(numbers))
         if taken.num_chunks == 1:
@@ -58,7 +85,7 @@ class Column:
         return pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.array([], taken.type)
 
     def _may_copy(self) -> bool:
-        return len(self._chunks) <= SMALL or self._asked * WORTH >= len(self._chunks)
+        return self._whole is not None or len(self._chunks) <= SMALL or self._asked * WORTH >= len(self._chunks)
 
     def _gather(self, numbers: Array, room: Array | None) -> pa.Array:
         kind = self._chunks.type
@@ -97,3 +124,4 @@ def warm_gather() -> None:
     for width in _WIDTHS:
         chunk = pa.chunked_array([pa.array([1, 2], f"uint{width}")])
         Column(chunk).take(np.array([0, 1], dtype=np.int64))
+    ends_by_bucket(np.array([0, 1], dtype=np.int64), np.array([0, 1, 2], dtype=np.int64))

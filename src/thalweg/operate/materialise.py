@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from thalweg.model.address import QueryRows, WholeRows
+from thalweg.model.address import NodeTuples, QueryRows, WholeRows
 from thalweg.model.expr import Expr, quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.join import TableJoin, split_column
 from thalweg.model.plan import Plan, Selection
 from thalweg.model.probe import Group, Joined, Store
+from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.gather import take_columns
@@ -44,6 +45,18 @@ class Materialising:
     _waiting: dict[tuple[str, str, tuple[str, ...]], list[Tuples]] = field(default_factory=dict)
     """Tuples of one shape together: a path may have found several relations as one intermediate."""
     _wanted: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def run(
+        self, probing: Probing, clock: BatchTimes, is_first: bool, tuples: Iterable[tuple[NodeTuples, pa.Table]]
+    ) -> Made:
+        """One stage of the joins. Rows that came with the batch set out in the first; in all others come tuples that
+        are on their way."""
+        if is_first:
+            yield from self.take(probing.first())
+            yield from self.decide(probing, clock.closed_us, clock.closing_us)
+        for address, table in tuples:
+            yield from self.take(probing.further(address, table))
+        yield from self.finish()
 
     def take(self, found: Iterable[Complete]) -> Made:
         """Gathers tuples, and gives rows whenever there are enough of them."""
@@ -81,8 +94,8 @@ class Materialising:
         """Rows of outer, semi and anti joins whose time for partners is over."""
         leading = {query for info in self.plan.joins.joined.values() for query in info.leaders.values()}
         for decision in self.plan.joins.decisions:
-            closed = min(closed_us[s] for s in decision.streams)
-            closing = min(closing_us[s] for s in decision.streams)
+            closed = joint_time(closed_us, decision.streams)
+            closing = joint_time(closing_us, decision.streams)
             info = self.plan.joins.joined[decision.joined]
             group = self.plan.joins.groups[decision.group]
             if OfQuery(decision.query) in self.failures or decision.query not in leading:
@@ -166,9 +179,7 @@ class Materialising:
                 arrays[name] = self.views.take(relation, column, tuples.refs).cast(kind)
             else:
                 arrays[name] = pa.nulls(len(tuples), kind)
-        if not arrays:
-            arrays[".none"] = pa.nulls(len(tuples), pa.int8())
-        return pa.table(arrays)
+        return pa.table(arrays or {".none": pa.nulls(len(tuples), pa.int8())})
 
 
 def _own_columns(info: Joined, columns: tuple[str, ...]) -> list[str]:
@@ -235,7 +246,21 @@ def look_up_apart(
         except duck.Error as error:
             for query in (q for q, f in info.flags if f == flag):
                 failures.setdefault(OfQuery(query), str(error))
-    return look_up(chunk.filter(pa.array(healthy)), info.tables, tables, columns)
+    return _look_up_in_parts(chunk.filter(pa.array(healthy)), info, tables, columns)
+
+
+def _look_up_in_parts(
+    chunk: pa.Table, info: Joined, tables: Mapping[str, pa.Table], columns: tuple[str, ...]
+) -> pa.Table:
+    """Rows of which each query's own can be looked up: where all together are too many, in halves."""
+    try:
+        return look_up(chunk, info.tables, tables, columns)
+    except duck.Error:
+        half = chunk.num_rows // 2
+        if not half:
+            raise
+        parts = (chunk.slice(0, half), chunk.slice(half))
+        return pa.concat_tables([_look_up_in_parts(part, info, tables, columns) for part in parts])
 
 
 def look_up(

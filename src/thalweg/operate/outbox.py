@@ -31,6 +31,8 @@ class Outbox:
     failures: Failures = field(default_factory=dict)
     rows: Counts = field(default_factory=dict)
     late: Counts = field(default_factory=dict)
+    untimed: Counts = field(default_factory=dict)
+    """stream -> rows without an event time."""
     max_time_us: Counts = field(default_factory=dict)
     groups: Counts = field(default_factory=dict)
     """grouping -> partials made."""

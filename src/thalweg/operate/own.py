@@ -34,6 +34,7 @@ from thalweg.model.own import Functions, OwnPartial, State
 from thalweg.model.plan import Plan
 from thalweg.model.types import to_arrow, to_duck, to_inner_arrow
 from thalweg.operate import duck, pickled_state
+from thalweg.operate.allowance import interruptible
 from thalweg.operate.pickled_state import RefusedPickleError
 
 _UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -75,7 +76,7 @@ def _register(own: OwnPartial) -> None:
         (own.finish, call.finish, "BLOB", to_duck(own.type)),
     ]
     for name, function, takes, gives in signatures:
-        duck.create_function(name, function, [takes], gives)
+        duck.create_function(name, interruptible(function), [takes], gives)
     _known.add(own.id)
 
 
@@ -176,7 +177,9 @@ class _Call:
     def _guard(self, step: str, function: Callable[..., Any], *args: Any) -> Any:
         try:
             return function(*args)
-        except (Exception, SystemExit) as error:  # a user's sys.exit() is a failure like any other
+        except (
+            BaseException
+        ) as error:  # whatever it raises, sys.exit() and cancellations too, is a failure like any other
             raise aggregate_failed(self.own.name, step, error, _place(error)) from None
 
 

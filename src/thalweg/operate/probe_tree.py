@@ -172,6 +172,7 @@ class Probing:
                     yield Tuples({tree.relation: begun.rows}, begun.sets, begun)
                 continue
             rows = self._mine(tree.stream, own, bucket.index(own))
+            bucket.need(own, [(0, bucket.rows)] if self._spread(tree.stream, own) else places)
             sets = query_sets(bits, lut, always, rows) & np.uint64(serving)
             kept = sets != 0
             if not kept.all():
@@ -314,7 +315,7 @@ class Probing:
                 continue  # rows from before anyone asked: they may not even have the key
             first, last = hash_range(bucket.index(index), *between)
             ordered = self._sides(group).find(bucket, role, index, first, last, len(tuples))
-            side = bucket.side(group, role, index, node.queries, ordered)
+            side = bucket.side(group, role, index, node.queries, ordered, first, last)
             limit = PAIR_LIMIT if most is None else max(0, most - sum(map(len, parts)))
             pairs = probe(words, low, high, tuples.sets, side, limit, hashes, near)
             if len(pairs.left) == 0:
@@ -465,6 +466,8 @@ class Probing:
             if not allowed & int(bit):
                 continue
             rows = self._rows_of_slot(bucket, bucket.index(own), self._ranges(decision.stream, own))
+            if len(rows):
+                bucket.need_rows(own, [(int(rows.min()), int(rows.max()) + 1)])
             times = bucket.times[rows]
             rows = rows[(times > earliest) & (times <= latest)]
             sets = query_sets(bits, lut, always, rows) & np.uint64(allowed) & bit

@@ -133,6 +133,6 @@ def _between(rows: Counts, share: float) -> tuple[Counts, Counts, Floats]:
 def _interpolated(low: Floats, high: Floats, lower: Counts, higher: Counts, position: Floats) -> Floats:
     """Spark's way, to the last digit. NaN equals NaN."""
     with np.errstate(invalid="ignore"):
-        between: Floats = (higher - position) * low + (position - lower) * high
+        between: Floats = low + (high - low) * (position - lower)
     same = (lower == higher) | (low == high) | (np.isnan(low) & np.isnan(high))
     return np.where(same, low, between)

@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.model.address import Address
 from thalweg.model.bucket import NewSlices, SectionReader, SliceBucket
 from thalweg.model.columns import GROUP, SPAN, START
 from thalweg.model.expr import quote
-from thalweg.model.failure import Failures
+from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Grouping, Member, Plan
 from thalweg.model.query import Window
+from thalweg.model.report import GroupedRows
 from thalweg.model.times import BatchTimes
+from thalweg.model.trouble import finishing
 from thalweg.model.windows import (
     BEGINNING,
     Stretch,
@@ -31,6 +34,7 @@ from thalweg.operate import duck
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.finish import Closing, finish, order_rows
 from thalweg.operate.merge_slices import SliceTable, whole
+from thalweg.operate.shipping import unship
 from thalweg.route.bucket import decode_offsets, slice_groups
 
 END = -BEGINNING
@@ -57,8 +61,12 @@ class StoredBucket:
         return tuple(start for start, _ in self.bucket.spans)
 
     def load(self) -> pa.Table:
-        """The rows that are the slot's."""
-        return slice_groups(self.load_whole(), decode_offsets(self.bucket.offsets), self.ranges)
+        """The rows that are the slot's. Nothing else of the bucket is read."""
+        offsets, stored = decode_offsets(self.bucket.offsets), self.reader.open(self.bucket.section)
+        stored.need(
+            stored.table.column_names, [(int(offsets[first]), int(offsets[last])) for first, last in self.ranges]
+        )
+        return slice_groups(stored.table, offsets, self.ranges)
 
     def load_whole(self) -> pa.Table:
         return self.reader.read(self.bucket.section)
@@ -71,6 +79,8 @@ class SlotResult:
     replaced: list[str] = field(default_factory=list)
     """Names of stored buckets that a kept one now stands for."""
     failures: Failures = field(default_factory=dict)
+    served: dict[str, GroupedRows] = field(default_factory=dict)
+    """grouping -> the rows that were shipped whole for it."""
 
 
 @dataclass
@@ -117,16 +127,17 @@ class GroupingState:
 def run_slot(
     plan: Plan,
     clock: BatchTimes,
-    arrived: Mapping[str, Sequence[pa.Table]],
+    arrived: Mapping[Address, Sequence[pa.Table]],
     held: Mapping[str, Sequence[StoredBucket]],
     merging: Mapping[str, Sequence[Sequence[SliceBucket]]],
     nodes: Mapping[str, frozenset[Stretch]],
 ) -> SlotResult:
-    """One slot's batch, for the groupings and members of the plan. `arrived`, `held`, `nodes` and `merging`, the runs
-    of held buckets that are to become one, are by grouping."""
-    result = SlotResult()
+    """One slot's batch, for the groupings and members of the plan. `held`, `nodes` and `merging`, the runs of held
+    buckets that are to become one, are by grouping."""
+    result, failures = SlotResult(), Failures()
+    came, result.served = unship(plan, arrived, failures)
     states = {
-        id_: _state(g, clock.batch, arrived.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
+        id_: _state(g, clock.batch, came.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
         for id_, g in plan.groupings.items()
     }
     for closing, batch_from in closings(plan, clock, states):
@@ -136,14 +147,24 @@ def run_slot(
         }
         if not slices[closing.members[0].main.grouping]:
             continue
-        finished = finish(closing, plan.groupings, slices, result.failures)
+        with finishing(member.query for member in closing.members):
+            finished = finish(closing, plan.groupings, slices, result.failures)
         for member in closing.members:
             table = finished.get(member.query)
             if table is not None and table.num_rows:
-                result.results.append((member.query, order_rows(table, member) if member.limit else table))
+                _give(table, member, result)
     for state in states.values():
         _keep(state, clock, merging.get(state.grouping.id, ()), result)
+    result.failures.update(failures)
     return result
+
+
+def _give(table: pa.Table, member: Member, result: SlotResult) -> None:
+    """The rows of a member's windows; of a LIMIT, only those that may be among the first."""
+    try:
+        result.results.append((member.query, order_rows(table, member) if member.limit else table))
+    except duck.Error as error:
+        result.failures[OfQuery(member.query)] = duck.reason(error)
 
 
 def _groupings_of(members: Sequence[Member]) -> set[str]:
@@ -252,7 +273,9 @@ def _build_nodes(state: GroupingState, clock: BatchTimes, result: SlotResult) ->
     built: list[NewSlices] = []
     for span in spans:
         stretches = state.stretches(BEGINNING) | {(n, k.span) for k in built for n in k.starts}
-        nodes = _complete_nodes(grouping, stretches, span, closed, closing)
+        # One that is there already has all that came since: a watermark that has begun anew passes it again.
+        complete = _complete_nodes(grouping, stretches, span, closed, closing)
+        nodes = [n for n in complete if (n, -span) not in state.nodes]
         if not nodes:
             continue
         parts = [(s, n) for n, s in covers(nodes, Window(span, span), stretches)]

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from thalweg.model.bucket import Layout, NewRows, RowBucket, SectionReader, usable
+from thalweg.model.bucket import Layout, NewRows, PartTable, RowBucket, SectionReader, usable
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
-from thalweg.operate.gather import Column
+from thalweg.operate.gather import Column, ends_by_bucket
 from thalweg.operate.index import SMALL, KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
 from thalweg.operate.probe import Side, SortedSide, make_lut, query_sets, sort_side
@@ -33,6 +33,8 @@ SETS = ".sets"
 """Tuples and rows of intermediates: the queries that they can still serve."""
 
 Array = npt.NDArray[Any]
+Refs = Mapping[str, Array]
+"""relation -> the numbers of its rows in tuples."""
 
 
 # -- at the source
@@ -130,6 +132,11 @@ def index_to_table(index: KeyIndex) -> pa.Table:
     return pa.table({"i": index.starts if in_order else np.concatenate([index.starts, index.order])})
 
 
+def is_in_order(table: pa.Table, bits: int) -> bool:
+    """Whether the rows lie in the order of an index that is kept so."""
+    return int(table.num_rows) == (1 << bits) + 1
+
+
 def index_from_table(table: pa.Table, bits: int) -> KeyIndex:
     both = numbers(table.column(0))
     starts, order = np.split(both, [(1 << bits) + 1])
@@ -179,7 +186,9 @@ def key_words(index: Index, table: pa.Table) -> Array:
 
 def numbers(column: pa.ChunkedArray | pa.Array) -> Array:
     """The values of a column of numbers or times as they lie; what is under a null is arbitrary."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column
+    if isinstance(column, pa.ChunkedArray):  # in one chunk no byte of it is looked at
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
     width = array.type.bit_width // 8
@@ -201,8 +210,10 @@ class Rows:
     reader: SectionReader
     is_new: bool
     """Whether its rows came with this batch."""
-    _table: pa.Table | None = None
+    _stored: PartTable | None = None
     _indexes: dict[str, KeyIndex] = field(default_factory=dict)
+    _in_order: set[str] = field(default_factory=set)
+    """Indexes in whose order the rows lie."""
     _words: dict[str, Array] = field(default_factory=dict)
     _times: Array | None = None
     _marks: dict[tuple[str, str], tuple[Array, Array, int, int]] = field(default_factory=dict)
@@ -215,36 +226,62 @@ class Rows:
     def rows(self) -> int:
         return self.bucket.section.rows
 
+    # What is read of a bucket is what somebody needs. `need`, `need_rows` and `whole` say so, and come first.
+
     @property
-    def table(self) -> pa.Table:
-        if self._table is None:
-            self._table = self.reader.read(self.bucket.section)
-        return self._table
+    def stored(self) -> PartTable:
+        if self._stored is None:
+            self._stored = self.reader.open(self.bucket.section)
+        return self._stored
+
+    def whole(self, *columns: str) -> pa.Table:
+        """The rows, of which these columns are there."""
+        self.stored.need(columns, [(0, self.rows)])
+        return self.stored.table
+
+    def need(self, index: Index, places: Sequence[tuple[int, int]]) -> None:
+        """What a probe looks at, of the rows at these places of an index. They are one part of the bucket where rows
+        lie in its order, and all over it where they do not."""
+        self.index(index)
+        self.need_rows(index, places if index.id in self._in_order else [(0, self.rows)])
+
+    def need_rows(self, index: Index, rows: Sequence[tuple[int, int]]) -> None:
+        looked_at = {index.word, self.store.time, BITS, SETS}
+        self.stored.need(looked_at.intersection(self.bucket.columns), rows)
 
     @property
     def times(self) -> Array:
         if self._times is None:
-            self._times = numbers(self.table.column(self.store.time))
+            self._times = numbers(self.stored.table.column(self.store.time))
         return self._times
 
     def words(self, index: Index) -> Array:
         if index.id not in self._words:
-            self._words[index.id] = key_words(index, self.table)
+            table = self.stored.table if index.word in self.bucket.columns else self.whole(*index.keys)
+            self._words[index.id] = key_words(index, table)
         return self._words[index.id]
 
     def index(self, index: Index) -> KeyIndex:
         """The stored index, or, for a key that nobody asked for when the rows came, one made now."""
         if index.id not in self._indexes:
-            self._indexes[index.id] = self._stored_index(index.id) or make_index(index, self.table)
+            self._indexes[index.id] = self._stored_index(index.id) or self._make_index(index)
         return self._indexes[index.id]
+
+    def _make_index(self, index: Index) -> KeyIndex:
+        return make_index(index, self.whole(*{index.word, *index.keys}.intersection(self.bucket.columns)))
 
     def _stored_index(self, id_: str) -> KeyIndex | None:
         index = self.bucket.indexes.get(id_)
-        return None if index is None else index_from_table(self.reader.read(index.section), index.bits)
+        if index is None:
+            return None
+        table = self.reader.read(index.section)  # whole: it is small, and every probe begins in it
+        if is_in_order(table, index.bits):
+            self._in_order.add(id_)
+        return index_from_table(table, index.bits)
 
     def usable(self, want: Want) -> bool:
         """Whether the bucket holds every row that these queries want, and all they want of it."""
-        return usable(self.layout, frozenset(self.table.column_names), want)
+        return usable(self.layout, frozenset(self.bucket.columns), want)
 
     def marks(self, group: Group, role: Role) -> tuple[Array, Array, int, int]:
         """(bits, table, always, allowed) that give the query set of any row; see `probe.Side`."""
@@ -270,6 +307,7 @@ class Rows:
         if not late:
             return bits, lut, always, allowed
         # Some rows were late for some queries: the sets themselves are the bits, eight bytes of them.
+        self.whole(*{BITS, self.store.time}.intersection(self.bucket.columns))
         sets = query_sets(bits, lut, always)
         for bit, threshold in late:
             sets[self.times <= threshold] &= np.uint64(~(1 << bit) & (1 << 64) - 1)
@@ -279,7 +317,7 @@ class Rows:
     def _remembered(self, group: Group) -> tuple[Array, Array, int, int]:
         """Rows of an intermediate have their sets with them; the group may have other bits by now."""
         masks = [(bit, 1 << group.bit(q)) for bit, q in enumerate(self.layout.queries) if q in group.queries]
-        sets = np.ascontiguousarray(self.table.column(SETS).to_numpy())
+        sets = np.ascontiguousarray(numbers(self.stored.table.column(SETS)))
         return sets.view(np.uint8).reshape(-1, 8), make_lut(8, masks), 0, sum(mask for _, mask in masks)
 
     def _bits(self, wanted: Sequence[Predicate]) -> tuple[Array, dict[str, int]]:
@@ -288,7 +326,7 @@ class Rows:
         width = (len(order) + 7) // 8
         bits = np.empty((self.rows, 0), dtype=np.uint8)
         if width and any(p.id in order for p in wanted):
-            column = self.table.column(BITS)
+            column = self.stored.table.column(BITS)
             array = column.chunk(0) if column.num_chunks else pa.array([], column.type)
             flat = np.frombuffer(array.buffers()[1], dtype=np.uint8)[array.offset * width :][: self.rows * width]
             bits = flat.reshape(self.rows, width)
@@ -298,18 +336,46 @@ class Rows:
         if fresh:
             start = bits.shape[1] * 8
             order = {**order, **{p.id: start + i for i, p in enumerate(fresh)}}
-            bits = np.hstack([bits, predicate_index(fresh).evaluate(self.table)])
+            reads = {c for p in fresh for c in (*(atom.column for atom in p.atoms), *p.computed)}
+            table = self.whole(*{BITS, *reads}.intersection(self.bucket.columns))
+            bits = np.hstack([bits, predicate_index(fresh).evaluate(table)])
         return np.ascontiguousarray(bits), order
 
     def sort(self, group: Group, role: Role, index: Index, first: int, last: int) -> SortedSide:
         """The rows at these places of the index, in its order, with what each can serve."""
+        self.need(index, [(first, last)])
         bits, lut, always, _ = self.marks(group, role)
         return sort_side(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
 
-    def side(self, group: Group, role: Role, index: Index, queries: int, ordered: SortedSide | None) -> Side:
-        """The rows as they are probed for some of the group's queries."""
+    def side(
+        self, group: Group, role: Role, index: Index, queries: int, ordered: SortedSide | None, first: int, last: int
+    ) -> Side:
+        """The rows at these places of the index, as they are probed for some of the group's queries."""
+        self.need(index, [(first, last)])
         bits, lut, always, allowed = self.marks(group, role)
         return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, ordered)
+
+
+class _Reads:
+    """Sees to it that the rows of a column are there that somebody takes."""
+
+    def __init__(self, column: str, bases: Array, buckets: Sequence[Rows]) -> None:
+        self._column = column
+        self._bases = bases
+        self._apart = {n: b for n, b in enumerate(buckets) if column in b.bucket.columns and b.rows}
+        """Buckets of which not all may be there, by their place in the store."""
+
+    def __call__(self, numbers: Array) -> bool:
+        """Before they are taken. Whether all rows are there by now, so that the column can be copied."""
+        # Looking up the bucket of every row costs more than checking a column; it does not if it has to be fetched.
+        for n in [n for n, b in self._apart.items() if b.stored.is_at_hand]:
+            self._apart.pop(n).whole(self._column)
+        if self._apart and len(numbers):
+            first, last = ends_by_bucket(numbers, self._bases)
+            for n, bucket in self._apart.items():
+                if first[n] <= last[n]:
+                    bucket.stored.need([self._column], [(int(first[n]), int(last[n]) + 1)])
+        return not self._apart
 
 
 @dataclass
@@ -329,17 +395,21 @@ class View:
 
     def column(self, column: str) -> Column:
         if column not in self._columns:
-            self._columns[column] = Column(self._column(column))
+            reads = _Reads(column, self.bases, self.buckets)
+            self._columns[column] = Column(self._column(column), reads)
         return self._columns[column]
 
     def _column(self, column: str) -> pa.ChunkedArray:
         """All buckets' values. A bucket from before anyone wanted the column has none, and is not asked for any."""
-        kinds = [b.table.column(column).type for b in self.buckets if column in b.table.column_names]
+        stored = [b.stored.table.column(column) if column in b.bucket.columns else None for b in self.buckets]
+        kinds = [found.type for found in stored if found is not None]
         kind = next((k for k in kinds if not pa.types.is_null(k)), pa.null())
         chunks: list[pa.Array] = []
-        for b in self.buckets:
-            has = column in b.table.column_names
-            chunks += b.table.column(column).cast(kind).chunks if has else [pa.nulls(b.rows, kind)]
+        for b, found in zip(self.buckets, stored, strict=True):
+            if found is None:
+                chunks.append(pa.nulls(b.rows, kind))
+            else:
+                chunks += found.chunks if found.type == kind else b.whole(column).column(column).cast(kind).chunks
         return pa.chunked_array(chunks, kind)
 
 
@@ -355,21 +425,21 @@ class Views:
     def __getitem__(self, store: str) -> View:
         return self.views[store]
 
-    def take(self, relation: str, column: str, refs: Mapping[str, Any]) -> pa.Array:
+    def take(self, relation: str, column: str, refs: Refs) -> pa.Array:
         """A column of a relation for tuples."""
         found, numbers = self.find(relation, column, refs)
         return found.take(numbers)
 
-    def find(self, relation: str, column: str, refs: Mapping[str, Any]) -> tuple[Column, Array]:
+    def find(self, relation: str, column: str, refs: Refs) -> tuple[Column, Array]:
         """The column and the rows' numbers in it. Tuples have a relation themselves or inside an intermediate."""
         if relation in refs:
             return self.views[self.streams[relation]].column(column), refs[relation]
         holder = next(m for m in refs if m in self.intermediates and relation in self.intermediates[m].relations)
         return self.views[holder].column(joined_column(relation, column)), refs[holder]
 
-    def has(self, relation: str, refs: Mapping[str, Any]) -> bool:
+    def has(self, relation: str, refs: Refs) -> bool:
         holders = (self.intermediates[m].relations for m in refs if m in self.intermediates)
         return relation in refs or any(relation in relations for relations in holders)
 
-    def times(self, relation: str, refs: Mapping[str, Any]) -> Array:
+    def times(self, relation: str, refs: Refs) -> Array:
         return numbers(self.take(relation, self.views[self.streams[relation]].store.time, refs))

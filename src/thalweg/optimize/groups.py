@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.model.join_statistics import Sample
 from thalweg.model.probe import GROUP_SIZE
 
 KEEP = 1.1
@@ -39,20 +40,6 @@ class Demand:
     """Its two-way sub-joins: a pair of relations and a key. Queries that have none in common never share a group."""
     predicates: Mapping[str, str]
     """Relation -> predicate; a relation of which every row is wanted is missing."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Rows sampled of one relation, as sets of the predicates they satisfy."""
-
-    predicates: tuple[str, ...]
-    """In the order of their bits."""
-    rows: tuple[int, ...]
-    """Sets of bits over `predicates`."""
-    rate: float
-    """Rows per batch that the sample stands for, kept or not."""
-    distinct: Mapping[str, float]
-    """Key -> its distinct values; where missing, every row is taken to have its own."""
 
 
 Sides = tuple[tuple[str, str], tuple[str, str]]

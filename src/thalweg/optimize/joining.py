@@ -14,6 +14,7 @@ from thalweg.errors import ThalwegError
 from thalweg.model.canonical import named, write
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Join, Relation, joined_column, joined_stream
+from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Ordered, Orders
 from thalweg.model.probe import (
     Decision,
@@ -29,12 +30,11 @@ from thalweg.model.probe import (
 )
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
-from thalweg.optimize.groups import Demand, Sample, Sides, form_groups
+from thalweg.optimize.groups import Demand, Sides, form_groups
 from thalweg.optimize.ordering import attached, partners, rows_of, statistics_of
 from thalweg.optimize.orders import Shape, Sizes, choose_orders
 from thalweg.optimize.partials import conjunction
 from thalweg.optimize.trees import Bound, TreeBuilder, index_id, stages
-from thalweg.stats.joining import Estimate
 
 JOIN_LIMIT = 20_000_000
 """Rows that one key may yield in one batch, unless the query says otherwise."""

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thalweg.model.canonical import named
+from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders, can_find
 from thalweg.model.probe import Role
 from thalweg.optimize import joins
 from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.groups import Sample
 from thalweg.optimize.joins.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
-from thalweg.stats.joining import Estimate
 
 WORTH = 0.05
 """What a decision must save of the cost of what is in force, to be adopted."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from thalweg.model.canonical import named
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, OwnPartial
-from thalweg.model.plan import FILTER, Computed, Partial, Quantile
+from thalweg.model.plan import FILTER, LARGER, SMALLER, Computed, Partial, Quantile, weighted_mean
 from thalweg.model.query import Aggregate
 from thalweg.model.types import decimal_parts, to_duck
 
@@ -191,14 +191,13 @@ def _central_moments(
     column = columns.of(aggregate.args[0], admitted)
     value = f"{quote(column)}::DOUBLE"
     count = _count_of(column, filter_column)
-    mean = partial(
-        f"avg({value})",
-        filter_column,
-        f"sum({quote(count.name)} * {{}}) / nullif(sum({quote(count.name)}), 0)",
-        "DOUBLE",
-    )
+    mean = partial(f"avg({value})", filter_column, "", "DOUBLE")
+    # Scaled by powers of two, which changes no digit: a sum of the greatest doubles has no place among doubles.
+    scaled = weighted_mean(quote(count.name), quote(mean.name))
+    mean = replace(mean, combine=f"(avg({value} * {SMALLER}){FILTER} * {LARGER})", merge=scaled)
     combine = f"(var_pop({value}){FILTER} * count({quote(column)}){FILTER})"
     name = named("p", combine, filter_column, "DOUBLE")
+    combine = f"abs{combine}"  # beyond all doubles DuckDB's may have the wrong sign
     group_mean = quote(f"{name}_mean")
     merge = f"sum({quote(name)} + {quote(count.name)} * ({quote(mean.name)} - {group_mean}) ** 2)"
     squares = Partial(name, combine, filter_column, merge, "DOUBLE", (count.name, mean.name))
@@ -212,10 +211,42 @@ def _central_moments(
     return Parts((count, mean, squares), finish)
 
 
+def _of_row(
+    aggregate: Aggregate, admitted: Expr | None, filter_column: str | None, time: str, columns: Columns
+) -> Parts:
+    """min_row, max_row: the least or greatest row, compared by its order and then by all that is taken of it, NULL
+    before everything, as Spark sorts. One partial for all who take something of the same row."""
+    value, order, *row = aggregate.args
+    value_column, order_column = columns.of(value, admitted), columns.of(order, admitted)
+    fields, types = [f"'o': {quote(order_column)}"], [f"o {to_duck(order.type)}"]
+    for i, taken in enumerate(row):
+        column, duck = quote(columns.of(taken, admitted)), to_duck(taken.type)
+        fields += [f"'n{i}': {column} IS NOT NULL", f"'v{i}': {column}"]
+        types += [f"n{i} BOOLEAN", f"v{i} {duck}"]
+        if _has_signed_zero(taken):  # which is lost where DuckDB compares values that it keeps
+            fields.append(f"'s{i}': {column} = 0 AND signbit({column})")
+            types.append(f"s{i} BOOLEAN")
+    # A NULL order takes no part; as a NULL struct the row is skipped by min and max.
+    counted = quote(value_column if aggregate.ignore_nulls else order_column)
+    extreme = "min" if aggregate.function == "min_row" else "max"
+    struct = f"CASE WHEN {counted} IS NOT NULL THEN {{{', '.join(fields)}}} END"
+    best = partial(f"{extreme}({struct})", filter_column, f"{extreme}({{}})", f"STRUCT({', '.join(types)})")
+    at, name = [taken.sql for taken in row].index(value.sql), quote(best.name)
+    found = f"{name}.v{at}"
+    if _has_signed_zero(value):
+        found = f"CASE WHEN {name}.s{at} THEN CAST('-0.0' AS {to_duck(value.type)}) ELSE {found} END"
+    return Parts((best,), found)
+
+
+def _has_signed_zero(expr: Expr) -> bool:
+    return expr.type in ("float", "double")
+
+
 def _by_order(
     aggregate: Aggregate, admitted: Expr | None, filter_column: str | None, time: str, columns: Columns
 ) -> Parts:
-    """min_by, max_by, first, last: the extreme of (order, value), so that ties do not depend on arrival."""
+    """min_by, max_by, first, last of queries that an earlier release has bound: the extreme of (order, value). Their
+    state is of this kind."""
     value = aggregate.args[0]
     order = Expr(quote(time), "timestamp", (time,)) if aggregate.function in ("first", "last") else aggregate.args[1]
     value_column, order_column = quote(columns.of(value, admitted)), quote(columns.of(order, admitted))
@@ -294,6 +325,8 @@ _BUILDERS = {
     "bool_and": _extreme,
     "bool_or": _extreme,
     "avg": _avg,
+    "min_row": _of_row,
+    "max_row": _of_row,
     "min_by": _by_order,
     "max_by": _by_order,
     "first": _by_order,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from thalweg.errors import ThalwegError, failed_sink, unknown_sink
+from thalweg.errors import ThalwegError, sink_raised, unknown_sink
+from thalweg.model.bucket import Section
+from thalweg.model.manifest import Prepared
 from thalweg.model.query import SinkSpec
 
 Callback = Callable[[pa.Table, int], Any]
@@ -20,6 +22,11 @@ class PartWriter(Protocol):
     @property
     def rows(self) -> int:
         """How many were written."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """How many, as Arrow has them."""
         ...
 
     def write(self, table: pa.Table) -> None:
@@ -62,8 +69,26 @@ class Sink(Protocol):
         ...
 
     def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
-        """Makes the results of a batch visible, whole: those that `prepare` called `token`, or the table. A second
-        time changes nothing: it is the same batch, after a crash."""
+        """Makes the results of a batch visible, whole: those that `prepare` called `token`, or the table, also where
+        `prepare` has failed. A second time changes nothing: it is the same batch, after a crash."""
+        ...
+
+
+@runtime_checkable
+class Gathering(Sink, Protocol):
+    """A sink that tasks write for."""
+
+    def commit_parts(self, batch_id: int, table: pa.Table | None, parts: Sequence[str]) -> None:
+        """As `commit`, of what tasks have written and the rest, where `prepare` has failed."""
+        ...
+
+
+@runtime_checkable
+class SectionSink(Protocol):
+    """A sink that reads results where they lie in the state, instead of taking a table from the driver."""
+
+    def commit_sections(self, batch_id: int, sections: Sequence[Section]) -> None:
+        """As `commit`: makes the results of a batch visible; called instead of it."""
         ...
 
 
@@ -84,12 +109,14 @@ class SinkContext:
     """The number of the first that is remembered."""
     newest: int = -1
     """The newest batch that can have been committed."""
-    pending: frozenset[str] = frozenset()
-    """What was prepared and may still be committed."""
+    pending: Callable[[], Sequence[Prepared]] = tuple
+    """What was prepared and may still be committed, at any time."""
     callback: Callback | None = None
     """The callable of a `callable` sink: not part of the durable spec."""
     place: str = ""
     """Where the state is, by which the first release identified it."""
+    is_trial: bool = False
+    """Whether the sink is only asked what it has against being opened: nothing may be made."""
 
 
 Opener = Callable[[SinkSpec, SinkContext], Sink]
@@ -127,4 +154,4 @@ class RowSink:
 
 def objection(query: str, kind: str, error: BaseException) -> str:
     """What a sink says against results: its own words, or what it tripped over."""
-    return str(error if isinstance(error, ThalwegError) else failed_sink(query, kind, error))
+    return str(error if isinstance(error, ThalwegError) else sink_raised(query, kind, error))

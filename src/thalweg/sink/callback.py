@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from contextlib import suppress
+from typing import Any
+
 import pyarrow as pa
 
-from thalweg.errors import failed_callback, missing_callback
+from thalweg.errors import failed_callback, missing_callback, unusable_callback
 from thalweg.model.query import SinkSpec
 from thalweg.sink.base import Callback, RowSink, SinkContext
+
+_WAYS_OUT = {
+    "a coroutine": "Give a plain function: def sink(table, batch_id). In it, asyncio.run(...) waits for a coroutine.",
+    "a generator": "Give a plain function: def sink(table, batch_id), without yield.",
+}
 
 
 class CallbackSink(RowSink):
@@ -28,6 +38,45 @@ class CallbackSink(RowSink):
         if table is None or table.num_rows == 0:
             return
         try:
-            self._callback(table, batch_id)
-        except (Exception, SystemExit) as error:  # sys.exit() in a callable is no wish to end all other queries
+            given = self._callback(table, batch_id)
+            _check_is_done(given)
+        except BaseException as error:  # whatever it raises is no wish to end other queries
             raise failed_callback(self._query, batch_id, error) from error
+
+
+def _check_is_done(given: object) -> None:
+    """What has only been begun took no rows, and nobody would go on with it."""
+    if inspect.iscoroutine(given) or inspect.isgenerator(given):
+        given.close()  # else Python complains that nobody waited for it
+    elif not inspect.isasyncgen(given):
+        return
+    raise TypeError(f"it returned {type(given).__name__.replace('_', ' ')}, which nobody runs: no rows were taken")
+
+
+def check_callback(query: str, callback: Callback) -> None:
+    """Refuses what would take no rows when it is called with a table and the number of its batch."""
+    function = _function_of(callback)
+    for kind, is_kind in (
+        ("a coroutine", inspect.iscoroutinefunction),
+        ("a generator", inspect.isgeneratorfunction),
+        ("a generator", inspect.isasyncgenfunction),
+    ):
+        if is_kind(function):
+            reason = f"is {kind} function, which does nothing when it is called"
+            raise unusable_callback(query, reason, _WAYS_OUT[kind])
+    with suppress(ValueError):  # some builtins do not tell
+        signature = inspect.signature(callback)
+        try:
+            signature.bind(None, 0)
+        except TypeError as error:
+            hint = "It is called as sink(table, batch_id), for every batch that has rows."
+            raise unusable_callback(query, f"cannot be called with a table and a batch id: {error}", hint) from None
+
+
+def _function_of(callback: Any) -> Any:
+    """What runs in the end: below partial applications, the method of an object that can be called."""
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    if inspect.isroutine(callback) or inspect.isclass(callback):
+        return callback
+    return _function_of(type(callback).__call__)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pyarrow as pa
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from thalweg.foreign import plain_text
 from thalweg.model.query import SinkSpec
 from thalweg.sink.base import RowSink, SinkContext
+from thalweg.sink.specs import ConsoleOptions
 
 
 class ConsoleSink(RowSink):
@@ -22,14 +25,14 @@ class ConsoleSink(RowSink):
 
     @classmethod
     def open(cls, spec: SinkSpec, context: SinkContext) -> ConsoleSink:
-        return cls(context.query, int(dict(spec.options).get("rows", 20)))
+        return cls(context.query, msgspec.convert(dict(spec.options), ConsoleOptions).rows)
 
     def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
         """Print a batch once; a new process that repeats it prints it again, as paper has no memory."""
         if table is None or table.num_rows == 0 or batch_id <= self._last:
             return
         self._last = batch_id
-        title = f"{self._query} · batch {batch_id} · {table.num_rows:,} rows"
+        title = f"{plain_text(self._query)} · batch {batch_id} · {table.num_rows:,} rows"
         self._console.print(title, render(table, self._rows), sep="\n", markup=False)
 
 
@@ -40,7 +43,7 @@ def render(table: pa.Table, rows: int) -> Table:
     for field in table.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         printed.add_column(
-            escape(field.name), justify="right" if numeric or pa.types.is_decimal(field.type) else "left"
+            escape(plain_text(field.name)), justify="right" if numeric or pa.types.is_decimal(field.type) else "left"
         )
     for row in zip(*(column.to_pylist() for column in table.slice(0, rows).columns), strict=True):
         printed.add_row(*(_cell(value) for value in row))
@@ -52,4 +55,4 @@ def _cell(value: object) -> str:
         return "[dim]NULL[/dim]"
     if isinstance(value, dict):
         return " .. ".join(_cell(part) for part in value.values())
-    return escape(str(value))
+    return escape(plain_text(str(value)))

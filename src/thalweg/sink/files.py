@@ -7,25 +7,24 @@ part-000000000041.parquet               committed
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
 import secrets
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct
 
 from thalweg.errors import (
     SinkError,
     failed_sink,
-    sink_ahead,
     sink_directory_taken,
-    sink_of_a_copy,
     unwritable_column,
     unwritable_sink,
 )
@@ -33,6 +32,8 @@ from thalweg.model.query import Query, SinkSpec
 from thalweg.model.shown import shown
 from thalweg.model.types import to_arrow
 from thalweg.sink.base import SinkContext
+from thalweg.sink.owner import Owner, check_before_first, check_still_mine, owner_of
+from thalweg.sink.specs import FilesOptions
 from thalweg.sink.text import csv_lines, flatten_structs, json_lines
 from thalweg.state.durable import (
     Writer,
@@ -49,22 +50,8 @@ from thalweg.state.durable import (
 _OWNER = ".thalweg-owner.json"
 _PART = re.compile(r"part-(\d{12,})(\.[a-z]+)?")
 _HIDDEN = re.compile(r"\.part-\d{12,}(-\d+)?-[0-9a-f]{12}(\.[a-z]+)?")
-_HALF = (".part-", "..part-", f".{_OWNER}.")
-"""How temporary names of files begin: those of earlier releases, of prepared ones, of the owner's."""
-
-
-class Owner(Struct, frozen=True):
-    """Who writes into a directory."""
-
-    query: str
-    owner: str
-    """The timeline of the state; up to the first releases, its path."""
-    batch: int = -1
-    """The newest batch that was committed."""
-    term: str = ""
-    """The session that committed it."""
-    number: int = 0
-    """Which session of its state that was."""
+_OF_BATCH = re.compile(r"\.{1,2}part-(\d{12,})")
+"""How hidden names begin: of prepared files, of those half-written, and of those of earlier releases."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +69,18 @@ class FilesInTasks:
 
     @classmethod
     def of(cls, query: Query) -> FilesInTasks:
-        options = dict(query.sink.options)
+        options = msgspec.convert(dict(query.sink.options), FilesOptions)
         columns = tuple((o.name, o.expr.type) for o in query.outputs)
-        return cls(query.name, options["path"], options["format"], options.get("header", True), columns)
+        return cls(query.name, options.path, options.format, options.header, columns)
 
     def open_part(self, batch_id: int, place: int, unique: str) -> FilePart:
         return FilePart(self, f".part-{batch_id:012d}-{place}-{unique}.{self.format}")
+
+
+def gathered_name(batch_id: int, parts: Sequence[str]) -> str:
+    """The hidden directory of what tasks have written: the same whenever it is made."""
+    digest = hashlib.blake2b("/".join(parts).encode(), digest_size=6).hexdigest()
+    return f".part-{batch_id:012d}-{digest}"
 
 
 class FilePart:
@@ -98,9 +91,11 @@ class FilePart:
         self._file = Writer(Path(sink.path) / name)
         self._parquet: pq.ParquetWriter | None = None
         self.rows = 0
+        self.nbytes = 0
 
     def write(self, table: pa.Table) -> None:
         table = shown(table, self._schema)
+        self.nbytes += table.nbytes
         if self._sink.format == "parquet":
             if self._parquet is None:
                 self._parquet = pq.ParquetWriter(self._file, self._schema)
@@ -137,46 +132,68 @@ class FilesSink:
         self._is_swept = False
         self._waiting = ""
         """What was prepared last and is not committed."""
+        self._lock = threading.Lock()
+        """One batch may be prepared while an earlier one is committed."""
         try:
-            make_directories(path)
-            if not os.access(path, os.W_OK | os.X_OK):
-                raise PermissionError(f"no permission to write into {path}")
+            if not context.is_trial:
+                make_directories(path)
+            _check_writable(path)
             self._check_owner()
         except OSError as error:
             raise unwritable_sink(self._query, path, error) from error
 
     @classmethod
     def open(cls, spec: SinkSpec, context: SinkContext) -> FilesSink:
-        options = dict(spec.options)
-        return cls(context, Path(options["path"]), options["format"], options.get("header", True))
+        options = msgspec.convert(dict(spec.options), FilesOptions)
+        return cls(context, Path(options.path), options.format, options.header)
 
     def prepare(self, batch_id: int, table: pa.Table | None, parts: Sequence[str] = ()) -> str:
-        name = f".part-{batch_id:012d}-{secrets.token_hex(6)}"
-        token = name if parts else f"{name}.{self._format}"
+        with self._lock:
+            self._sweep(batch_id, parts)
+            self._waiting = self._write(batch_id, table, parts)
+            return self._waiting
+
+    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
+        with self._lock:
+            self._show(batch_id, token or self._write(batch_id, table))
+
+    def commit_parts(self, batch_id: int, table: pa.Table | None, parts: Sequence[str]) -> None:
+        with self._lock:
+            if not (self._path / f"part-{batch_id:012d}").exists():  # else it was committed before a crash
+                self._write(batch_id, table, parts)
+            self._show(batch_id, gathered_name(batch_id, parts))
+
+    def _write(self, batch_id: int, table: pa.Table | None, parts: Sequence[str] = ()) -> str:
+        """Makes results durable, hidden; what they are called."""
+        name = f".part-{batch_id:012d}-{secrets.token_hex(6)}.{self._format}"
+        token = gathered_name(batch_id, parts) if parts else name
         try:
-            self._sweep(keep={*self._context.pending, *parts})
             if parts:
                 self._gather(self._path / token, table, parts)
             elif table is not None:
-                write_atomic(self._path / token, encode(self._query, self._path, self._format, self._header, table))
-            self._waiting = token
+                write_atomic(self._path / token, self._encode(table))
         except OSError as error:
             raise failed_sink(self._query, self._path / token, error) from error
         return token
 
+    def _encode(self, table: pa.Table) -> bytes | memoryview:
+        return encode(self._query, self._path, self._format, self._header, table)
+
     def _gather(self, directory: Path, table: pa.Table | None, parts: Sequence[str]) -> None:
-        """What tasks have written, and the rest, in one directory: it is seen at once, as a whole."""
+        """What tasks have written, and the rest, in one directory: it is seen at once, as a whole. An attempt before
+        may have got halfway."""
         make_directories(directory)
         for number, part in enumerate(parts):
-            link(self._path / part, directory / f"{number:05d}.{self._format}")
+            new = directory / f"{number:05d}.{self._format}"
+            if not new.exists():
+                link(self._path / part, new)
         if table is not None:
-            rest = directory / f"{len(parts):05d}.{self._format}"
-            write_atomic(rest, encode(self._query, self._path, self._format, self._header, table))
+            write_atomic(directory / f"{len(parts):05d}.{self._format}", self._encode(table))
         sync_directory(directory)
         for part in parts:
             delete(self._path / part)
 
-    def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
+    def _show(self, batch_id: int, token: str) -> None:
         name = f"part-{batch_id:012d}"
         hidden = self._path / token
         place = self._path / (f"{name}.{self._format}" if hidden.suffix else name)
@@ -184,25 +201,35 @@ class FilesSink:
             self._claim(batch_id)
             if hidden.exists() or not place.exists():  # else it was committed before a crash
                 publish(hidden, place)
-            self._waiting = ""
+            if token == self._waiting:
+                self._waiting = ""
             self._is_swept &= bool(hidden.suffix)
-            self._sweep(keep=self._context.pending)
+            self._sweep(batch_id)
         except OSError as error:
             raise failed_sink(self._query, place, error) from error
 
-    def _sweep(self, keep: Collection[str]) -> None:
+    def _sweep(self, through: int, parts: Sequence[str] = ()) -> None:
         """Once, and when there is reason to: what was prepared for batches that did not come to be, or by attempts of
-        tasks that did not count, or was left half-written."""
-        if self._is_swept and not self._waiting:
+        tasks that did not count, or was left half-written. `through`: tasks may be writing for later batches."""
+        held = self._context.pending()
+        keep = {*parts, *(name for p in held for name in (p.token, *p.parts, gathered_name(p.batch, p.parts)))}
+        if self._is_swept and (not self._waiting or self._waiting in keep):
             return
-        self._is_swept, self._waiting = True, ""
-        for path in self._path.glob(".*"):
-            is_half = path.name.startswith(_HALF) and is_temporary(path)
-            if is_half or (_HIDDEN.fullmatch(path.name) and path.name not in keep):
-                if path.is_dir():
-                    delete_tree(path)
-                else:
-                    delete(path)
+        self._is_swept, is_whole = False, True
+        try:
+            for path in self._path.glob(".*"):
+                of_batch = _OF_BATCH.match(path.name)
+                is_old = int(of_batch[1]) <= through if of_batch else path.name.startswith(f".{_OWNER}.")
+                is_left = _HIDDEN.fullmatch(path.name) is not None and path.name not in keep
+                is_whole &= is_old or of_batch is None
+                if is_old and (is_left or is_temporary(path)):
+                    if path.is_dir():
+                        delete_tree(path)
+                    else:
+                        delete(path)
+        except OSError as error:
+            raise failed_sink(self._query, self._path, error) from error
+        self._is_swept, self._waiting = is_whole, ""
 
     def _check_owner(self) -> None:
         """Files are named by batch alone, so a directory belongs to one query of one timeline, and to its newest
@@ -215,24 +242,17 @@ class FilesSink:
         context = self._context
         if found.query != context.query or found.owner not in (context.timeline, context.place):
             raise sink_directory_taken(self._query, self._path, f"query {found.query}")
-        is_known = found.term in (context.term, *context.known_terms) or found.number < context.first_known
-        if found.term and not is_known:
-            raise sink_of_a_copy(self._query, self._path)
         parts = (_PART.fullmatch(path.name) for path in self._path.glob("part-*"))
         newest = max([found.batch, *(int(part[1]) for part in parts if part)])
-        if not self._is_mine and newest > context.newest:
-            raise sink_ahead(self._query, self._path, context.newest, newest)
+        check_before_first(found, context, str(self._path), newest)
 
     def _claim(self, batch_id: int) -> None:
         """Before a batch is to be seen: from then on no older state may write here."""
         if self._is_mine:
-            found = self._owner()
-            if found is None or found.term != self._context.term:
-                raise sink_of_a_copy(self._query, self._path)
+            check_still_mine(self._owner(), self._context, str(self._path))
         else:
             self._check_owner()
-        owner = Owner(self._query, self._context.timeline, batch_id, self._context.term, self._context.number)
-        write_atomic(self._path / _OWNER, msgspec.json.encode(owner), private=True)
+        write_atomic(self._path / _OWNER, msgspec.json.encode(owner_of(self._context, batch_id)), private=True)
         self._is_mine = True
 
     def _owner(self) -> Owner | None:
@@ -242,6 +262,16 @@ class FilesSink:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise sink_directory_taken(self._query, self._path, "another query") from None
+
+
+def _check_writable(path: Path) -> None:
+    """The directory, or where it would be made."""
+    while not path.exists():
+        path = path.parent
+    if not path.is_dir():
+        raise NotADirectoryError(f"{path} is not a directory")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(f"no permission to write into {path}")
 
 
 def encode(query: str, path: Path, file_format: str, header: bool, table: pa.Table) -> bytes | memoryview:

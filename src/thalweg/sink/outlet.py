@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from msgspec import Struct
@@ -26,6 +27,7 @@ class Part(Struct, frozen=True):
     query: str
     name: str
     rows: int
+    nbytes: int = 0
 
 
 class Left(Struct, frozen=True):
@@ -34,48 +36,40 @@ class Left(Struct, frozen=True):
     sections: tuple[Section, ...] = ()
     parts: tuple[Part, ...] = ()
     failed: dict[str, str] = {}
-    """Query -> what its sink said against its results."""
+    """Query -> what its sink said: its results are not here. They are made again and kept with the state."""
 
 
+@dataclass
 class Outlet:
     """What has been written is let go: joins can have more results in a batch than fit in memory, and memory that is
     used again is faster than new."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        batch: int,
-        place: int,
-        watch: Stopwatch,
-        unique: Callable[[], str],
-        uncollected: Collection[str] = (),
-        sinks: Mapping[str, TaskSink] | None = None,
-    ) -> None:
-        """`unique`: what tells objects of one batch apart. `uncollected`: the queries whose results nobody takes.
-        `sinks`: of those whose sinks write in tasks."""
-        self.counted: Counter[str] = Counter()
-        """query -> rows that nobody took."""
-        self._uncollected = uncollected
-        self._sinks = sinks or {}
-        self._storage = storage
-        self._batch = batch
-        self._place = place
-        self._unique = unique
-        self._watch = watch
-        self.held: list[tuple[str, pa.Table]] = []
-        """(query, results) that are few enough to travel."""
-        self._bytes = 0
-        self._is_full = False
-        """Whether there are too many to travel."""
-        self._writer: ContainerWriter | None = None
-        self._parts: dict[str, PartWriter] = {}
-        self._failed: dict[str, str] = {}
+    storage: Storage
+    batch: int
+    place: int
+    watch: Stopwatch
+    unique: Callable[[], str]
+    """What tells objects of one batch apart."""
+    uncollected: Collection[str] = ()
+    """The queries whose results nobody takes."""
+    sinks: Mapping[str, TaskSink] = field(default_factory=dict)
+    """Of those whose sinks write in tasks."""
+    counted: Counter[str] = field(default_factory=Counter)
+    """query -> rows that nobody took."""
+    held: list[tuple[str, pa.Table]] = field(default_factory=list)
+    """(query, results) that are few enough to travel."""
+    _bytes: int = 0
+    _is_full: bool = False
+    """Whether there are too many to travel."""
+    _writer: ContainerWriter | None = None
+    _parts: dict[str, PartWriter] = field(default_factory=dict)
+    _failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, query: str, table: pa.Table) -> None:
-        if query in self._uncollected:
+        if query in self.uncollected:
             self.counted[query] += table.num_rows
             return
-        with self._watch.during(SINK):
+        with self.watch.during(SINK):
             if self._is_full:
                 self._write(query, table)
                 return
@@ -91,7 +85,7 @@ class Outlet:
         """What was prepared; None where all results are in `held`."""
         if not self._is_full:
             return None
-        with self._watch.during(SINK):
+        with self.watch.during(SINK):
             sections = () if self._writer is None else self._writer.close()
             self._writer = None
             parts = [part for query in list(self._parts) if (part := self._finish(query)) is not None]
@@ -105,16 +99,16 @@ class Outlet:
             part.abandon()
 
     def _write(self, query: str, table: pa.Table) -> None:
-        sink = self._sinks.get(query)
+        sink = self.sinks.get(query)
         if sink is None:
             if self._writer is None:
-                name = prepared_name(self._batch, self._place, self._unique())
-                self._writer = ContainerWriter(self._storage, name)
+                name = prepared_name(self.batch, self.place, self.unique())
+                self._writer = ContainerWriter(self.storage, name)
             self._writer.stream(query, table)
         elif query not in self._failed:
             try:
                 if query not in self._parts:
-                    self._parts[query] = sink.open_part(self._batch, self._place, self._unique())
+                    self._parts[query] = sink.open_part(self.batch, self.place, self.unique())
                 self._parts[query].write(table)
             except Exception as error:
                 self._fail(query, sink, error)
@@ -125,9 +119,9 @@ class Outlet:
             name = part.finish()
         except Exception as error:
             self._parts[query] = part
-            self._fail(query, self._sinks[query], error)
+            self._fail(query, self.sinks[query], error)
             return None
-        return Part(query, name, part.rows)
+        return Part(query, name, part.rows, part.nbytes)
 
     def _fail(self, query: str, sink: TaskSink, error: Exception) -> None:
         """One sink's trouble is its query's alone."""

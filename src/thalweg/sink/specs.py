@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+
+import msgspec
 
 from thalweg.errors import bad_sink_option, unknown_sink
 from thalweg.model.query import SinkSpec
 
 FILE_FORMATS = ("parquet", "json", "csv")
+SPARK_FILE_FORMATS = ("parquet", "orc", "csv", "json", "text")
+"""Of Spark's writers, those whose files are staged by batch."""
+_OTHER_WRITERS = ("delta", "iceberg", "hudi", "kafka", "jdbc", "avro", "mongodb")
+_CALLED_HERE = {"postgres": "jdbc", "postgresql": "jdbc", "mysql": "jdbc", "deltalake": "delta"}
+"""What a writer is called elsewhere -> what Spark calls it."""
+_EXACTLY_ONCE, _AT_LEAST_ONCE = "exactly once", "at least once"
 KINDS = ("memory", "console", "files", "spark", "noop")
 """Sinks that SQL can name; a callable is given in Python."""
+
+
+class ConsoleOptions(msgspec.Struct, frozen=True):
+    rows: int = 20
+
+
+class FilesOptions(msgspec.Struct, frozen=True):
+    path: str
+    format: str
+    header: bool = True
 
 
 def to_memory() -> SinkSpec:
@@ -31,10 +48,8 @@ def to_files(path: str | os.PathLike[str], format: str = "parquet", *, header: b
     if format not in FILE_FORMATS:
         raise bad_sink_option("files", "format", f"must be one of {', '.join(FILE_FORMATS)}, not {format!r}")
     # Absolute, so that a restart from another working directory goes on in the same place.
-    options: dict[str, Any] = {"format": format, "path": os.path.abspath(path)}
-    if format == "csv":
-        options["header"] = header
-    return SinkSpec("files", tuple(options.items()))
+    options = (("format", format), ("path", os.path.abspath(path)))
+    return SinkSpec("files", (*options, ("header", header)) if format == "csv" else options)
 
 
 def to_spark(format: str, **options: object) -> SinkSpec:
@@ -43,6 +58,14 @@ def to_spark(format: str, **options: object) -> SinkSpec:
         raise bad_sink_option("spark", "format", "must name a Spark writer")
     texts = ((name, _option_text(value)) for name, value in sorted(options.items()))
     return SinkSpec("spark", (("format", format), *texts))
+
+
+def delivery_of(spec: SinkSpec) -> str:
+    """How often a row of results is to be seen, after crashes and failures too."""
+    kind, format_ = spec.kind, spec.option("format").lower()
+    if kind == "spark":
+        return _EXACTLY_ONCE if format_ in (*SPARK_FILE_FORMATS, "delta") else _AT_LEAST_ONCE
+    return _EXACTLY_ONCE if kind in ("memory", "files", "noop") else _AT_LEAST_ONCE
 
 
 def to_noop() -> SinkSpec:
@@ -72,11 +95,21 @@ def parse_spec(kind: str, options: Mapping[str, str]) -> SinkSpec:
             spec, rest = to_spark(rest.pop("format", ""), **rest), {}
         case "noop":
             spec = to_noop()
-        case _:
-            raise unknown_sink(kind, KINDS)
+        case other:
+            raise unknown_sink(kind, KINDS, _meant(other))
     for name in rest:
         raise bad_sink_option(kind.lower(), name, "is not known")
     return spec
+
+
+def _meant(kind: str) -> str | None:
+    """What to write instead, where the name of a format was given."""
+    kind = _CALLED_HERE.get(kind, kind)
+    if kind in FILE_FORMATS:
+        return f"INTO files OPTIONS (format = '{kind}', path = '...')"
+    if kind in (*SPARK_FILE_FORMATS, *_OTHER_WRITERS):
+        return f"INTO spark OPTIONS (format = '{kind}', ...)"
+    return None
 
 
 def _option_text(value: object) -> str:

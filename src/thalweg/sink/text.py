@@ -169,7 +169,7 @@ def _base64(column: pa.Array) -> pa.Array:
     with duckdb.connect() as connection:
         connection.register("input", pa.table({"value": column}))
         table = connection.sql("SELECT base64(value) AS text FROM input").to_arrow_table()
-    return _single(table["text"])
+    return _single(table.column("text"))
 
 
 def _around(before: str, text: pa.Array, after: str) -> pa.Array:

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from thalweg import errors
+from thalweg.model.generator import GENERATORS, Ads, Facts, Generator, Purchases, name_of
 from thalweg.model.stream import Schema
 from thalweg.source.schema import parse_schema
 
@@ -26,24 +28,8 @@ _MASK = (1 << 64) - 1
 
 UInts = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
-Maker = Callable[[Mapping[str, Any], UInts], npt.NDArray[Any]]
-"""One column, from the options and the numbers of the rows."""
 
-_COMMON: dict[str, Any] = {
-    "seed": 0,
-    "rows": None,
-    "rows_per_second": 1000,
-    "rows_per_batch": 1_000_000,
-    "start": "2024-01-01T00:00:00Z",
-    "out_of_order": 0.0,
-    "pace": None,
-}
-_OWN: dict[str, dict[str, Any]] = {
-    "purchases": {"users": 10_000, "packs": 500, "packs_per_user": None, "zipf": 0.0},
-    "ads": {"users": 10_000, "packs": 500, "packs_per_user": None, "zipf": 0.0},
-    "ajoin": {"keys": 500, "stream": 1, "zipf": 0.0},
-    "facts": {"keys": 500, "many": 100_000, "zipf": 0.0},
-}
+
 _WHOLE = ("seed", "rows", "rows_per_batch", "users", "packs", "packs_per_user", "keys", "many", "stream")
 _MEANING = {
     "purchases": "userID bigint, gemPackID bigint, price double, ts timestamp",
@@ -53,27 +39,26 @@ _MEANING = {
 }
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of the generator with their values, as JSON; a SourceError for one that makes no sense.
+def check_options(name: str, options: Mapping[str, object]) -> Generator:
+    """The generator with all its options; a SourceError for one that makes no sense.
 
     rows: how many there are (None: endless); rows_per_second: of event time; rows_per_batch; seed; start:
     the first event time; out_of_order: seconds by which a row may come late; pace: rows a second of real
     time (None: as fast as they are read); zipf: exponent of the skew of the keys (0: uniform); keys, users,
     packs, many: how many different values; packs_per_user: each user buys only so many different packs.
     """
-    if name not in _OWN:
-        raise errors.source_generator_unknown(name, tuple(_OWN))
-    result = {**_COMMON, **_OWN[name]}
-    for option, value in options.items():
-        if option not in result:
-            raise errors.source_option_invalid(f"generate({name!r})", option, f"Known: {', '.join(result)}.")
-        result[option] = _check(name, option, value)
-    return {"name": name, **result}
+    kind = GENERATORS.get(name)
+    if kind is None:
+        raise errors.source_generator_unknown(name, tuple(GENERATORS))
+    known = kind.__struct_fields__
+    for option in options:
+        if option not in known:
+            raise errors.source_option_invalid(f"generate({name!r})", option, f"Known: {', '.join(known)}.")
+    given = {option: _check(name, option, value) for option, value in options.items() if value is not None}
+    return msgspec.structs.replace(kind(), **given)
 
 
-def _check(name: str, option: str, value: Any) -> Any:
-    if value is None:
-        return _COMMON.get(option, _OWN[name].get(option))
+def _check(name: str, option: str, value: Any) -> int | float | str:
     if option == "start":
         return _check_start(name, value)
     try:
@@ -94,68 +79,68 @@ def _check_start(name: str, value: Any) -> str:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
-def schema_of(options: Mapping[str, Any]) -> Schema:
-    return parse_schema(_MEANING[options["name"]])
+def schema_of(generator: Generator) -> Schema:
+    return parse_schema(_MEANING[name_of(generator)])
 
 
-def generate_rows(options: Mapping[str, Any], start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+def generate_rows(generator: Generator, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Rows start..end-1, in the data path's types; all columns or only those asked for."""
     rows = np.arange(start, end, dtype=np.uint64)
-    makers = _MAKERS[options["name"]]
-    schema = schema_of(options).to_inner_arrow()
+    makers = _MAKERS[name_of(generator)]
+    schema = schema_of(generator).to_inner_arrow()
     fields = [field for field in schema if columns is None or field.name in columns]
-    arrays = [pa.array(makers[field.name](options, rows)).view(field.type) for field in fields]
+    arrays = [pa.array(makers[field.name](generator, rows)).view(field.type) for field in fields]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _user(options: Mapping[str, Any], rows: UInts) -> Ints:
-    return _keys(options, "userID", rows, options["users"])
+def _user(of: Purchases | Ads, rows: UInts) -> Ints:
+    return _keys(of, "userID", rows, of.users)
 
 
-def _pack(options: Mapping[str, Any], rows: UInts) -> Ints:
+def _pack(of: Purchases | Ads, rows: UInts) -> Ints:
     """The gem pack that is bought or shown; known almost entirely from the user if packs_per_user says so."""
-    per_user = options["packs_per_user"]
+    per_user = of.packs_per_user
     if not per_user:
-        return _keys(options, "gemPackID", rows, options["packs"])
-    pick = _draw(options, "gemPackID", rows) % np.uint64(per_user)
-    bits = _mix(_user(options, rows).astype(np.uint64) * np.uint64(per_user) + pick, 2)
-    return (bits % np.uint64(options["packs"])).astype(np.int64)
+        return _keys(of, "gemPackID", rows, of.packs)
+    pick = _draw(of, "gemPackID", rows) % np.uint64(per_user)
+    bits = _mix(_user(of, rows).astype(np.uint64) * np.uint64(per_user) + pick, 2)
+    return (bits % np.uint64(of.packs)).astype(np.int64)
 
 
-def _price(options: Mapping[str, Any], rows: UInts) -> npt.NDArray[np.float64]:
+def _price(of: Purchases, rows: UInts) -> npt.NDArray[np.float64]:
     """A pack has a price of its own; the discount is the buyer's luck."""
-    base = 1 + (_mix(_pack(options, rows).astype(np.uint64), 1) % np.uint64(100)).astype(np.int64)
-    discount = (_draw(options, "price", rows) % np.uint64(30)).astype(np.int64)
+    base = 1 + (_mix(_pack(of, rows).astype(np.uint64), 1) % np.uint64(100)).astype(np.int64)
+    discount = (_draw(of, "price", rows) % np.uint64(30)).astype(np.int64)
     return np.round(base - base * discount / 100 + 0.99, 2)
 
 
 def _attribute(name: str) -> Maker:
     """Uniform in [0, keys), another seed for every stream: AJoin, section 4 (ATR_MAX is 500 there)."""
-    return lambda options, rows: _keys(options, f"{options['stream']}.{name}", rows, options["keys"]).astype(np.int32)
+    return lambda of, rows: _keys(of, f"{of.stream}.{name}", rows, of.keys).astype(np.int32)
 
 
-def _key(name: str, count: str) -> Maker:
-    return lambda options, rows: _keys(options, name, rows, options[count]).astype(np.int32)
+def _key(name: str, count: Callable[[Facts], int]) -> Maker:
+    return lambda of, rows: _keys(of, name, rows, count(of)).astype(np.int32)
 
 
-def _times(options: Mapping[str, Any], rows: UInts) -> Ints:
+def _times(of: Generator, rows: UInts) -> Ints:
     """Evenly spaced event times in microseconds, or up to `out_of_order` seconds earlier."""
-    origin = round(datetime.fromisoformat(options["start"]).timestamp() * _SECOND)
-    rate = options["rows_per_second"]
+    origin = round(datetime.fromisoformat(of.start).timestamp() * _SECOND)
+    rate = of.rows_per_second
     whole = float(rate).is_integer()
     # Integers as far as possible: a double is not exact to the microsecond after 2^53 of them.
     step = rows.astype(np.int64) * _SECOND // int(rate) if whole else rows * (_SECOND / rate)
     times = origin + step.astype(np.int64)
-    disorder = int(options["out_of_order"] * _SECOND)
+    disorder = int(of.out_of_order * _SECOND)
     if disorder:
-        times -= (_draw(options, "out_of_order", rows) % np.uint64(disorder + 1)).astype(np.int64)
+        times -= (_draw(of, "out_of_order", rows) % np.uint64(disorder + 1)).astype(np.int64)
     return times
 
 
-def _keys(options: Mapping[str, Any], column: str, rows: UInts, count: int) -> Ints:
+def _keys(of: Generator, column: str, rows: UInts, count: int) -> Ints:
     """Values in [0, count), uniform or by Zipf's law with 0 as the most frequent."""
-    bits = _draw(options, column, rows)
-    exponent = options["zipf"]
+    bits = _draw(of, column, rows)
+    exponent = of.zipf
     if not exponent:
         return (bits % np.uint64(count)).astype(np.int64)
     return np.searchsorted(_zipf_steps(count, exponent), _uniform(bits), side="right").astype(np.int64)
@@ -173,9 +158,9 @@ def _uniform(bits: UInts) -> npt.NDArray[np.float64]:
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _draw(options: Mapping[str, Any], column: str, rows: UInts) -> UInts:
+def _draw(of: Generator, column: str, rows: UInts) -> UInts:
     """64 random bits a row, independent between columns, generators and seeds."""
-    return _mix(rows, _salt(int(options["seed"]), options["name"] + "." + column))
+    return _mix(rows, _salt(of.seed, f"{name_of(of)}.{column}"))
 
 
 @lru_cache(maxsize=256)
@@ -198,15 +183,17 @@ def _mix(values: UInts, salt: int) -> UInts:
     return state
 
 
+Maker = Callable[[Any, UInts], npt.NDArray[Any]]
+"""One column, from a generator and the numbers of the rows."""
 _MAKERS: dict[str, dict[str, Maker]] = {
     "purchases": {"userID": _user, "gemPackID": _pack, "price": _price, "ts": _times},
     "ads": {"userID": _user, "gemPackID": _pack, "ts": _times},
     "ajoin": {**{name: _attribute(name) for name in ("a0", "a1", "a2", "a3", "a4", "a5")}, "ts": _times},
     "facts": {
-        "id": lambda options, rows: rows.astype(np.int64),
+        "id": lambda of, rows: rows.astype(np.int64),
         "ts": _times,
-        **{name: _key(name, "keys") for name in "abce"},
-        "d": _key("d", "many"),
-        "v": lambda options, rows: _uniform(_draw(options, "v", rows)),
+        **{name: _key(name, lambda of: of.keys) for name in "abce"},
+        "d": _key("d", lambda of: of.many),
+        "v": lambda of, rows: _uniform(_draw(of, "v", rows)),
     },
 }

@@ -12,16 +12,17 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from thalweg import errors
+from thalweg.model.generator import Generator
 from thalweg.model.offsets import SourceMark
-from thalweg.model.split import CsvOptions, Split
+from thalweg.model.split import CsvOptions, FilesOptions, Split
 from thalweg.model.stream import Stream
+from thalweg.observe import log
 from thalweg.source.listing import COMPRESSIONS, list_files
 from thalweg.source.log import FILES, LANDED, File, Landed, Log, folder_of
 from thalweg.source.memory_units import MemoryUnits
@@ -43,15 +44,15 @@ class Units(ABC):
     def __init__(self, stream: Stream, storage: Storage) -> None:
         self.stream = stream.name
         self.storage = storage
-        self.options = stream.source.options
+        most = stream.source.options.get("max_files_per_batch")
+        self._most: int | None = most
 
     @abstractmethod
     def available(self) -> int:
         """How many there are by now; each of them is durably known when this returns."""
 
     def limit(self, start: int, end: int) -> int:
-        most = self.options.get("max_files_per_batch")
-        return end if most is None else min(end, start + most)
+        return end if self._most is None else min(end, start + self._most)
 
     @abstractmethod
     def splits(self, start: int, end: int, parts: int) -> list[Split]: ...
@@ -104,8 +105,12 @@ class _Files(Units):
 
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
+        self._options = msgspec.convert(stream.source.options, FilesOptions)
         self._log = Log(storage, self.stream, FILES)
         self._known = {file.path for file in self._log.entries}
+        self._is_gone = False
+        self._unseen: set[str] = set()
+        """What the last look said of the directory and of files, so that the log is told once."""
 
     def available(self) -> int:
         fresh = [path for path in self._listed() if path not in self._known]
@@ -123,25 +128,37 @@ class _Files(Units):
 
     def _listed(self) -> list[str]:
         try:
-            return list_files(self.options["glob"])
-        except errors.SourceError:
+            listed = list_files(self._options.glob)
+        except errors.SourceError as error:
+            if not self._is_gone:
+                log.warning("source", "directory_gone", stream=self.stream, error=error.message)
+            self._is_gone = True
             return []  # a directory that is taken away has nothing new; the other streams go on
+        if self._is_gone:
+            log.info("source", "directory_back", stream=self.stream)
+        self._is_gone = False
+        return listed
 
     def _look_at(self, paths: Sequence[str]) -> list[tuple[int, File]]:
         found = []
         for path in paths:
             try:
                 status = os.stat(path)
-            except OSError:
+            except OSError as error:
+                if path not in self._unseen:
+                    log.warning("source", "file_not_seen", stream=self.stream, file=path, error=error.strerror)
+                self._unseen.add(path)
                 continue  # gone again, or not to be seen: it is new once it can be
+            self._unseen.discard(path)
             if os.path.isfile(path):
                 _check_name(path, self.stream)
                 rows, groups = self._count(path)
-                found.append((status.st_mtime_ns, File(path, status.st_size, rows, groups)))
+                seen = File(path, status.st_size, rows, groups, status.st_mtime_ns)
+                found.append((seen.modified_ns, seen))
         return found
 
     def _count(self, path: str) -> tuple[int, int]:
-        if self.options["format"] != "parquet":
+        if self._options.format != "parquet":
             return 0, 0
         try:
             footer = pq.read_metadata(path)
@@ -154,13 +171,21 @@ class _Files(Units):
         _check_units(self.stream, end, len(self._log.entries))
         files = self._log.entries[start:end]
         rows = _rows_per_split(sum(file.rows for file in files), parts)
-        return [split for file in files for split in self._cut(file, rows)]
+        return [self._as_seen(split, file) for file in files for split in self._cut(file, rows)]
+
+    def _as_seen(self, split: Split, file: File) -> Split:
+        return msgspec.structs.replace(
+            split,
+            size=file.size,
+            modified_ns=file.modified_ns,
+            refuses_missing=self._options.missing == "refuse",
+        )
 
     def _cut(self, file: File, rows_per_split: int) -> list[Split]:
-        kind = self.options["format"]
+        kind = self._options.format
         if kind == "parquet" and file.groups:
             return _cut_groups(self.stream, file.path, file, rows_per_split)
-        csv = msgspec.convert(self.options["reader"], CsvOptions)
+        csv = msgspec.convert(self._options.reader, CsvOptions)
         is_text = kind in ("json", "csv")
         is_one_piece = not is_text or csv.multiline or file.path.lower().endswith(COMPRESSIONS)
         if is_one_piece or file.size <= _BYTES_PER_SPLIT:
@@ -236,7 +261,7 @@ class _Spark(Units):
     def release(self, end: int) -> None:
         for batch in self._log.entries[self._released : end]:
             for directory in {os.path.dirname(path) for path, _ in self._files_of(batch)}:
-                delete_tree(Path(directory))
+                delete_tree(directory)
         self._released = max(self._released, end)
 
     def _files_of(self, batch: Landed) -> list[tuple[str, File]]:
@@ -262,12 +287,13 @@ class _Generate(Units):
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
         self._name = f"{folder_of(self.stream)}pace.json"
-        self._pace: float | None = self.options["pace"]
+        self._generator: Generator = msgspec.convert(stream.source.options, Generator)
+        self._pace = self._generator.pace
         self._first_seen = None if self._pace is None else self._find()
 
     def available(self) -> int:
-        rows = self.options["rows"]
-        total = ENDLESS if rows is None else int(rows)
+        rows = self._generator.rows
+        total = ENDLESS if rows is None else rows
         if self._pace is None:
             return total
         first_seen = self._first_seen = self._first_seen or self._begin() or self.clock()
@@ -306,12 +332,12 @@ class _Generate(Units):
         return 0 if self._first_seen is None else zlib.crc32(msgspec.json.encode(self._first_seen))
 
     def limit(self, start: int, end: int) -> int:
-        return min(end, start + int(self.options["rows_per_batch"]))
+        return min(end, start + self._generator.rows_per_batch)
 
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         cuts = _cut_range(start, end, _rows_per_split(end - start, parts))
-        options = dict(self.options)
-        return [Split(self.stream, "generate", "", low, high, high - low, generator=options) for low, high in cuts]
+        of = self._generator
+        return [Split(self.stream, "generate", "", low, high, high - low, generator=of) for low, high in cuts]
 
 
 _KINDS: dict[str, type[Units]] = {

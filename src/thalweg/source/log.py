@@ -35,6 +35,8 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: int = 0
     groups: int = 0
     """Parquet row groups; 0: not Parquet, or not readable."""
+    modified_ns: int = 0
+    """When it was written, as the system says; 0: nobody looked."""
 
 
 class Landed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -67,7 +67,7 @@ class MemoryUnits:
     def add(self, number: int, table: pa.Table) -> None:
         """Durable when it returns. If it fails, it is as if it had not been tried, as far as that can be done."""
         name = self.name(number)
-        data = container_bytes(name, name, table)
+        data = container_bytes(name, table)
         try:
             if not self._storage.create(name, data):
                 raise errors.source_object_taken(self._storage.locate(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from thalweg import errors
 from thalweg.model.split import CsvOptions
 from thalweg.model.stream import Field, Schema
 from thalweg.model.types import check_flat, from_arrow
+from thalweg.source.text import ARRAY
 
 _ALIASES = {
     "long": "bigint",
@@ -30,6 +32,7 @@ _ALIASES = {
 }
 _COLUMN = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+(.+?)\s*", re.DOTALL)
 _INFER_BYTES = 4 << 20
+_CHANGED = re.compile(r"Column\(/(.+?)\) changed from (\w+) to (\w+) in row (\d+)")
 
 
 def parse_schema(text: str) -> Schema:
@@ -79,16 +82,19 @@ def _doubled(fields: Sequence[Field]) -> str | None:
 
 
 def schema_of_file(path: str, kind: str, options: CsvOptions) -> Schema:
-    """What the file says (Parquet, Arrow) or looks like (CSV, JSON). Nested columns are left out."""
+    """What the file says (Parquet, Arrow) or looks like (CSV, JSON). Columns of types that cannot be read are left
+    out, and a warning names them."""
     try:
         arrow = _READERS[kind](path, options)
     except (pa.ArrowException, OSError, ValueError) as failure:
-        raise errors.source_schema_unreadable(path, str(failure)) from failure
-    fields = []
+        reason, known = _what_changed(path, str(failure)) if kind == "json" else (str(failure), None)
+        raise errors.source_schema_unreadable(path, reason, known) from failure
+    fields, left_out = [], []
     for field in arrow:
         try:
             spark_type = from_arrow(field.type)
         except ValueError:
+            left_out.append(f"{field.name} ({field.type})")
             continue
         if kind in ("csv", "json"):
             spark_type = _widen_guess(spark_type)
@@ -98,6 +104,8 @@ def schema_of_file(path: str, kind: str, options: CsvOptions) -> Schema:
         raise errors.source_schema_unreadable(path, "it has no column of a flat type")
     if (doubled := _doubled(fields)) is not None:
         raise errors.source_schema_unreadable(path, doubled)
+    if left_out:
+        warnings.warn(errors.columns_left_out(path, left_out), stacklevel=2)
     return Schema(tuple(fields))
 
 
@@ -120,7 +128,32 @@ def _arrow(path: str, options: CsvOptions) -> pa.Schema:
 
 
 def _json(path: str, options: CsvOptions) -> pa.Schema:
-    return pa_json.read_json(pa.BufferReader(_head(path))).schema
+    head = _head(path)
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        raise ValueError(f"{ARRAY}: one object a line")
+    return pa_json.read_json(pa.BufferReader(head)).schema
+
+
+def _what_changed(path: str, reason: str) -> tuple[str, str | None]:
+    """Of a column with values of several types: the line that has the other one, and the columns as DDL."""
+    match = _CHANGED.search(reason)
+    if match is None:
+        return reason, None
+    number = int(match[4])
+    lines = [line for line in _head(path).splitlines() if line.strip()]
+    try:
+        before = pa_json.read_json(pa.BufferReader(b"\n".join(lines[:number]) + b"\n")).schema
+        fields = [Field(f.name, _widen_guess(from_arrow(f.type))) for f in before if not pa.types.is_nested(f.type)]
+    except (pa.ArrowException, ValueError):
+        return reason, None
+    line = lines[number].decode(errors="replace").strip()
+    told = f"column {match[1]} is a {match[2]} in line {number}, and a {match[3]} in line {number + 1}: {line[:200]}"
+    return told, to_ddl(Schema(tuple(fields)))
+
+
+def to_ddl(schema: Schema) -> str:
+    """As `parse_schema` reads it."""
+    return ", ".join(f"{f.name if f.name.isidentifier() else f'`{f.name}`'} {f.type}" for f in schema.fields)
 
 
 def _csv(path: str, options: CsvOptions) -> pa.Schema:

@@ -12,12 +12,13 @@ import msgspec
 import pyarrow as pa
 
 from thalweg import errors
-from thalweg.model.split import CsvOptions
-from thalweg.model.stream import Schema, SourceSpec
+from thalweg.model.split import CsvOptions, FilesOptions, Split
+from thalweg.model.stream import Schema, SourceSpec, Stream
 from thalweg.source import generate as generators
 from thalweg.source.conform import conform
 from thalweg.source.listing import COMPRESSIONS, list_files
 from thalweg.source.memory_units import MemoryUnits
+from thalweg.source.read import read
 from thalweg.source.schema import as_schema, schema_of_file
 from thalweg.state.storage import Storage
 
@@ -35,7 +36,8 @@ _SUFFIXES = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-_CSV_OPTIONS: dict[str, Any] = msgspec.structs.asdict(CsvOptions())
+Given = Mapping[str, object]
+"""Options as a user has written them: names and what they should be."""
 _OPTION_ALIASES = {"sep": "delimiter", "multiLine": "multiline", "nullValue": "null_value"}
 
 
@@ -57,8 +59,11 @@ class Files:
     """
 
     def __init__(
-        self, pattern: str, kind: str | None, max_files_per_batch: int | None, options: Mapping[str, Any]
+        self, pattern: str, kind: str | None, max_files_per_batch: int | None, missing: str, options: Given
     ) -> None:
+        if missing not in ("null", "refuse"):
+            raise errors.source_option_invalid("files", "missing", f"{missing!r} is neither 'null' nor 'refuse'")
+        self._missing = missing
         self._pattern = _absolute_pattern(pattern)
         self._limit = _positive("files", "max_files_per_batch", max_files_per_batch)
         self._options = options
@@ -66,36 +71,61 @@ class Files:
         """The format, if the program says it; otherwise the first file that is there does."""
         self._kind = self._said or _kind_of(min(list_files(self._pattern), default=""))
         if self._said is not None:
-            _reader_options(self._said, options)
+            _check_reader(self._said, options)
         elif self._kind is None and os.path.splitext(self._pattern)[1]:
             raise errors.source_format_unknown(self._pattern, FORMATS)
 
     def recall(self, known: SourceSpec) -> None:
         """After a restart: what a file has told then holds, whichever files are there now."""
         if self._said is None and known.kind == "files":
-            self._kind = known.options["format"]
+            self._kind = msgspec.convert(known.options, FilesOptions).format
 
     def spec(self) -> SourceSpec:
         kind = self._format()
-        return SourceSpec(
-            "files",
-            {
-                "glob": self._pattern,
-                "format": kind,
-                "max_files_per_batch": self._limit,
-                "reader": _reader_options(kind, self._options),
-            },
-        )
+        reader = _check_reader(kind, self._options)
+        options = FilesOptions(self._pattern, kind, self._limit, reader, self._missing)
+        return SourceSpec("files", msgspec.to_builtins(options))
 
     def schema(self) -> Schema | None:
         kind, paths = self._format(), list_files(self._pattern)
-        options = msgspec.convert(_reader_options(kind, self._options), CsvOptions)
+        options = msgspec.convert(_check_reader(kind, self._options), CsvOptions)
         return schema_of_file(min(paths), kind, options) if paths else None
+
+    def first_misfit(self, schema: Schema, time: str) -> str | None:
+        """The first line whose value in the column is no time, as people read it."""
+        kind, paths = self._format(), list_files(self._pattern)
+        if kind not in ("csv", "json") or not paths:
+            return None
+        options = _csv_options(self._options) if kind == "csv" else CsvOptions()
+        split = Split("", kind, min(paths), 0, -1, csv=options)
+        for chunk in read(split, Stream("", schema, time, 0, self.spec()), [time], None):
+            if chunk.rejected is not None:
+                first = chunk.rejected.slice(0, 1).to_pylist()[0]
+                return f"what line {first['line']} of {split.path} says: {first['row'][:200]}"
+        return None
 
     def _format(self) -> str:
         if self._kind is None:
             raise errors.source_format_unknown(self._pattern, FORMATS)
         return self._kind
+
+
+def _as_table(rows: Any, schema: Schema) -> pa.Table:
+    """Rows in any of the forms that a program may have them in."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    try:
+        if type(rows).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        listed = list(rows)
+        if not all(isinstance(row, Mapping) for row in listed) or isinstance(rows, Mapping):
+            raise TypeError(f"{type(rows).__name__} is not a table, a DataFrame or a list of dictionaries")
+        names = [*dict.fromkeys(name for row in listed for name in row)] or [*schema.names]
+        return pa.table({name: pa.array([row.get(name) for row in listed]) for name in names})
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as failure:
+        raise errors.source_append_mismatch(str(failure)) from None
 
 
 def _nobody() -> None:
@@ -128,9 +158,10 @@ class Memory:
     def schema(self) -> Schema:
         return self._schema
 
-    def append(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Add rows, cast to the schema. One call is one unit: it is never divided over two batches."""
-        table = self._cast(pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows)
+    def append(self, rows: Any) -> None:
+        """Add rows, cast to the schema: an Arrow table or record batch, a pandas DataFrame, or dictionaries, in which
+        a key that one of them lacks is NULL. One call is one unit: it is never divided over two batches."""
+        table = self._cast(_as_table(rows, self._schema))
         with self._lock:
             if self._stopped is not None:
                 raise errors.source_unbound(self._stopped)
@@ -162,10 +193,12 @@ class Memory:
         unknown = [name for name in table.column_names if name not in self._schema]
         if unknown:
             raise errors.source_append_mismatch(f"There is no column {', '.join(unknown)}.")
+        if missing := [name for name in self._schema.names if name not in table.column_names]:
+            raise errors.source_append_mismatch(f"They have no column {', '.join(missing)}.")
         result = conform(table, self._schema, self._schema.names)
         if result.rejected is not None:
             first = result.rejected.slice(0, 1).to_pylist()[0]
-            raise errors.source_append_mismatch(f"{first['reason']}, in row {first['row']}")
+            raise errors.source_append_mismatch(f"{first['reason']}, in row {first['line']}: {first['row']}")
         return result.table
 
     def _write(self, units: MemoryUnits, table: pa.Table) -> None:
@@ -178,23 +211,28 @@ class Memory:
 class Generate:
     """Rows that are made up, the same ones for the same seed."""
 
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        self._options = generators.check_options(name, options)
+    def __init__(self, name: str, options: Given) -> None:
+        self._generator = generators.check_options(name, options)
 
     def spec(self) -> SourceSpec:
-        return SourceSpec("generate", dict(self._options))
+        return SourceSpec("generate", msgspec.to_builtins(self._generator))
 
     def schema(self) -> Schema:
-        return generators.schema_of(self._options)
+        return generators.schema_of(self._generator)
 
 
 def files(
     glob: str,
     format: str | None = None,
     max_files_per_batch: int | None = None,
+    missing: str = "null",
     **reader_options: Any,
 ) -> Files:
     """Parquet, JSON lines, CSV or Arrow IPC files; `format` is taken from the suffix if not given.
+
+    `missing`: what becomes of a file without some columns of the stream. "null": they are NULL, and the file is
+    counted; "refuse": the file is set aside. Without the event time it always is. A field that is not in a line of
+    JSON is NULL.
 
     Reader options, for CSV: header (true), delimiter, quote, null_value (empty), multiline (false: a line
     break inside quotes is a fault). Times in CSV and JSON are ISO-8601 text, with a zone or in UTC.
@@ -203,7 +241,7 @@ def files(
         format = _SUFFIXES.get("." + format.lower(), format.lower())
         if format not in FORMATS:
             raise errors.source_format_unknown(glob, FORMATS)
-    return Files(glob, format, max_files_per_batch, reader_options)
+    return Files(glob, format, max_files_per_batch, missing, reader_options)
 
 
 def memory(schema: Schema | pa.Schema | str, max_files_per_batch: int | None = None) -> Memory:
@@ -212,11 +250,20 @@ def memory(schema: Schema | pa.Schema | str, max_files_per_batch: int | None = N
 
 
 def generate(name: str, **options: Any) -> Generate:
-    """Rows of the generator `name`: purchases, ads, ajoin or facts."""
+    """Made-up rows of the generator `name`: purchases, ads, ajoin or facts. The same seed gives the same rows.
+
+    rows: how many (None: no end). rows_per_second (1000): of event time, so it does not say how fast they come; pace
+    does: rows a second of real time (None: as fast as they are read). rows_per_batch (1,000,000). start: the first
+    event time. out_of_order: seconds by which a row may come late. seed. zipf: skew of the keys (0: none).
+    Of purchases and ads also users, packs, packs_per_user; of ajoin keys, stream; of facts keys, many: how many
+    different values there are.
+    """
     return Generate(name, options)
 
 
 def _absolute_pattern(pattern: str) -> str:
+    if "://" in os.fspath(pattern):
+        raise errors.source_url(os.fspath(pattern))
     path = os.path.abspath(os.path.expanduser(os.fspath(pattern)))
     return os.path.join(globbing.escape(path), "*") if os.path.isdir(path) else path
 
@@ -237,31 +284,37 @@ def _positive(source: str, option: str, value: int | None) -> int | None:
     return number
 
 
-def _reader_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    return _csv_options(options) if kind == "csv" else _no_options(kind, options)
-
-
-def _no_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_reader(kind: str, options: Given) -> dict[str, str | bool]:
+    """All options of the reader, given or not."""
+    if kind == "csv":
+        return msgspec.structs.asdict(_csv_options(options))
     for name in options:
         raise errors.source_option_invalid("files", name, f"Format {kind} has no such option.")
     return {}
 
 
-def _csv_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(_CSV_OPTIONS)
+def _csv_options(options: Given) -> CsvOptions:
+    result = CsvOptions()
     for given, value in options.items():
         name = _OPTION_ALIASES.get(given, given)
-        if name not in result:
-            raise errors.source_option_invalid("files", given, f"CSV has {', '.join(_CSV_OPTIONS)}.")
-        result[name] = _boolean(name, value) if isinstance(result[name], bool) else str(value)
-    for name in ("delimiter", "quote"):
-        result[name] = "\t" if result[name] == "\\t" else result[name]
-        if len(result[name]) != 1:
-            raise errors.source_option_invalid("files", name, "It must be one character.")
+        if name not in CsvOptions.__struct_fields__:
+            known = ", ".join(CsvOptions.__struct_fields__)
+            raise errors.source_option_invalid("files", given, f"CSV has {known}.")
+        read = _boolean(name, value) if isinstance(getattr(result, name), bool) else _text(name, str(value))
+        result = msgspec.structs.replace(result, **{name: read})
     return result
 
 
-def _boolean(name: str, value: Any) -> bool:
+def _text(name: str, value: str) -> str:
+    if name not in ("delimiter", "quote"):
+        return value
+    value = "\t" if value == "\\t" else value
+    if len(value) != 1:
+        raise errors.source_option_invalid("files", name, "It must be one character.")
+    return value
+
+
+def _boolean(name: str, value: object) -> bool:
     text = str(value).lower()
     if text not in ("true", "false"):
         raise errors.source_option_invalid("files", name, f"{value!r} is neither true nor false")

@@ -21,68 +21,136 @@ import pyarrow.json as pa_json
 from thalweg.model.split import CsvOptions, Split
 from thalweg.model.stream import Schema
 from thalweg.model.types import FLOATING, INTEGRAL, TIMES, decimal_parts, is_string, to_duck, to_inner_arrow
-from thalweg.source.conform import REJECTED_SCHEMA, Conformed, conform, connection, convert, match_names
+from thalweg.source.conform import (
+    MISFIT,
+    NOT_UTF8,
+    REJECTED_SCHEMA,
+    Admission,
+    Conformed,
+    Fault,
+    conform,
+    connection,
+    convert,
+    match_names,
+    sort_out,
+)
 
 _BLOCK = 16 << 20
 _SMALL_BLOCK = 1 << 20
+ARRAY = "an array; JSON lines are wanted"
 _MARK = b"\xef\xbb\xbf"
 """The byte order mark that some programs put before UTF-8."""
 
 Result = tuple[Conformed, int]
 
 
-def read_json(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Result]:
+@dataclass(frozen=True)
+class Wanted:
+    """What is read from a file of text."""
+
+    schema: Schema
+    columns: Sequence[str]
+    admission: Admission | None = None
+    until: int | None = None
+    """Lines that do not end within so many bytes are left out; None: the last one may lack its end."""
+
+
+def read_json(split: Split, wanted: Wanted) -> Iterator[Result]:
     """One object a line. Fields that the stream does not have are ignored, missing ones are null."""
-    fast = _json_schema(schema, columns)
-    for block in _line_blocks(split, 0):
+    if _is_array(split.path):
+        if split.start:  # once of each file
+            return
+        raise ValueError(f"{ARRAY}: one object a line")
+    fast = _json_schema(wanted)
+    lines = _LineNumbers(split.path)
+    for position, block in _line_blocks(split, 0, wanted.until):
         yield from _parse(
-            block,
-            lambda part: _parse_json(part, fast, schema, columns),
-            lambda part: _examine_json(part, schema, columns),
+            _Part(position, block),
+            lambda part: _parse_json(part, fast, wanted),
+            lambda part: _examine_json(part, wanted),
+            lines,
         )
 
 
-def read_csv(split: Split, schema: Schema, columns: Sequence[str]) -> Iterator[Result]:
-    """By header (names decide) or without one (the stream's columns in their order)."""
-    layout = _csv_layout(split, schema, columns)
+def read_csv(split: Split, wanted: Wanted, names: tuple[str, ...], header_bytes: int) -> Iterator[Result]:
+    """By header (names decide) or without one (the stream's columns in their order): see `csv_header`."""
+    layout = _csv_layout(names, header_bytes, split.csv, wanted)
     if split.csv.multiline:
-        yield from _stream_csv(split, layout, schema, columns)
+        yield from _stream_csv(split, layout, wanted)
         return
-    for block in _line_blocks(split, layout.header_bytes):
+    lines = _LineNumbers(split.path)
+    for position, block in _line_blocks(split, layout.header_bytes, wanted.until):
         yield from _parse(
-            block,
-            lambda part: _parse_csv(part, layout, schema, columns),
-            lambda part: _examine_csv(part, layout, schema, columns),
+            _Part(position, block),
+            lambda part: _parse_csv(part, layout, wanted),
+            lambda part: _examine_csv(part, layout, wanted),
+            lines,
         )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Whole lines of a file."""
+
+    position: int
+    """Bytes before them."""
+    data: bytes
 
 
 def _parse(
-    block: bytes, fast: Callable[[bytes], Result | None], examine: Callable[[bytes], Result]
+    part: _Part,
+    fast: Callable[[bytes], Result | None],
+    examine: Callable[[bytes], Result],
+    lines: _LineNumbers,
 ) -> Iterator[Result]:
     """Fast if possible; otherwise in smaller parts, so that one bad line slows down few others."""
-    if not block.strip():
+    if not part.data.strip():
         return
-    result = fast(block)
-    if result is not None:
-        yield result
-    elif len(block) <= _SMALL_BLOCK:
-        yield examine(block)
-    else:
-        for part in _cut_lines(block):
-            yield from _parse(part, fast, examine)
+    result = fast(part.data)
+    if result is None and len(part.data) > _SMALL_BLOCK:
+        for smaller in _cut_lines(part):
+            yield from _parse(smaller, fast, examine, lines)
+        return
+    found, rows = result or examine(part.data)
+    if found.rejected is not None:
+        at = found.rejected.schema.get_field_index("line")
+        placed = pc.add(found.rejected.column(at), lines.before(part.position) + 1)
+        found = Conformed(found.table, found.rejected.set_column(at, "line", placed))
+    yield found, rows
 
 
-def _cut_lines(block: bytes) -> Iterator[bytes]:
+class _LineNumbers:
+    """How many lines end before a place of a file: it is only asked where something is set aside."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: io.BufferedReader | None = None
+        self._position = self._lines = 0
+
+    def before(self, position: int) -> int:
+        if self._file is None or position < self._position:
+            self._file, self._position, self._lines = _open(self._path), 0, 0
+        while self._position < position:
+            block = self._file.read(min(_SMALL_BLOCK, position - self._position))
+            if not block:
+                break
+            self._position += len(block)
+            self._lines += block.count(b"\n")
+        return self._lines
+
+
+def _cut_lines(part: _Part) -> Iterator[_Part]:
+    block = part.data
     step = max(_SMALL_BLOCK // 2, len(block) // 8)
     start = 0
     while start < len(block):
         end = block.find(b"\n", min(len(block), start + step)) + 1 or len(block)
-        yield block[start:end]
+        yield _Part(part.position + start, block[start:end])
         start = end
 
 
-def _line_blocks(split: Split, header_bytes: int) -> Iterator[bytes]:
-    """The lines that begin inside the split's byte range, in blocks.
+def _line_blocks(split: Split, header_bytes: int, until: int | None) -> Iterator[tuple[int, bytes]]:
+    """The lines that begin inside the split's byte range, in blocks, each with the bytes before it.
 
     A line belongs to the range in which its first byte lies: a range that does not begin at the start of
     the file leaves out everything up to the first line end at or after the byte before it.
@@ -96,29 +164,61 @@ def _line_blocks(split: Split, header_bytes: int) -> Iterator[bytes]:
             # The first line may be a header, or carry the mark; a stream that is unpacked cannot seek.
             file.read(header_bytes)
             position = header_bytes
-        while split.end < 0 or position < split.end:
+        while (split.end < 0 or position < split.end) and (until is None or position < until):
             wanted = _BLOCK if split.end < 0 else min(_BLOCK, split.end - position)
             block = file.read(wanted)
             if not block:
                 return
             if not block.endswith(b"\n"):
                 block += file.readline()
-            yield block.removeprefix(_MARK) if position == 0 else block
-            position += len(block)
+            after = position + len(block)
+            if until is not None and (after > until or not block.endswith(b"\n")):
+                block = block[: block.rfind(b"\n", 0, max(0, until - position)) + 1]
+            marked = position == 0 and block.startswith(_MARK)
+            yield (len(_MARK), block[len(_MARK) :]) if marked else (position, block)
+            position = after
 
 
 def _open(path: str) -> io.BufferedReader:
     return io.BufferedReader(pa.input_stream(path, compression="detect"), 1 << 16)
 
 
-def _lines(block: bytes) -> pa.Array:
-    """The lines of the block that are not blank, without copying them one by one."""
+@dataclass(frozen=True)
+class _Lines:
+    """Some lines of a block, and which these are, from 0 on."""
+
+    text: pa.Array
+    numbers: np.ndarray
+
+    def pick(self, which: np.ndarray) -> _Lines:
+        return _Lines(self.text.filter(pa.array(which)), self.numbers[which])
+
+    def rejected(self, kind: str, reason: str) -> pa.Table:
+        count = len(self.numbers)
+        parts = ([kind] * count, [reason] * count, self.numbers, self.text)
+        return pa.Table.from_arrays(
+            [pa.array(p, f.type) for p, f in zip(parts, REJECTED_SCHEMA, strict=True)], schema=REJECTED_SCHEMA
+        )
+
+    def shown(self, which: np.ndarray) -> pa.Table:
+        """As `conform` shows rows."""
+        return pa.table({"line": pa.array(self.numbers[which], pa.int64()), "row": self.text.take(pa.array(which))})
+
+
+def _all_lines(block: bytes) -> pa.Array:
+    """The lines of the block, without copying them one by one."""
     if not block.endswith(b"\n"):
         block += b"\n"
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
     offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
-    lines = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(block)])
-    return lines.filter(pc.greater(pc.binary_length(_trim(lines)), 0))
+    return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(block)])
+
+
+def _lines(block: bytes) -> _Lines:
+    """Those that are not blank, as bytes."""
+    lines = _all_lines(block)
+    full = np.asarray(pc.greater(pc.binary_length(_trim(lines)), 0))
+    return _Lines(lines.filter(pa.array(full)), np.flatnonzero(full))
 
 
 def _trim(lines: pa.Array) -> pa.Array:
@@ -127,20 +227,28 @@ def _trim(lines: pa.Array) -> pa.Array:
     return pc.ascii_trim_whitespace(text)
 
 
-def _readable_lines(block: bytes) -> tuple[pa.Array, pa.Table | None]:
+def _readable_lines(block: bytes) -> tuple[_Lines, pa.Table | None]:
     """The lines as text, and those that are no UTF-8 set aside."""
     lines = _lines(block)
-    text, bad = convert(pa.chunked_array([lines]), "string")
-    text = pc.utf8_rtrim(text.combine_chunks(), "\r\n")
+    text, bad = convert(pa.chunked_array([lines.text]), "string")
+    whole = _Lines(pc.utf8_rtrim(text.combine_chunks(), "\r\n"), lines.numbers)
     if bad is None:
-        return text, None
-    escaped = connection().from_arrow(pa.table({"x": lines.filter(bad)})).project("x::VARCHAR AS y")
-    rows = escaped.to_arrow_table().column(0).cast(pa.string())
-    return text.filter(pc.invert(bad)), _rejected("not UTF-8", rows)
+        return whole, None
+    which = np.asarray(bad)
+    escaped = connection().from_arrow(pa.table({"x": lines.text.filter(bad)})).project("x::VARCHAR AS y")
+    rows = escaped.to_arrow_table().column(0).cast(pa.string()).combine_chunks()
+    return whole.pick(~which), _Lines(rows, lines.numbers[which]).rejected(NOT_UTF8, "not UTF-8")
 
 
-def _rejected(reason: str, rows: pa.Array | pa.ChunkedArray) -> pa.Table:
-    return pa.Table.from_arrays([pa.array([reason] * len(rows), pa.string()), rows], schema=REJECTED_SCHEMA)
+def _is_utf8(block: bytes) -> bool:
+    """All of it, also what nobody reads: what is set aside must not depend on where the input is cut."""
+    ends = pa.py_buffer(np.array([0, len(block)], np.int64))
+    text = pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(block)])
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
@@ -156,16 +264,24 @@ def _count(result: Conformed, other: pa.Table | None, rows: int) -> Result:
 # JSON
 
 
-def _json_schema(schema: Schema, columns: Sequence[str]) -> pa.Schema:
+def _is_array(path: str) -> bool:
+    """Whether it looks like one array over many lines; one line may well be of another kind than the others."""
+    with _open(path) as file:
+        return file.readline(64).removeprefix(_MARK).strip() == b"["
+
+
+def _json_schema(wanted: Wanted) -> pa.Schema:
     """What the fast parser is asked for: times and bytes as text, since it reads fewer forms of them."""
     as_text = (*TIMES, "binary", "void")
-    types = {name: schema.type_of(name) for name in columns}
+    types = {name: wanted.schema.type_of(name) for name in wanted.columns}
     return pa.schema(
         [(name, pa.string() if kind in as_text else to_inner_arrow(kind)) for name, kind in types.items()]
     )
 
 
-def _parse_json(block: bytes, fast: pa.Schema, schema: Schema, columns: Sequence[str]) -> Result | None:
+def _parse_json(block: bytes, fast: pa.Schema, wanted: Wanted) -> Result | None:
+    if not _is_utf8(block):
+        return None
     try:
         table = pa_json.read_json(
             pa.BufferReader(block),
@@ -176,20 +292,27 @@ def _parse_json(block: bytes, fast: pa.Schema, schema: Schema, columns: Sequence
         return None
     # The parser does not care about line ends; a row of ours is one line.
     rows = block.count(b"\n") + (not block.endswith(b"\n"))
-    if table.num_rows != rows and table.num_rows != len(_lines(block)):
+    if (table.num_rows != rows and table.num_rows != len(_lines(block).text)) or _has_infinite(table):
         return None
-    result = conform(table, schema, columns)
+    result = conform(table, wanted.schema, wanted.columns, wanted.admission)
     return None if result.rejected is not None else (result, table.num_rows)
 
 
-def _examine_json(block: bytes, schema: Schema, columns: Sequence[str]) -> Result:
+def _has_infinite(table: pa.Table) -> bool:
+    """A number beyond its type is read as that: the slow way tells it from one that the text names so."""
+    floating = (column for column in table.columns if pa.types.is_floating(column.type))
+    return any(pc.any(pc.is_inf(column)).as_py() for column in floating)
+
+
+def _examine_json(block: bytes, wanted: Wanted) -> Result:
     """Each line by itself: broken ones set aside, every value checked against its column."""
-    text, unreadable = _readable_lines(block)
+    lines, unreadable = _readable_lines(block)
+    text, columns = lines.text, wanted.columns
     paths = ", ".join(f"'{_pointer(name)}'" for name in columns)
     items = ["x", "ok"]
     for number, name in enumerate(columns):
         kind, value = f"kinds[{number + 1}]", f"vals[{number + 1}]"
-        spark_type = schema.type_of(name)
+        spark_type = wanted.schema.type_of(name)
         value = _exact(name, value) if decimal_parts(spark_type) else value
         items.append(f"{_json_value(spark_type, kind, value)} AS v{number}")
         items.append(f"coalesce({kind} <> 'NULL', false) AS g{number}")
@@ -202,33 +325,39 @@ def _examine_json(block: bytes, schema: Schema, columns: Sequence[str]) -> Resul
     )
     found = connection().from_arrow(parsed.to_arrow_table()).project(", ".join(items)).to_arrow_table()
     found = found.combine_chunks()
-    broken = _rejected("not a JSON object", found.filter(pc.invert(found["ok"]))["x"].cast(pa.string()))
-    found = found.filter(found["ok"])
-    result = _check_values(found, schema, columns)
-    return _count(result, _together([unreadable, broken]), len(text) + _length(unreadable))
+    is_object = np.asarray(found["ok"])
+    others = lines.pick(~is_object)
+    arrays = np.asarray(pc.starts_with(pc.utf8_ltrim_whitespace(others.text), "["), dtype=bool)
+    broken = others.pick(~arrays).rejected("not JSON", "not a JSON object")
+    listed = others.pick(arrays).rejected("not JSON", f"{ARRAY}: one object a line")
+    result = _check_values(found.filter(found["ok"]), lines.pick(is_object), wanted)
+    return _count(result, _together([unreadable, broken, listed]), len(text) + _length(unreadable))
 
 
-def _check_values(found: pa.Table, schema: Schema, columns: Sequence[str]) -> Conformed:
+def _check_values(found: pa.Table, lines: _Lines, wanted: Wanted) -> Conformed:
     """A value that was given but is null now was of the wrong type."""
-    reasons = pa.nulls(found.num_rows, pa.string())
-    arrays = []
-    for number, name in enumerate(columns):
-        kind = schema.type_of(name)
+    faults, arrays = [], []
+    for number, name in enumerate(wanted.columns):
+        kind = wanted.schema.type_of(name)
         array, lost = convert(found.column(f"v{number}"), kind)
         wrong = pc.and_(found.column(f"g{number}"), pc.is_null(array))
         wrong = wrong if lost is None else pc.or_(wrong, lost)
-        reasons = pc.coalesce(
-            reasons, pc.if_else(wrong, f"column {name}: not a {kind}", pa.scalar(None, pa.string()))
-        )
+        faults.append(Fault(np.asarray(wrong, dtype=bool), MISFIT, f"column {name}: not a {kind}"))
+        if wanted.admission is not None and name == wanted.admission.time:
+            faults += wanted.admission.refused(array)
         arrays.append(array)
-    types = pa.schema([(name, to_inner_arrow(schema.type_of(name))) for name in columns])
+    types = pa.schema([(name, to_inner_arrow(wanted.schema.type_of(name))) for name in wanted.columns])
     table = pa.Table.from_arrays(arrays, schema=types)
-    bad = pc.is_valid(reasons)
-    rejected = pa.table(
-        {"reason": reasons.filter(bad), "row": found["x"].filter(bad).cast(pa.string())},
-        schema=REJECTED_SCHEMA,
-    )
-    return Conformed(table.filter(pc.invert(bad)), rejected if rejected.num_rows else None)
+    if not faults:
+        return Conformed(table, None)
+    which, kinds, reasons = sort_out(faults)
+    if not len(which):
+        return Conformed(table, None)
+    shown = lines.shown(which)
+    parts = {"kind": kinds, "reason": reasons, "line": shown["line"], "row": shown["row"]}
+    kept = np.ones(table.num_rows, bool)
+    kept[which] = False
+    return Conformed(table.filter(pa.array(kept)), pa.table(parts, schema=REJECTED_SCHEMA))
 
 
 def _pointer(name: str) -> str:
@@ -258,7 +387,8 @@ def _json_value(spark_type: str, kind: str, value: str) -> str:
         return f"CASE WHEN {whole} THEN TRY_CAST({value} AS {duck}) END"
     if spark_type in FLOATING:
         named = f"{value} IN ('NaN', 'Infinity', '-Infinity')"
-        return f"CASE WHEN {number} OR {named} THEN TRY_CAST({value} AS {duck}) END"
+        held = f"{number} AND NOT isinf(TRY_CAST({value} AS {duck}))"
+        return f"CASE WHEN ({held}) OR {named} THEN TRY_CAST({value} AS {duck}) END"
     if decimal_parts(spark_type):
         return f"CASE WHEN {number} OR {kind} = 'VARCHAR' THEN TRY_CAST({value} AS {duck}) END"
     if spark_type == "boolean":
@@ -287,18 +417,20 @@ class _Layout:
     options: CsvOptions
 
 
-def _csv_layout(split: Split, schema: Schema, columns: Sequence[str]) -> _Layout:
-    options = split.csv
-    if not options.header:
-        names, size = schema.names, 0
-    else:
-        with _open(split.path) as file:
-            line = file.readline()
-        names, size = _header_names(line, options), len(line)
-    wanted = tuple(match_names(names, columns).values())
-    if doubled := [name for name in wanted if names.count(name) > 1]:
+def csv_header(split: Split, schema: Schema) -> tuple[tuple[str, ...], int]:
+    """The names of a file's columns, and the bytes of its header."""
+    if not split.csv.header:
+        return schema.names, 0
+    with _open(split.path) as file:
+        line = file.readline()
+    return _header_names(line, split.csv), len(line)
+
+
+def _csv_layout(names: tuple[str, ...], header_bytes: int, options: CsvOptions, wanted: Wanted) -> _Layout:
+    read = tuple(match_names(names, wanted.columns).values())
+    if doubled := [name for name in read if names.count(name) > 1]:
         raise ValueError(f"column {doubled[0]} is there twice")
-    return _Layout(tuple(names), size, wanted, options)
+    return _Layout(names, header_bytes, read, options)
 
 
 def _header_names(line: bytes, options: CsvOptions) -> tuple[str, ...]:
@@ -313,46 +445,59 @@ def _header_names(line: bytes, options: CsvOptions) -> tuple[str, ...]:
     return tuple(str(column[0].as_py()).strip() for column in table.columns)
 
 
-def _parse_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequence[str]) -> Result | None:
+def _parse_csv(block: bytes, layout: _Layout, wanted: Wanted) -> Result | None:
     if layout.options.quote.encode() in block and _has_open_quote(block, layout):
         return None
     types = {}
-    for name, present in match_names(layout.names, columns).items():
-        kind = schema.type_of(name)
+    for name, present in match_names(layout.names, wanted.columns).items():
+        kind = wanted.schema.type_of(name)
         types[present] = pa.string() if kind in (*TIMES, "binary", "void", "boolean") else to_inner_arrow(kind)
-    wrong: list[tuple[str, str]] = []
+    if not _is_utf8(block):
+        return None
+    wrong: list[_WrongLength] = []
     try:
         table = _call_csv(block, layout, types, layout.wanted, wrong)
     except pa.ArrowException:
         return None
-    result = conform(table, schema, columns)
+    if _has_infinite(table):
+        return None
+    result = conform(table, wanted.schema, wanted.columns, wanted.admission)
     if result.rejected is not None:
         return None
-    return _count(result, _wrong_lengths(wrong), table.num_rows + len(wrong))
+    numbers = _not_empty(block) if wrong else np.zeros(0, np.int64)
+    return _count(result, _wrong_lengths(wrong, numbers), table.num_rows + len(wrong))
 
 
-def _examine_csv(block: bytes, layout: _Layout, schema: Schema, columns: Sequence[str]) -> Result:
+def _not_empty(block: bytes) -> np.ndarray:
+    """The numbers of the lines that the parser takes for rows."""
+    lines = _all_lines(block)
+    text = pc.ascii_rtrim(lines.view(pa.string()), "\r\n")
+    return np.flatnonzero(np.asarray(pc.greater(pc.binary_length(text), 0)))
+
+
+def _examine_csv(block: bytes, layout: _Layout, wanted: Wanted) -> Result:
     """Lines with an open quote set aside first, since they would swallow others; then all values as text."""
-    text, unreadable = _readable_lines(block)
-    quotes = pc.count_substring(text, layout.options.quote)
-    is_open = pc.equal(pc.bit_wise_and(quotes, pa.scalar(1, quotes.type)), 1)
-    opened = _rejected("quote is not closed; a value with a line break needs multiline=true", text.filter(is_open))
-    closed = text.filter(pc.invert(is_open))
-    wrong: list[tuple[str, str]] = []
-    types = {name: pa.string() for name in layout.names}
-    table = _call_csv(_joined(closed), layout, types, layout.names, wrong)
-    result = conform(table, schema, columns, show=lambda rows: _as_csv(rows, layout))
-    before = _together([unreadable, opened, _wrong_lengths(wrong)])
-    return _count(result, before, table.num_rows + _length(before))
-
-
-def _as_csv(rows: pa.Table, layout: _Layout) -> pa.Array:
-    return pc.binary_join_element_wise(
-        *[column.combine_chunks().cast(pa.string()) for column in rows.columns],
-        layout.options.delimiter,
-        null_handling="replace",
-        null_replacement=layout.options.null_value,
+    lines, unreadable = _readable_lines(block)
+    quotes = pc.count_substring(lines.text, layout.options.quote)
+    is_open = np.asarray(pc.equal(pc.bit_wise_and(quotes, pa.scalar(1, quotes.type)), 1), dtype=bool)
+    opened = lines.pick(is_open).rejected(
+        "quotes", "quote is not closed; a value with a line break needs multiline=true"
     )
+    closed = lines.pick(~is_open)
+    wrong: list[_WrongLength] = []
+    types = {name: pa.string() for name in layout.names}
+    table = _call_csv(_joined(closed.text), layout, types, layout.names, wrong)
+    # A carriage return inside a line makes two rows of it: then nobody knows which line a row is.
+    is_known = table.num_rows + len(wrong) == len(closed.numbers)
+    right = np.ones(len(closed.numbers), bool)
+    if is_known:
+        right[[w.row - 1 for w in wrong]] = False
+    result = conform(
+        table, wanted.schema, wanted.columns, wanted.admission,
+        first=None, show=closed.pick(right).shown if is_known else None,
+    )  # fmt: skip
+    before = _together([unreadable, opened, _wrong_lengths(wrong, closed.numbers if is_known else None)])
+    return _count(result, before, table.num_rows + _length(before))
 
 
 def _call_csv(
@@ -360,12 +505,12 @@ def _call_csv(
     layout: _Layout,
     types: dict[str, pa.DataType],
     include: Sequence[str],
-    wrong: list[tuple[str, str]],
+    wrong: list[_WrongLength],
 ) -> pa.Table:
     """Arrow's parser; lines with too few or too many fields go to `wrong`."""
 
     def set_aside(row: pa_csv.InvalidRow) -> str:
-        wrong.append((f"expected {row.expected_columns} fields, got {row.actual_columns}", row.text))
+        wrong.append(_WrongLength.of(row))
         return "skip"
 
     # Without a column to read the rows would not even be counted.
@@ -396,7 +541,7 @@ def _convert_options(layout: _Layout, types: dict[str, pa.DataType], include: Se
 
 
 def _has_open_quote(block: bytes, layout: _Layout) -> bool:
-    counts = pc.count_substring(_lines(block), layout.options.quote.encode())
+    counts = pc.count_substring(_lines(block).text, layout.options.quote.encode())
     return bool(pc.any(pc.equal(pc.bit_wise_and(counts, pa.scalar(1, counts.type)), 1), min_count=0).as_py())
 
 
@@ -404,19 +549,37 @@ def _joined(lines: pa.Array) -> bytes:
     return str(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py()).encode() + b"\n"
 
 
-def _wrong_lengths(wrong: list[tuple[str, str]]) -> pa.Table | None:
+@dataclass(frozen=True)
+class _WrongLength:
+    """A line with too few or too many fields."""
+
+    reason: str
+    row: int
+    """From 1 on, of those that are not empty."""
+    text: str
+
+    @classmethod
+    def of(cls, row: pa_csv.InvalidRow) -> _WrongLength:
+        reason = f"expected {row.expected_columns} fields, got {row.actual_columns}"
+        return cls(reason, 0 if row.number is None else row.number, row.text)
+
+
+def _wrong_lengths(wrong: Sequence[_WrongLength], numbers: np.ndarray | None) -> pa.Table | None:
+    """`numbers`: of the lines that are not empty; None: unknown."""
     if not wrong:
         return None
-    reasons, rows = zip(*wrong, strict=True)
-    return pa.table({"reason": reasons, "row": rows}, schema=REJECTED_SCHEMA)
+    lines = [None if numbers is None else int(numbers[w.row - 1]) for w in wrong]
+    parts = {"kind": ["fields"] * len(wrong), "reason": [w.reason for w in wrong], "line": lines}
+    return pa.table({**parts, "row": [w.text for w in wrong]}, schema=REJECTED_SCHEMA)
 
 
-def _stream_csv(split: Split, layout: _Layout, schema: Schema, columns: Sequence[str]) -> Iterator[Result]:
-    """A whole file whose values may hold line breaks: all values as text, types checked afterwards."""
-    wrong: list[tuple[str, str]] = []
+def _stream_csv(split: Split, layout: _Layout, wanted: Wanted) -> Iterator[Result]:
+    """A whole file whose values may hold line breaks: all values as text, types checked afterwards. On which line a
+    row begins nobody knows."""
+    wrong: list[_WrongLength] = []
 
     def set_aside(row: pa_csv.InvalidRow) -> str:
-        wrong.append((f"expected {row.expected_columns} fields, got {row.actual_columns}", row.text))
+        wrong.append(_WrongLength.of(row))
         return "skip"
 
     reader = pa_csv.open_csv(
@@ -436,6 +599,6 @@ def _stream_csv(split: Split, layout: _Layout, schema: Schema, columns: Sequence
         convert_options=_convert_options(layout, {}, layout.names),
     )
     for batch in reader:
-        result = conform(pa.Table.from_batches([batch]), schema, columns)
-        yield _count(result, _wrong_lengths(wrong), batch.num_rows + len(wrong))
+        result = conform(pa.Table.from_batches([batch]), wanted.schema, wanted.columns, wanted.admission, first=None)
+        yield _count(result, _wrong_lengths(wrong, None), batch.num_rows + len(wrong))
         wrong.clear()

@@ -23,13 +23,17 @@ T = TypeVar("T")
 _STREAMS, _TABLES = "catalog.json", "tables.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """A static table that streams can be joined with."""
 
     name: str
     schema: Schema
     version: Section
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema.fields)
+        return f"<table {self.name} ({columns}), {self.version.rows:,} rows>"
 
 
 Tables = Mapping[str, Table]

@@ -6,7 +6,7 @@ section costs neither. Sections are mapped into memory and used as they lie.
     magic, padding
     section 0: an Arrow IPC stream          each section starts at a multiple of 64 bytes
     section 1: ...
-    footer: JSON, the list of sections
+    footer: JSON, the list of sections, each with the checksums of its blocks
     length of the footer u64, its crc32 u32, padding u32, magic
 """
 
@@ -17,7 +17,8 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -26,7 +27,9 @@ import pyarrow as pa
 
 from thalweg.errors import corrupt_file, missing_file
 from thalweg.model.bucket import Section
-from thalweg.state.storage import Stamp, Storage
+from thalweg.state.blocks import BLOCK, Blocks, block_sums, check_blocks
+from thalweg.state.partly_read import PartlyRead
+from thalweg.state.storage import Fetch, Stamp, Storage
 
 MAGIC = b"THALWEG\x01"
 _ALIGNMENT = 64
@@ -42,6 +45,7 @@ class ContainerWriter:
         self._name = name
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._sections: list[Section] = []
+        self._entries: list[_Entry] = []
         self._file = storage.writer(name)
         self._length = 0
         self._write(MAGIC)
@@ -54,22 +58,24 @@ class ContainerWriter:
         with pa.ipc.new_stream(pa.PythonFile(checked, mode="w"), table.schema, options=self._options) as writer:
             writer.write_table(table)
         self._length += checked.length
-        section = Section(self._name, name, start, checked.length, table.num_rows, checked.crc)
-        self._sections.append(section)
-        return section
+        return self._note(_Entry(name, start, checked.length, table.num_rows, checked.crc))
 
     def add(self, name: str, table: pa.Table) -> Section:
         """Append a table. It lies in one piece: readers get one chunk per column."""
         body = _serialize(table, self._options)
         self._write(bytes(-self._length % _ALIGNMENT))
-        section = Section(self._name, name, self._length, body.size, table.num_rows, zlib.crc32(body))
+        entry = _Entry(name, self._length, body.size, table.num_rows, *check_blocks(body))
         self._write(body)
-        self._sections.append(section)
-        return section
+        return self._note(entry)
+
+    def _note(self, entry: _Entry) -> Section:
+        self._entries.append(entry)
+        self._sections.append(entry.section(self._name))
+        return self._sections[-1]
 
     def close(self, durable: bool = True) -> tuple[Section, ...]:
         """Finish the object and give it its name. `durable=False` for what a crash may take."""
-        self._write(_ending(self._length, self._sections))
+        self._write(_ending(self._length, self._entries))
         self._file.finish(durable)
         return tuple(self._sections)
 
@@ -116,42 +122,37 @@ def _serialize(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _ending(length: int, sections: Sequence[Section]) -> bytes:
+def _ending(length: int, entries: Sequence[_Entry]) -> bytes:
     """What follows the sections, which end at `length`."""
-    footer = msgspec.json.encode(sections)
+    footer = msgspec.json.encode(entries)
     return bytes(-length % 8) + footer + _TAIL.pack(len(footer), zlib.crc32(footer), 0, MAGIC)
 
 
-def container_bytes(file: str, name: str, table: pa.Table) -> bytes:
+def container_bytes(name: str, table: pa.Table) -> bytes:
     """A container of one section, for an object that has to be created exactly once."""
     body = _serialize(table, pa.ipc.IpcWriteOptions())
     start = -len(MAGIC) % _ALIGNMENT + len(MAGIC)
-    section = Section(file, name, start, body.size, table.num_rows, zlib.crc32(body))
-    return b"".join((MAGIC.ljust(start, b"\0"), body, _ending(start + body.size, [section])))
+    entry = _Entry(name, start, body.size, table.num_rows, *check_blocks(body))
+    return b"".join((MAGIC.ljust(start, b"\0"), body, _ending(start + body.size, [entry])))
 
 
 def read_section(storage: Storage, section: Section) -> pa.Table:
     """The table of a section, as views of the object. Its checksum is verified once per process."""
-    body = _containers.get(storage, section.file).slice(section)
+    body = _containers.get(storage, section.file).whole(section)
     return pa.ipc.open_stream(body).read_all()
+
+
+def open_section(storage: Storage, section: Section) -> PartlyRead:
+    """The table of a section of which parts will be read."""
+    return PartlyRead(_containers.get(storage, section.file), section)
 
 
 def read_footer(storage: Storage, name: str) -> tuple[Section, ...]:
     """The sections that a container says it has."""
-    container = _containers.get(storage, name)
-    buffer, place = container.buffer, container.place
-    length, crc, _, _ = _TAIL.unpack(buffer[-_TAIL.size :])
-    start = buffer.size - _TAIL.size - length
-    if start < len(MAGIC):
-        raise corrupt_file(place, "a footer", f"a footer length of {length} in {buffer.size} bytes")
-    footer = buffer.slice(start, length)
-    if zlib.crc32(footer) != crc:
-        raise corrupt_file(place, f"a footer with checksum {crc:08x}", f"{zlib.crc32(footer):08x}")
-    found = msgspec.json.decode(footer, type=list[_Entry])
-    return tuple(Section(name, e.name, e.offset, e.length, e.rows, e.crc) for e in found)
+    return tuple(entry.section(name) for entry in _containers.get(storage, name).footer)
 
 
-class _Entry(msgspec.Struct):
+class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a footer. Those of earlier releases say more."""
 
     name: str
@@ -159,29 +160,64 @@ class _Entry(msgspec.Struct):
     length: int
     rows: int
     crc: int
+    blocks: bytes = b""
+    """Checksums of blocks, of a section that is longer than one; nothing up to format 5 and where it is streamed."""
+
+    def section(self, file: str) -> Section:
+        return Section(file, self.name, self.offset, self.length, self.rows, self.crc)
 
 
 class _Container:
-    """An open container whose outline was checked, and the sections of it that were verified."""
+    """An open container, and the parts of it that were verified. Where it is not at hand they are fetched first."""
 
-    def __init__(self, place: str, buffer: pa.Buffer, stamp: Stamp) -> None:
+    def __init__(self, place: str, buffer: pa.Buffer, stamp: Stamp, fetch: Fetch | None = None) -> None:
         self.place = place
         self.buffer = buffer
         self.stamp = stamp
+        self._fetch = fetch
         self._verified: set[tuple[int, int, int]] = set()
+        self._blocks: dict[int, Blocks] = {}
+        """By the offset of the section."""
         if buffer.size < len(MAGIC) + _TAIL.size:
             raise corrupt_file(place, "a container", f"{buffer.size} bytes")
+        if fetch is not None:
+            fetch([(0, len(MAGIC)), (max(0, buffer.size - BLOCK), buffer.size)])
         head, tail = buffer[: len(MAGIC)].to_pybytes(), buffer[-len(MAGIC) :].to_pybytes()
         if head != MAGIC or tail != MAGIC:
             raise corrupt_file(place, f"{MAGIC!r} at both ends", f"{head!r} and {tail!r}")
 
+    @cached_property
+    def footer(self) -> list[_Entry]:
+        buffer, place = self.buffer, self.place
+        length, crc, _, _ = _TAIL.unpack(buffer[-_TAIL.size :])
+        start = buffer.size - _TAIL.size - length
+        if start < len(MAGIC):
+            raise corrupt_file(place, "a footer", f"a footer length of {length} in {buffer.size} bytes")
+        if self._fetch is not None:
+            self._fetch([(start, start + length)])
+        footer = buffer.slice(start, length)
+        if zlib.crc32(footer) != crc:
+            raise corrupt_file(place, f"a footer with checksum {crc:08x}", f"{zlib.crc32(footer):08x}")
+        return msgspec.json.decode(footer, type=list[_Entry])
+
+    @property
+    def is_at_hand(self) -> bool:
+        return self._fetch is None
+
     def slice(self, section: Section) -> pa.Buffer:
+        """Its bytes, whether they were read and verified or not."""
         end = section.offset + section.length
         if end > self.buffer.size:
             raise corrupt_file(self.place, f"section {section.name!r} up to byte {end}", f"{self.buffer.size} bytes")
-        body = self.buffer.slice(section.offset, section.length)
+        return self.buffer.slice(section.offset, section.length)
+
+    def whole(self, section: Section) -> pa.Buffer:
+        """All its bytes, verified."""
+        body = self.slice(section)
         key = (section.offset, section.length, section.crc)
         if key not in self._verified:
+            if self._fetch is not None:
+                self._fetch([(section.offset, section.offset + section.length)])
             found = zlib.crc32(body)
             if found != section.crc:
                 raise corrupt_file(
@@ -189,6 +225,41 @@ class _Container:
                 )
             self._verified.add(key)
         return body
+
+    def need(self, section: Section, spans: Iterable[tuple[int, int]]) -> None:
+        """Verifies these bytes of a section, from and to."""
+        if (section.offset, section.length, section.crc) in self._verified:
+            return
+        blocks = self._blocks.get(section.offset)
+        if blocks is None:
+            entry = self._entry(section) if section.length > BLOCK else None
+            if entry is None or not entry.blocks:
+                self.whole(section)
+                return
+            blocks = self._blocks[section.offset] = Blocks(block_sums(entry.blocks), section.length)
+        wanted = blocks.unread(spans)
+        if not wanted:
+            return
+        body = self.slice(section)
+        if self._fetch is not None:
+            absent = [number for number in wanted if not blocks.is_right(body, number)]
+            self._fetch([(section.offset + low, section.offset + high) for low, high in blocks.runs(absent)])
+        for number in wanted:
+            if not blocks.is_right(body, number):
+                raise corrupt_file(
+                    self.place, f"section {section.name!r}", f"another content in its block {number} of {BLOCK} bytes"
+                )
+        if blocks.are_right:
+            self._verified.add((section.offset, section.length, section.crc))
+
+    def _entry(self, section: Section) -> _Entry:
+        """What the footer says of a section. Another container under the name would say something else."""
+        for entry in self.footer:
+            if entry.offset == section.offset:
+                if entry.section(section.file) != section:
+                    break
+                return entry
+        raise corrupt_file(self.place, f"section {section.name!r} with checksum {section.crc:08x}", "another one")
 
 
 class _Containers:
@@ -206,7 +277,7 @@ class _Containers:
         with self._lock:
             found = self._open.get(place)
             if found is None or found.stamp != stamp:
-                found = self._open[place] = _Container(place, storage.open(name), stamp)
+                found = self._open[place] = _open(storage, name, place, stamp)
             self._open.move_to_end(place)
             while len(self._open) > self._kept:
                 self._open.popitem(last=False)
@@ -215,6 +286,13 @@ class _Containers:
     def forget(self, place: str) -> None:
         with self._lock:
             self._open.pop(place, None)
+
+
+def _open(storage: Storage, name: str, place: str, stamp: Stamp) -> _Container:
+    holes = storage.open_in_parts(name)
+    if holes is None:
+        return _Container(place, storage.open(name), stamp)
+    return _Container(place, holes.buffer, stamp, holes.fetch)
 
 
 _containers = _Containers(_CONTAINERS_KEPT)

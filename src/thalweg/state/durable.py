@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import os
 import re
 import secrets
@@ -21,6 +20,7 @@ from thalweg.errors import StateError, dangling_link, file_in_the_way, unusable_
 from thalweg.state.disk import Data, Disk, Handle, OperatingSystem
 from thalweg.state.storage import ObjectWriter
 
+AnyPath = str | os.PathLike[str]
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"\..+\.\d+-[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 _disk: Disk = OperatingSystem()
@@ -57,20 +57,20 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
 
 
-def is_temporary(path: Path) -> bool:
+def is_temporary(path: AnyPath) -> bool:
     """Whether the name is one of those above: hidden files of others are not."""
-    return _TEMPORARY.fullmatch(path.name) is not None
+    return _TEMPORARY.fullmatch(os.path.basename(path)) is not None
 
 
 # -- directories ---------------------------------------------------------------------------------------------
 
 
-def make_directory(path: Path) -> Path:
+def make_directory(path: AnyPath) -> Path:
     """A directory of the state, as `make_directories` makes it, for nobody else to look into."""
     try:
-        return make_directories(path, private=True)
+        return make_directories(Path(path), private=True)
     except OSError as error:
-        raise _no_directory(path, error) from error
+        raise _no_directory(Path(path), error) from error
 
 
 def make_directories(path: Path, private: bool = False) -> Path:
@@ -142,14 +142,15 @@ def delete(path: Path) -> None:
         _disk.unlink(path)
 
 
-def delete_tree(path: Path) -> None:
+def delete_tree(place: AnyPath) -> None:
     """Delete a directory with all that it holds, as far as that can be done."""
+    path = Path(place)
     if path.is_symlink():
         return
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(path)):
             if entry.is_dir(follow_symlinks=False):
-                delete_tree(Path(entry.path))
+                delete_tree(entry.path)
             else:
                 with contextlib.suppress(OSError):
                     _disk.unlink(Path(entry.path))
@@ -167,8 +168,9 @@ def publish(temporary: Path, path: Path, sync: bool = True) -> None:
             sync_directory(path.parent)
 
 
-def write_atomic(path: Path, data: Data, sync: bool = True, private: bool = False) -> None:
-    """Replace `path` by `data`: temporary file, fsync, rename, fsync of the directory."""
+def write_atomic(place: AnyPath, data: Data, sync: bool = True, private: bool = False) -> None:
+    """Replace what is at `place` by `data`: temporary file, fsync, rename, fsync of the directory."""
+    path = Path(place)
     temporary = temporary_name(path)
     try:
         _write_temporary(temporary, data, sync, private)
@@ -276,7 +278,3 @@ def sync_file(path: Path) -> None:
         handle.sync()
     finally:
         handle.close()
-
-
-def write_json(path: Path, value: Any, private: bool = False) -> None:
-    write_atomic(path, json.dumps(value, separators=(",", ":")).encode(), private=private)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.plan import Plan
-from thalweg.model.times import BatchTimes
+from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.windows import needed_until
 
 
@@ -20,4 +20,4 @@ def is_live(bucket: SliceBucket | RowBucket, plan: Plan, clock: BatchTimes) -> b
     if store is None:
         return False
     high = bucket.layout.high_us
-    return any(high + reach > min(clock.closing_us[s] for s in streams) for streams, reach in store.needs)
+    return any(high + reach > joint_time(clock.closing_us, streams) for streams, reach in store.needs)

@@ -17,7 +17,7 @@ from thalweg.errors import cannot_create_once, missing_file
 from thalweg.state.durable import Writer, create_atomic, delete, is_temporary, make_directory, settle, write_atomic
 from thalweg.state.lock import DirectoryLock
 from thalweg.state.ownership import check_directory, claim_directory
-from thalweg.state.storage import Data, Hold, ObjectWriter, Stamp
+from thalweg.state.storage import Data, Hold, Holes, ObjectWriter, Stamp
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -79,6 +79,9 @@ class LocalStorage:
                 return file.read_buffer()
         except FileNotFoundError as error:
             raise missing_file(self.locate(name)) from error
+
+    def open_in_parts(self, name: str) -> Holes | None:
+        return None
 
     def names(self, prefix: str) -> list[str]:
         start = len(os.path.join(self.place, ""))

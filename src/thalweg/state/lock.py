@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import socket
-from pathlib import Path
 from types import TracebackType
+
+import msgspec
 
 from thalweg.errors import lost_lock, state_locked, unusable_directory
 from thalweg.state.durable import make_directory
+
+_HERE = ", which is this one"
+
+
+class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the lock file says: who wrote it last."""
+
+    pid: int
+    host: str
 
 
 class DirectoryLock:
@@ -22,16 +31,16 @@ class DirectoryLock:
     delete it all the same: `check` says so.
     """
 
-    def __init__(self, state_dir: Path | str) -> None:
-        self.path = make_directory(Path(state_dir)) / "lock"
+    def __init__(self, state_dir: str | os.PathLike[str]) -> None:
+        self.path = os.path.join(make_directory(state_dir), "lock")
         while True:
-            self._descriptor = self._lock(Path(state_dir))
+            self._descriptor = self._lock(state_dir)
             if self._has_name():
                 break
             self.release()  # of a file that was deleted before it was locked
         self._sign()
 
-    def _lock(self, state_dir: Path) -> int:
+    def _lock(self, state_dir: str | os.PathLike[str]) -> int:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -59,9 +68,9 @@ class DirectoryLock:
             raise lost_lock(self.path)
 
     def _sign(self) -> None:
-        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
+        said = msgspec.json.encode(Holder(os.getpid(), socket.gethostname())) + b"\n"
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text.encode(), 0)
+        os.pwrite(self._descriptor, said, 0)
 
     def release(self) -> None:
         if self._descriptor >= 0:
@@ -82,7 +91,8 @@ class DirectoryLock:
 def _holder(descriptor: int) -> str:
     """Who wrote the lock file last, for the message only."""
     try:
-        found = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {found['pid']} on host {found['host']}"
-    except (ValueError, KeyError, TypeError):
+        found = msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Holder)
+        is_here = found.pid == os.getpid() and found.host == socket.gethostname()
+        return f"process {found.pid} on host {found.host}{_HERE if is_here else ''}"
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return "another process"

@@ -2,7 +2,8 @@
 exist.
 
     manifests/000000000041     what batch 41 left: live buckets, watermarks, offsets, decisions, prepared results
-    parts/<content>            its longer parts, named by their content: the list of queries, the history of slices
+    parts/<content>            its longer parts, named by their content: the list of queries, the history of slices,
+                               what waits for sinks
     queries/<content>          the definition of a query
 
 A part that did not change is not written again, so a manifest costs what changed, not how many queries there are.
@@ -19,18 +20,22 @@ from msgspec import Struct
 
 from thalweg.errors import corrupt_file, lost_manifest, missing_file
 from thalweg.model.bucket import Bucket, RowBucket, SliceBucket
-from thalweg.model.entry import Entry
-from thalweg.model.history import RowHistory, SliceHistory
+from thalweg.model.entry import Entry, Gap
+from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
 from thalweg.model.manifest import Manifest, Prepared, ResultFile, StreamProgress
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets, SourceMark
-from thalweg.model.query import Query, query_from_json
+from thalweg.model.query import Query
 from thalweg.state.migrate import read_old_manifest
 from thalweg.state.sealed import seal, unseal
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
 _KEPT = 2
+_INLINE = 32
+"""Of what earlier batches have left for sinks, so much is in the manifest itself."""
+_BLOCK = 64
+"""Batches whose leftovers are one part, once they are all over; those of the newest batches have one each."""
 
 
 class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -53,11 +58,17 @@ class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     emitted: tuple[int, ...] = ()
     """Of each entry, in the order of the part."""
     lanes: str
+    """The part with the history of slices, by grouping."""
     held_from: dict[str, int] = {}
-    choices: dict[str, tuple[RowHistory, ...]] | None = None
+    """The history of rows: `held_from` by store,"""
+    choices: dict[str, tuple[Wanted, ...]] = {}
+    """and what each has wanted."""
     measured: dict[str, msgspec.Raw] = {}
     results: tuple[ResultFile, ...] = ()
     undelivered: tuple[Prepared, ...] = ()
+    """Those of this batch, and of earlier ones while they are few."""
+    waiting: tuple[str, ...] = ()
+    """The parts with the others, older batches first."""
 
 
 class _StoredEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -69,6 +80,8 @@ class _StoredEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     created: int = 0
     fence: tuple[int, int] | None = None
     complete_from: int | None = None
+    paused: str | None = None
+    gap: Gap | None = None
 
 
 class Manifests:
@@ -82,6 +95,8 @@ class Manifests:
         """batch -> the parts and definitions that its manifest names."""
         self._definitions: dict[int, tuple[Query, str]] = {}
         """By identity of the query: what it is called in the storage."""
+        self._backlog: dict[tuple[int, int], tuple[list[Prepared], str]] = {}
+        """(block of batches, batch or -1 for the whole block) -> what waits for sinks, and the part that says so."""
 
     def newest(self) -> Manifest | None:
         """None in a place without any. One that cannot be read is an error, never passed over: going back a batch
@@ -100,18 +115,37 @@ class Manifests:
         entries = {id_: self._definition(entry.query) for id_, entry in manifest.queries.items()}
         self._definitions = {id(e.query): (e.query, entries[id_]) for id_, e in manifest.queries.items()}
         queries = self._part("queries", [_stored_entry(e, entries[id_]) for id_, e in manifest.queries.items()])
-        lanes = self._part("lanes", dict(manifest.lanes))
-        self._named[manifest.batch] = frozenset({*entries.values(), queries, lanes})
-        data = seal("manifest", _stored(manifest, queries, lanes))
+        lanes = self._part("lanes", dict(manifest.history.slices))
+        waiting, undelivered = self._waiting(manifest)
+        self._named[manifest.batch] = frozenset({*entries.values(), queries, lanes, *waiting})
+        data = seal("manifest", _stored(manifest, queries, lanes, waiting, undelivered))
         name = manifest_name(manifest.batch)
         if not self._storage.create(name, data) and self._storage.read(name) != data:
             raise lost_manifest(self._storage.locate(name), manifest.batch)
+
+    def _waiting(self, manifest: Manifest) -> tuple[tuple[str, ...], tuple[Prepared, ...]]:
+        """What sinks have not been given, as parts that change only where something is given, and the rest."""
+        older = [p for p in manifest.undelivered if p.batch < manifest.batch]
+        if len(older) <= _INLINE:
+            self._backlog = {}
+            return (), manifest.undelivered
+        found: dict[tuple[int, int], list[Prepared]] = {}
+        for p in older:
+            is_recent = p.batch // _BLOCK == manifest.batch // _BLOCK
+            found.setdefault((p.batch // _BLOCK, p.batch if is_recent else -1), []).append(p)
+        before, self._backlog = self._backlog, {}
+        for key, items in found.items():
+            known = before.get(key)
+            same = known is not None and known[0] == items
+            self._backlog[key] = known if known is not None and same else (items, self._part("waiting", items))
+        names = tuple(self._backlog[key][1] for key in sorted(found))
+        return names, tuple(p for p in manifest.undelivered if p.batch == manifest.batch)
 
     def _definition(self, query: Query) -> str:
         known = self._definitions.get(id(query))
         if known is not None and known[1] in self._durable:
             return known[1]
-        return self._keep("queries/", "query", query.json)
+        return self._keep("queries/", "query", query)
 
     def _part(self, kind: str, value: object) -> str:
         return self._keep("parts/", kind, value)
@@ -126,18 +160,23 @@ class Manifests:
 
     def prune(self) -> None:
         """Forgets manifests but the newest, and what only those named that are gone."""
-        batches = manifest_batches(self._storage)
-        for batch in batches[:-_KEPT]:
-            self._storage.delete(manifest_name(batch))
-            self._named.pop(batch, None)
-        for batch in batches[-_KEPT:]:
+        kept = self.forget_older()
+        for batch in kept:
             if batch not in self._named:
                 self.read(batch)
-        named = frozenset[str]().union(*(self._named[batch] for batch in batches[-_KEPT:]))
+        named = frozenset[str]().union(*(self._named[batch] for batch in kept))
         unnamed = sorted(self._durable - named)
         self._durable &= named  # first: one that cannot be deleted must not keep others for durable that were
         for name in unnamed:
             self._storage.delete(name)
+
+    def forget_older(self) -> list[int]:
+        """Manifests that newer ones replaced, and that a power cut may have brought back. The batches that stay."""
+        batches = manifest_batches(self._storage)
+        for batch in batches[:-_KEPT]:
+            self._storage.delete(manifest_name(batch))
+            self._named.pop(batch, None)
+        return batches[-_KEPT:]
 
     def sweep(self) -> None:
         """At the start: parts and definitions that no manifest came to name."""
@@ -173,7 +212,7 @@ def read_manifest(storage: Storage, batch: int) -> tuple[Manifest, frozenset[str
     if len(entries) != len(stored.emitted):
         raise corrupt_file(storage.locate(name), f"counts of {len(entries)} queries", f"{len(stored.emitted)}")
     queries = {e.id: _entry(storage, e, n) for e, n in zip(entries, stored.emitted, strict=True)}
-    named = frozenset({stored.queries, stored.lanes, *(e.query for e in entries)})
+    named = frozenset({stored.queries, stored.lanes, *stored.waiting, *(e.query for e in entries)})
     return _manifest(storage, stored, queries), named
 
 
@@ -195,18 +234,15 @@ def _digest(data: bytes) -> str:
 def _entry(storage: Storage, stored: _StoredEntry, emitted: int) -> Entry:
     query = read_query(storage, stored.query)
     e = stored
-    return Entry(e.id, query, e.state, e.error, e.created, e.fence, emitted, e.complete_from)
+    return Entry(e.id, query, e.state, e.error, e.created, e.fence, emitted, e.complete_from, e.paused, e.gap)
 
 
 def read_query(storage: Storage, name: str) -> Query:
-    value = _read_content(storage, name, "query", dict[str, Any])
-    try:
-        return query_from_json(value)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise corrupt_file(storage.locate(name), "a query", f"{type(error).__name__}: {error}") from error
+    return _read_content(storage, name, "query", Query)
 
 
 def _manifest(storage: Storage, stored: _Stored, queries: Mapping[str, Entry]) -> Manifest:
+    older = [p for name in stored.waiting for p in _read_content(storage, name, "waiting", list[Prepared])]
     return Manifest(
         batch=stored.batch,
         groups=stored.groups,
@@ -222,16 +258,19 @@ def _manifest(storage: Storage, stored: _Stored, queries: Mapping[str, Entry]) -
         buckets=tuple(b for b in stored.buckets if isinstance(b, SliceBucket)),
         stores=tuple(b for b in stored.buckets if isinstance(b, RowBucket)),
         queries=queries,
-        lanes=_read_content(storage, stored.lanes, "lanes", dict[str, SliceHistory]),
-        held_from=stored.held_from,
-        choices=stored.choices,
+        history=History(
+            _read_content(storage, stored.lanes, "lanes", dict[str, SliceHistory]),
+            {name: RowHistory(us, stored.choices.get(name)) for name, us in stored.held_from.items()},
+        ),
         measured=_measurements(stored.measured),
         results=stored.results,
-        undelivered=stored.undelivered,
+        undelivered=(*older, *stored.undelivered),
     )
 
 
-def _stored(manifest: Manifest, queries: str, lanes: str) -> _Stored:
+def _stored(
+    manifest: Manifest, queries: str, lanes: str, waiting: tuple[str, ...], undelivered: tuple[Prepared, ...]
+) -> _Stored:
     return _Stored(
         batch=manifest.batch,
         groups=manifest.groups,
@@ -248,17 +287,18 @@ def _stored(manifest: Manifest, queries: str, lanes: str) -> _Stored:
         queries=queries,
         emitted=tuple(entry.emitted for entry in manifest.queries.values()),
         lanes=lanes,
-        held_from=dict(manifest.held_from),
-        choices=None if manifest.choices is None else dict(manifest.choices),
+        held_from={name: of.held_from for name, of in manifest.history.rows.items()},
+        choices={name: of.wanted for name, of in manifest.history.rows.items() if of.wanted is not None},
         measured={name: msgspec.Raw(msgspec.json.encode(part)) for name, part in _sections(manifest.measured)},
         results=manifest.results,
-        undelivered=manifest.undelivered,
+        undelivered=undelivered,
+        waiting=waiting,
     )
 
 
 def _stored_entry(entry: Entry, definition: str) -> _StoredEntry:
     e = entry
-    return _StoredEntry(e.id, definition, e.state, e.error, e.created, e.fence, e.complete_from)
+    return _StoredEntry(e.id, definition, e.state, e.error, e.created, e.fence, e.complete_from, e.paused, e.gap)
 
 
 def _sections(measured: Measurements) -> list[tuple[str, Any]]:

@@ -17,6 +17,8 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,11 +27,11 @@ from thalweg.errors import ThalwegError, corrupt_file, missing_offsets, unreadab
 from thalweg.model import measurements as sections
 from thalweg.model.bucket import Layout, RowBucket, Section, SliceBucket, StoredIndex
 from thalweg.model.entry import Entry
-from thalweg.model.history import RowHistory, SliceHistory
+from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
 from thalweg.model.manifest import READABLE, Manifest, ResultFile, StreamProgress
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets
-from thalweg.model.query import Window, query_from_json
+from thalweg.model.query import Query, Window, query_from_json
 from thalweg.model.stream import Field, Schema
 from thalweg.state.storage import Storage
 
@@ -49,15 +51,39 @@ def read_old_manifest(storage: Storage, batch: int) -> Manifest:
     return _as(storage, name, "a manifest", lambda: _manifest(storage, found_format, value))
 
 
-def find_old_intent(storage: Storage, batch: int) -> Mapping[str, Any] | None:
+@dataclass(frozen=True)
+class OldIntent:
+    """What a batch ran with, written down before its sinks saw anything."""
+
+    through: int
+    reached: Offsets
+    slots: int
+    measured: Measurements
+    partitioners: Mapping[str, str]
+    tables: Mapping[str, tuple[Schema, Section]]
+
+
+def find_old_intent(storage: Storage, batch: int) -> OldIntent | None:
     """What batch `batch` ran with, if sinks may have seen something of it."""
     name = f"intents/{batch:012d}.json"
     if storage.stamp(name) is None:
         return None
     _, value = _read(storage, name)
+    return _as(storage, name, "an intent", lambda: _intent(storage, batch, value))
+
+
+def _intent(storage: Storage, batch: int, value: Mapping[str, Any]) -> OldIntent:
     reached = value.get("reached")
-    value["reached"] = read_old_offsets(storage, batch) if reached is None else _offsets(reached)
-    return value
+    return OldIntent(
+        through=value["through"],
+        reached=read_old_offsets(storage, batch) if reached is None else _offsets(reached),
+        slots=value["slots"],
+        measured=_measured(value),
+        partitioners=value.get("partitioners", {}),
+        tables={
+            name: (old_schema(t["schema"]), old_section(t["version"])) for name, t in value.get("tables", {}).items()
+        },
+    )
 
 
 def _read(storage: Storage, name: str) -> tuple[int, dict[str, Any]]:
@@ -101,9 +127,11 @@ def _manifest(storage: Storage, found_format: int, value: Mapping[str, Any]) -> 
         buckets=tuple(_slices(b) for b in value["buckets"]),
         stores=tuple(_rows(b) for b in value.get("stores", ())),
         queries={id_: _entry(id_, e) for id_, e in value["queries"].items()},
-        lanes={id_: _lane(lane) for id_, lane in value["lanes"].items()},
-        held_from=extra.get("held_from", {}),
-        choices=None if choices is None else {name: tuple(map(_choice, c)) for name, c in choices.items()},
+        history=History(
+            {id_: _slice_history(lane) for id_, lane in value["lanes"].items()},
+            # Up to format 3 nobody wrote down what the stores had wanted: nothing can be said of their rows.
+            {} if choices is None else {n: _row_history(us, choices.get(n)) for n, us in extra["held_from"].items()},
+        ),
         measured=_measured(extra),
         results=_results(storage, batch),
         format=found_format,
@@ -164,21 +192,25 @@ def _entry(id_: str, value: Mapping[str, Any]) -> Entry:
     )
 
 
-def _lane(value: Mapping[str, Any]) -> SliceHistory:
+def _slice_history(value: Mapping[str, Any]) -> SliceHistory:
     grids = tuple((g[0], g[1], g[2]) for g in value["grids"])
     return SliceHistory(dict(value["since"]), grids, tuple(Window(*w) for w in value["windows"]))
 
 
-def _choice(value: Mapping[str, Any]) -> RowHistory:
-    return RowHistory(tuple(value["predicates"]), value["keeps_all"], frozenset(value["columns"]), value["until"])
+def _row_history(held_from: int, choices: Sequence[Mapping[str, Any]] | None) -> RowHistory:
+    return RowHistory(held_from, None if choices is None else tuple(map(_wanted, choices)))
+
+
+def _wanted(value: Mapping[str, Any]) -> Wanted:
+    return Wanted(tuple(value["predicates"]), value["keeps_all"], frozenset(value["columns"]), value["until"])
 
 
 def _measured(extra: Mapping[str, Any]) -> Measurements:
     return Measurements(
         combining=sections.Combining(loads=extra.get("loads", {}), shipped=tuple(extra.get("shipped", ()))),
         hot_join_keys=sections.HotJoinKeys(spread=extra.get("spread", {})),
-        partitioners=sections.Partitioners(dealing=extra.get("dealing", {})),
-        probe_orders=sections.ProbeOrders(joins=extra.get("joins", {}), ordering=extra.get("ordering", {})),
+        partitioners=_section(sections.Partitioners, dealing=extra.get("dealing", {})),
+        probe_orders=_section(sections.ProbeOrders, joins=extra.get("joins", {}), ordering=extra.get("ordering", {})),
         slot_assignment=sections.SlotAssignment(
             assignment=extra.get("assignment", {}),
             follows=extra.get("follows", {}),
@@ -186,6 +218,14 @@ def _measured(extra: Mapping[str, Any]) -> Measurements:
             moves=sections.Moves(**extra.get("moves", {})),
         ),
     )
+
+
+def _section(kind: type[T], **values: Any) -> T:
+    """One that is not in the form of this release begins anew, as in a manifest of today."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError:
+        return kind()
 
 
 def _results(storage: Storage, batch: int) -> tuple[ResultFile, ...]:
@@ -226,25 +266,31 @@ def _offsets(value: Mapping[str, Any]) -> Offsets:
 # -- requests ------------------------------------------------------------------------------------------------
 
 
-def read_old_requests(storage: Storage) -> list[tuple[int, dict[str, Any]]]:
-    """Numbers and records of the requests in `changes.log`. A last line without its end was never acknowledged."""
+def read_old_requests(storage: Storage) -> list[tuple[int, Query | str]]:
+    """The requests in `changes.log` by number: a query to create, or the name of one to drop.
+
+    A last line without its end was never acknowledged."""
     name = "changes.log"
     data = storage.find(name)
-    found: list[tuple[int, dict[str, Any]]] = []
+    found: list[tuple[int, Query | str]] = []
     last = 0
     for number, line in enumerate((data or b"").split(b"\n")[:-1], 1):
         crc, _, body = line.partition(b" ")
         if crc != b"%08x" % zlib.crc32(body):
             place = storage.locate(name)
             raise corrupt_file(place, f"a request in line {number}", f"a wrong checksum: {line[:60]!r}")
-        value = _as(storage, name, "a request", lambda body=body: json.loads(body))  # type: ignore[misc]
+        value = _as(storage, name, "a request", partial(json.loads, body))
         expected = value.get("base", last + 1)
         if value.get("sequence", expected) != expected:
             raise corrupt_file(storage.locate(name), f"request {expected} in line {number}", f"{value['sequence']}")
         last = expected
         if "record" in value:
-            found.append((last, value["record"]))
+            found.append((last, _as(storage, name, "a request", partial(_request, value["record"]))))
     return found
+
+
+def _request(record: Mapping[str, Any]) -> Query | str:
+    return query_from_json(record["query"]) if record["op"] == "create" else str(record["name"])
 
 
 def old_schema(value: Sequence[Sequence[str]]) -> Schema:

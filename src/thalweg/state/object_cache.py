@@ -7,11 +7,15 @@ A file holds the content of an object, then what tells whether it still is that 
     length of the content u64, crc32 of content and tag u32, length of the tag u16, magic
 
 Files appear whole, by a rename, and never change. The least recently used go when there are too many bytes.
+
+Of an object that is fetched in parts there is a file as long as the object, with holes. Every process that needs a
+part looks whether it is there, by its checksum, and puts it there if it is not: two that do so write the same bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import mmap
@@ -22,7 +26,7 @@ import struct
 import tempfile
 import time
 import zlib
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -43,9 +47,9 @@ _MOST_KNOWN = 1 << 17
 class ObjectCache:
     """In a directory for this user alone. Other processes may add and drop files at any time."""
 
-    def __init__(self, directory: Path | str, limit: int = LIMIT) -> None:
+    def __init__(self, directory: str | os.PathLike[str], limit: int = LIMIT) -> None:
         """`limit`: bytes. Each further process may go over it by a sixteenth, until it looks again."""
-        self.directory = Path(directory)
+        self.directory = os.fspath(directory)
         self.limit = limit
         self._stamps: dict[str, Stamp] = {}
         """Of the objects that this process has verified or written, also when their files have gone."""
@@ -61,6 +65,24 @@ class ObjectCache:
             known = found[1]
         return known
 
+    def note(self, place: str, stamp: Stamp) -> None:
+        """What the store has said of an object that never changes."""
+        self._stamps.setdefault(place, stamp)
+
+    def has(self, place: str) -> bool:
+        """Whether the whole object may be here."""
+        return os.path.exists(self._path(place))
+
+    def open_copy(self, place: str, stamp: Stamp) -> Copy:
+        """What is here of an object that is fetched in parts."""
+        return Copy(self, self._path(f"{place}\n{stamp[0]}"), int(stamp[1]))
+
+    def add(self, length: int) -> None:
+        """So many bytes more are kept."""
+        self._added += length
+        if self._added > self.limit // 16:
+            self._trim()
+
     def find(self, place: str) -> pa.Buffer | None:
         """The object's content, mapped into memory. A damaged file is dropped."""
         found = self._map(place)
@@ -74,7 +96,7 @@ class ObjectCache:
         path = self._path(place)
         try:
             inode = os.stat(path).st_ino
-            with pa.memory_map(str(path)) as file:
+            with pa.memory_map(path) as file:
                 whole = file.read_buffer()
         except (OSError, pa.ArrowInvalid):
             return None
@@ -87,7 +109,7 @@ class ObjectCache:
 
     def spool(self) -> Spool:
         """A file for content that is still on its way."""
-        return Spool(self.directory / f"{os.getpid()}-{secrets.token_hex(8)}{_TEMPORARY}")
+        return Spool(os.path.join(self.directory, f"{os.getpid()}-{secrets.token_hex(8)}{_TEMPORARY}"))
 
     def keep(self, place: str, spool: Spool, tag: str) -> None:
         """Take a spool's file for the object's, unless it is too large or the disk does not want it."""
@@ -102,9 +124,7 @@ class ObjectCache:
             self.drop(place)
             return
         self._know(place, (tag, spool.length), inode)
-        self._added += spool.length
-        if self._added > self.limit // 16:
-            self._trim()
+        self.add(spool.length)
 
     def drop(self, place: str) -> None:
         self._stamps.pop(place, None)
@@ -129,14 +149,38 @@ class ObjectCache:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
-    def _path(self, place: str) -> Path:
-        return self.directory / hashlib.blake2b(place.encode(), digest_size=20).hexdigest()
+    def _path(self, place: str) -> str:
+        return os.path.join(self.directory, hashlib.blake2b(place.encode(), digest_size=20).hexdigest())
+
+
+class Copy:
+    """A file with holes, as long as an object. Whether there is a hole only a checksum tells."""
+
+    def __init__(self, cache: ObjectCache, path: str, length: int) -> None:
+        self._cache = cache
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = io.FileIO(descriptor, "r+")  # closed when it is let go
+        if os.fstat(descriptor).st_size != length:
+            os.ftruncate(descriptor, length)
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        self.content = pa.py_buffer(mmap.mmap(descriptor, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+
+    def fill(self, spans: Sequence[tuple[int, int]], parts: Sequence[memoryview]) -> None:
+        """`parts`: the bytes of each span, from and to."""
+        for (low, high), part in zip(spans, parts, strict=True):
+            if len(part) != high - low:
+                raise OSError(errno.EIO, f"{len(part)} of {high - low} bytes came")
+            while part:
+                written = os.pwrite(self._file.fileno(), part, low)
+                low, part = low + written, part[written:]
+        self._cache.add(sum(high - low for low, high in spans))
 
 
 class Spool(io.RawIOBase):
     """A file that goes when it is closed, unless the cache has taken it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self.length = 0
@@ -196,7 +240,7 @@ def _parse(whole: pa.Buffer, verify: bool) -> tuple[pa.Buffer, Stamp] | None:
     return whole[:length], (tag, length)
 
 
-def _files(directory: Path) -> list[tuple[int, int, str]]:
+def _files(directory: str) -> list[tuple[int, int, str]]:
     """(last use, size, path) of all files. What a writer that died has left is deleted."""
     found = []
     with contextlib.suppress(OSError):
@@ -204,18 +248,19 @@ def _files(directory: Path) -> list[tuple[int, int, str]]:
             with contextlib.suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
                 if not entry.name.endswith(_TEMPORARY):
-                    found.append((status.st_mtime_ns, status.st_size, entry.path))
+                    taken = min(status.st_size, status.st_blocks * 512)  # holes take nothing
+                    found.append((status.st_mtime_ns, taken, entry.path))
                 elif status.st_mtime < time.time() - _ABANDONED_SECONDS:
                     os.unlink(entry.path)
     return found
 
 
-def _make_private(directory: Path) -> None:
+def _make_private(directory: str) -> None:
     """A directory below one for everybody may have been made by somebody else, who would then give us our state."""
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(directory), exist_ok=True)
         with contextlib.suppress(FileExistsError):
-            directory.mkdir(mode=0o700)
+            os.mkdir(directory, mode=0o700)
         status = os.lstat(directory)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise unsafe_cache(directory, "it is not a directory of this user")
@@ -225,12 +270,12 @@ def _make_private(directory: Path) -> None:
         raise unsafe_cache(directory, str(error)) from error
 
 
-_caches: dict[Path, ObjectCache] = {}
+_caches: dict[str, ObjectCache] = {}
 
 
 def worker_cache() -> ObjectCache:
     """The cache of this host and user. Processes share the files and nothing else, so a fork does no harm."""
-    directory = Path(os.environ.get(PLACE) or tempfile.gettempdir()) / f"thalweg-cache-{os.geteuid()}"
+    directory = os.path.join(os.environ.get(PLACE) or tempfile.gettempdir(), f"thalweg-cache-{os.geteuid()}")
     found = _caches.get(directory)
     if found is None:
         found = _caches[directory] = ObjectCache(directory)

@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from thalweg.errors import (
 )
 from thalweg.state.object_cache import ObjectCache, Spool, worker_cache
 from thalweg.state.ownership import check_objects, mark_objects
-from thalweg.state.storage import Data, Hold, NoHold, ObjectWriter, Stamp
+from thalweg.state.storage import Data, Hold, Holes, NoHold, ObjectWriter, Stamp
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
@@ -45,6 +45,12 @@ _IMMUTABLE = ("buckets/", "results/", "tables/", "prepared/", "sources/")
 _PROBE = ".probe-"
 _WRITER = "thalweg-writer"
 """The attribute that says whose an object is that was created once."""
+_IN_PARTS = "buckets/"
+"""Of other objects everything is read."""
+_LEAST_IN_PARTS = 1 << 20
+"""Bytes of an object that is fetched in parts: a smaller one takes longer to ask for than to send."""
+_COALESCED = 1 << 18
+"""Bytes between two parts that are fetched rather than asked for apart."""
 _PART = 8 << 20
 _TRIES = 3
 _VENDORS = {"s3": "AWS", "s3a": "AWS", "gs": "GOOGLE"}
@@ -119,7 +125,10 @@ class ObjectStorage:
                 found = obstore.head(self._store(), name)
         except FileNotFoundError:
             return None
-        return (_tag(found), found["size"])
+        stamp = (_tag(found), found["size"])
+        if name.startswith(_IMMUTABLE):
+            self._cache().note(self.locate(name), stamp)
+        return stamp
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         try:
@@ -161,6 +170,31 @@ class ObjectStorage:
                 return self._open_cached(name) if name.startswith(_IMMUTABLE) else self._fetch(name)
         except FileNotFoundError as error:
             raise missing_file(self.locate(name)) from error
+
+    def open_in_parts(self, name: str) -> Holes | None:
+        if not name.startswith(_IN_PARTS) or self._cache().has(self.locate(name)):
+            return None
+        stamp = self.stamp(name)
+        if stamp is None or int(stamp[1]) < _LEAST_IN_PARTS:
+            return None
+        copy = self._cache().open_copy(self.locate(name), stamp)
+
+        def fetch(spans: Sequence[tuple[int, int]]) -> None:
+            if spans:
+                copy.fill(spans, self._read_spans(name, spans))
+
+        return Holes(copy.content, fetch)
+
+    def _read_spans(self, name: str, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+        import obstore
+
+        starts, ends = [low for low, _ in spans], [high for _, high in spans]
+        try:
+            with self._requests(name):
+                found = obstore.get_ranges(self._store(), name, starts=starts, ends=ends, coalesce=_COALESCED)
+        except FileNotFoundError as error:
+            raise missing_file(self.locate(name)) from error
+        return [memoryview(data) for data in found]
 
     def _fetch(self, name: str) -> pa.Buffer:
         import obstore

@@ -9,7 +9,8 @@ import pyarrow.ipc as pa_ipc
 
 from thalweg.errors import corrupt_file
 from thalweg.model.bucket import Section
-from thalweg.state.container import read_footer, read_section
+from thalweg.state.container import open_section, read_footer, read_section
+from thalweg.state.partly_read import PartlyRead
 from thalweg.state.storage import Storage
 
 _OLD_UNIT = b"ARROW1"
@@ -22,6 +23,9 @@ class StateReader:
 
     def read(self, section: Section) -> pa.Table:
         return read_section(self.storage, section)
+
+    def open(self, section: Section) -> PartlyRead:
+        return open_section(self.storage, section)
 
     def read_unit(self, name: str) -> pa.Table:
         """The rows of a unit of a `memory` source."""

@@ -1,4 +1,5 @@
-"""Requests: queries created and dropped, durable before they are acknowledged, until a batch takes them up.
+"""Requests: queries created, dropped, paused and resumed, watermarks that begin anew. They are durable before they
+are acknowledged, until a batch takes them up.
 
     requests/000000000007     one request, created once
     requests/last             the number of the last one: so a request that went missing is noticed
@@ -10,11 +11,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any
 
 from msgspec import Struct
 
 from thalweg.errors import corrupt_file, missing_file, unwritable_request
+from thalweg.model.query import Query
 from thalweg.state.migrate import read_old_requests
 from thalweg.state.sealed import create_value, find_value, read_value, write_value
 from thalweg.state.storage import Storage
@@ -23,22 +24,33 @@ _LAST = "requests/last"
 
 
 class CreateQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="create"):
-    query: dict[str, Any]
-    """`Query.json`."""
+    query: Query
 
 
 class DropQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="drop"):
     name: str
 
 
-Request = CreateQuery | DropQuery
+class PauseQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="pause"):
+    name: str
+
+
+class ResumeQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="resume"):
+    name: str
+
+
+class ResetWatermark(Struct, frozen=True, forbid_unknown_fields=True, tag="reset"):
+    stream: str
+
+
+Request = CreateQuery | DropQuery | PauseQuery | ResumeQuery | ResetWatermark
 
 
 class _Stored(Struct, frozen=True, forbid_unknown_fields=True):
     """A request as it is written. Its number is in it, so that no other object passes for it."""
 
     number: int
-    request: CreateQuery | DropQuery
+    request: CreateQuery | DropQuery | PauseQuery | ResumeQuery | ResetWatermark
 
 
 class RequestLog:
@@ -133,7 +145,7 @@ def _read(storage: Storage, through: int) -> list[tuple[int, Request]]:
     found: dict[int, Request] = {}
     for number, record in read_old_requests(storage):
         if number > through:
-            found[number] = CreateQuery(record["query"]) if record["op"] == "create" else DropQuery(record["name"])
+            found[number] = DropQuery(record) if isinstance(record, str) else CreateQuery(record)
     for name in storage.names("requests/"):
         _, _, digits = name.rpartition("/")
         if not digits.isdigit():

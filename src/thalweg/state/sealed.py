@@ -8,6 +8,7 @@ Nothing is read as what it is not: another kind, a part, a flipped bit, a field 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +18,8 @@ from thalweg.model.manifest import FORMAT, READABLE
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
+_WITH_DATACLASSES = ("query", "request", "catalog", "tables")
+"""Of these msgspec would pass over fields that it does not know."""
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,9 +40,27 @@ def unseal(place: str, kind: str, data: bytes, value: type[T]) -> T:
     """`place`: where it was, for messages."""
     body = _body(place, kind, data)
     try:
-        return msgspec.json.decode(body, type=value)
+        found = msgspec.json.decode(body, type=value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise corrupt_file(place, f"a {kind}", str(error)) from error
+    if kind in _WITH_DATACLASSES:
+        field = _unknown(msgspec.json.decode(body), msgspec.to_builtins(found, str_keys=True))
+        if field:
+            raise corrupt_file(place, f"a {kind}", f"a field {field} that is not known")
+    return found
+
+
+def _unknown(written: object, known: object) -> str:
+    """The first field that is written and not known; empty if there is none."""
+    pairs: Iterable[tuple[object, object]] = ()
+    if isinstance(written, dict) and isinstance(known, dict):
+        for name in written:
+            if name not in known:
+                return str(name)
+        pairs = ((value, known[name]) for name, value in written.items())
+    elif isinstance(written, list) and isinstance(known, list | tuple):
+        pairs = zip(written, known, strict=False)
+    return next((found for pair in pairs if (found := _unknown(*pair))), "")
 
 
 def _body(place: str, kind: str, data: bytes) -> bytes:

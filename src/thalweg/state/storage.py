@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -47,6 +49,18 @@ class NoHold:
 
     def release(self) -> None:
         pass
+
+
+Fetch: TypeAlias = Callable[[Sequence[tuple[int, int]]], None]
+"""Puts these bytes of an object, from and to, where they belong."""
+
+
+@dataclass(frozen=True)
+class Holes:
+    """An object that is not at hand, as long as it is; where nothing was fetched there may be anything."""
+
+    buffer: pa.Buffer
+    fetch: Fetch
 
 
 class Storage(Protocol):
@@ -92,6 +106,10 @@ class Storage(Protocol):
 
     def open(self, name: str) -> pa.Buffer:
         """An object that never changes, without a copy of it where that can be."""
+        ...
+
+    def open_in_parts(self, name: str) -> Holes | None:
+        """An object that never changes and is worth fetching in parts; None where `open` is as good."""
         ...
 
     def names(self, prefix: str) -> list[str]:

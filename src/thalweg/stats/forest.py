@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import combinations
 from typing import Any
 
@@ -184,8 +185,13 @@ def _remaining(previous: Forest, keys: tuple[str, ...], counted: set[Pair]) -> C
     return Cells(features, cells.shares, cells.weights).only(kept)
 
 
+def can_grow() -> bool:
+    """Whether scikit-learn is installed. A forest without trees takes keys for independent, and is judged as any."""
+    return find_spec("sklearn") is not None
+
+
 def _grow(cells: Cells, seed: int) -> tuple[Tree, ...]:
-    if not len(cells.shares):
+    if not len(cells.shares) or not can_grow():
         return ()
     # Takes a second to load: only who trains a forest pays for it.
     from sklearn.ensemble import RandomForestRegressor  # type: ignore[import-untyped]

@@ -108,8 +108,12 @@ class _Failure:
     code: int
     times: int | None
     only: Collection[str]
+    below: str = ""
     has_torn: bool = False
     """A full disk took part of a write; the next write must fail."""
+
+    def concerns(self, number: int, verb: str, path: str) -> bool:
+        return number >= self.at and verb in self.only and path.startswith(self.below)
 
 
 class FaultyDisk(Disk):
@@ -145,19 +149,26 @@ class FaultyDisk(Disk):
             self._death, self._tear, self._chance = verb, tear, Random(seed)
 
     def fail_at(
-        self, verb: int, code: int, times: int | None = None, only: Collection[str] = VERBS, seed: int = 0
+        self,
+        verb: int,
+        code: int,
+        times: int | None = None,
+        only: Collection[str] = VERBS,
+        seed: int = 0,
+        below: str = "",
     ) -> None:
         """From the verb of that number on, `times` verbs (None: all until `heal`) raise OSError with `code`.
         ENOSPC concerns only what needs space, and a write may have put a part on the disk before; EIO and EROFS
-        concern all. `only`: these verbs."""
+        concern all. `only`: these verbs. `below`: on paths that begin so, below the root."""
         with self._lock:
             only = [name for name in only if code != errno.ENOSPC or name in _NEED_SPACE]
-            self._failure, self._chance = _Failure(verb, code, times, only), Random(seed)
+            self._failure, self._chance = _Failure(verb, code, times, only, below), Random(seed)
 
-    def heal(self) -> None:
-        """Nothing fails any more."""
+    def heal(self, below: str = "") -> None:
+        """Nothing fails any more; or what was to fail `below` only does not."""
         with self._lock:
-            self._failure = None
+            if self._failure is not None and (not below or self._failure.below == below):
+                self._failure = None
 
     def revive(self) -> None:
         """A new process on the same machine: what was not synced can be read and is still not durable. Handles of
@@ -181,7 +192,7 @@ class FaultyDisk(Disk):
 
     @property
     def is_dead(self) -> bool:
-        return self._is_dead
+        return self._is_dead or (self._death is not None and self.verbs >= self._death)
 
     @property
     def unsynced(self) -> list[str]:
@@ -226,7 +237,7 @@ class FaultyDisk(Disk):
             if isinstance(node, _Directory):
                 self._directory(old.parent).undo.append(_Move(old, new))
                 self._rekey(old, new)
-            elif old != new:
+            elif node is None or node is not replaced:  # two names of one file both stay
                 self._directory(old.parent).undo.append({old.name: node, new.name: replaced})
                 self._nodes.pop(old, None)
                 if node is not None:
@@ -382,7 +393,7 @@ class FaultyDisk(Disk):
             if self._death is not None and self.verbs >= self._death:
                 self._die(verb, path, effect, part)
             failure = self._failure
-            if failure is not None and self.verbs >= failure.at and verb in failure.only:
+            if failure is not None and failure.concerns(self.verbs, *self.trace[-1]):
                 return self._fail(failure, verb, path, part)
             return effect()
 

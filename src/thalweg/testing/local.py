@@ -22,14 +22,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from thalweg.batch.hands import Hands
 from thalweg.batch.local_runner import Chance, LocalRunner
 from thalweg.engine.contract import Analyzer, Engine
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.errors import no_event_time, wrong_rows
-from thalweg.session import Session, to_microseconds
+from thalweg.model.budget import Budget
+from thalweg.session import Session
 from thalweg.source.sources import Memory, memory
 from thalweg.state.places import open_storage
 from thalweg.state.storage import Storage
+from thalweg.streams import to_microseconds
 from thalweg.testing.memory_storage import MemoryStorage
 from thalweg.testing.recorded import Answers, RecordedAnalyzer
 
@@ -57,6 +60,8 @@ class LocalSession(Session):
         join_epoch: int | None = None,
         fork: bool = False,
         chance: Chance | None = None,
+        budget: Budget | None = None,
+        hands: Hands | None = None,
     ) -> None:
         """`rows`: stream -> what it has been given so far, as Arrow or as dictionaries; every entry becomes a stream.
         `queries`: name -> SELECT, or a text of statements.
@@ -65,7 +70,8 @@ class LocalSession(Session):
         `recorded`: the directory with what Spark's analyser said; `record=True` asks Spark for what is missing there.
         `state_dir`: where state is kept; in memory, for as long as the session lives, unless given.
         `slots`, `repartition`, `join_epoch`, `fork`: as of `connect`. `tasks`: into how many tasks a stage is cut.
-        `chance`: decides what Spark leaves open, such as the order of tasks.
+        `chance`: decides what Spark leaves open, such as the order of tasks. `budget`: what a statement may cost.
+        `hands`: who gives results to sinks: threads, or `batch.hands.Inline()`, which does it in a certain order.
         """
         self._own: MemoryStorage | None = None
         if state_dir is None:
@@ -81,7 +87,7 @@ class LocalSession(Session):
         self._answers = answers
         self._fed: dict[str, Memory] = {}
         try:
-            super().__init__(storage, here, slots, every, join_epoch, fork=fork)
+            super().__init__(storage, here, slots, every, join_epoch, fork=fork, budget=budget, hands=hands)
             for name, given in (rows or {}).items():
                 self._feed_stream(name, _table(name, given), time, watermark)
             if isinstance(queries, str):
@@ -102,17 +108,20 @@ class LocalSession(Session):
         self.run_available()
         return self.query(query).results()
 
-    def stop(self) -> None:
+    def stop(self, timeout: float | None = 30.0) -> None:
         """Ends the session; answers that were recorded are saved."""
         self._answers.save()
         if hasattr(self, "_pipeline"):
-            super().stop()
+            super().stop(timeout)
         if self._own is not None:
             self._own.forget()
 
     def _feed_stream(self, name: str, table: pa.Table, time: str | None, watermark: str | timedelta) -> None:
         source = self._fed[name] = memory(table.schema)
-        self.create_stream(name, source, time=time or _only_time(name, table.schema), watermark=watermark)
+        # The rows of a test are of whatever time it likes.
+        self.create_stream(
+            name, source, time=time or _only_time(name, table.schema), watermark=watermark, max_ahead=None
+        )
         if table.num_rows:
             source.append(table)
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from thalweg.model.measurements import Dealing
 from thalweg.model.ordering import Order, Ordered, Ordering, can_find
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan, route_keys, shipped_keys
@@ -83,6 +84,6 @@ def random_order(rng: random.Random, join: Ordered, start: str) -> Order:
     return tuple(order)
 
 
-def random_dealing(rng: random.Random) -> dict[str, Any]:
+def random_dealing(rng: random.Random) -> Dealing:
     name = rng.choice(("hash", "local", "dalton", rng.choice(PARTITIONERS)))
-    return {"rows": 1, "groups": 1, "top": 0.5, "busiest": 0.5, "partitioner": name, "reason": "at random"}
+    return Dealing(rows=1, groups=1, top=0.5, busiest=0.5, partitioner=name, reason="at random")

@@ -7,6 +7,8 @@ import pyarrow as pa
 from tests.golden.cases.streams import SALES, sales
 from tests.golden.transcript import Transcript
 
+from thalweg.model.measurements import Dealing
+
 BY_CUSTOMER = """
     CREATE QUERY by_customer AS
       SELECT customer, sum(price) AS s FROM sales GROUP BY customer, window(ts, '1 minute');
@@ -61,9 +63,9 @@ def chosen(told: Transcript) -> None:
         told.run("every customer once", sales=sales(2000, start=start, customers=2000))
     told.explain("by_customer")
     (key,) = told.session._runner.manifest.measured.partitioners.dealing
-    skew = {"rows": 2000, "groups": 900, "top": 0.1, "busiest": 0.4, "partitioner": "affinity_count"}
     reason = "hashed, the busiest of 4 slots has 40% of the rows; groups are many"
-    told.settle("affinity_count deals out the rows by customer", dealing={key: {**skew, "reason": reason}})
+    dealing = {key: Dealing(2000, 900, 0.1, 0.4, "affinity_count", reason)}
+    told.settle("affinity_count deals out the rows by customer", dealing)
     told.explain("by_customer")
 
 

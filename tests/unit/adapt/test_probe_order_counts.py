@@ -9,15 +9,14 @@ import pytest
 from thalweg.adapt.probe_orders.counts import next_statistics
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.join_statistics import JoinStatistics, Sample
 from thalweg.model.plan import Plan
 from thalweg.model.query import Output, Query
 from thalweg.model.report import ProbeId
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.optimize.groups import Sample
 from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.ordering import partners
-from thalweg.stats.joining import JoinStatistics
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -66,7 +65,7 @@ class Life:
         """How many times more tuples there are than the rows' partners let expect."""
 
     def batch(self, finds: dict[str, float], rows: int = 1000) -> None:
-        taken = Ordering.from_json(json.loads(json.dumps(self.planner.take(self.manifest).to_json())))
+        taken = self.planner.take(self.manifest)
         joins = self.manifest.measured.probe_orders.joins
         load = join_load(joins, taken)
         registered = [Registered(id_, q) for id_, q in self.queries.items()]
@@ -93,7 +92,7 @@ class Life:
 
     @property
     def ordering(self) -> Ordering:
-        return Ordering.from_json(self.manifest.measured.probe_orders.ordering)
+        return self.manifest.measured.probe_orders.ordering
 
 
 def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> dict[ProbeId, tuple[int, int]]:
@@ -148,11 +147,11 @@ def test_what_lies_between_two_powers_of_two_does_not_sway() -> None:
     seen = []
     for partners in (2.7, 3.0) * 6:
         life.batch({"ab": partners})
-        seen.append(life.manifest.measured.probe_orders.joins["matches"])
+        seen.append(life.manifest.measured.probe_orders.joins.matches)
     assert seen[-1].values()
     assert all(found == seen[0] for found in seen)
     life.run(8, {"ab": 12.0})
-    assert life.manifest.measured.probe_orders.joins["matches"] != seen[0]
+    assert life.manifest.measured.probe_orders.joins.matches != seen[0]
 
 
 def test_it_is_not_asked_while_nothing_changes() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import thalweg
 from thalweg import faults
+from thalweg.batch.hands import Inline
 from thalweg.errors import SinkError, StateError
 from thalweg.testing import LocalSession
 from thalweg.testing.disk import Death
@@ -57,6 +58,12 @@ class Program:
             session.append("events", rows(*values))
         session.run_available()
         session.stop()
+
+    def kill(self, session: LocalSession) -> None:
+        """What is on its way to a sink may arrive; nobody says that it has."""
+        session._runner.flush()
+        session._delivery.queues.close()
+        session._hold.release()
 
     def die_at(self, point: str, *values: int) -> LocalSession:
         session = self.start()
@@ -112,11 +119,12 @@ def test_before_its_manifest_nobody_sees_a_batch(program: Program, point: str) -
     assert program.seen() == [[1], [2, 3]]
 
 
-def test_what_a_crash_kept_from_a_callable_is_given_at_last(program: Program) -> None:
+@pytest.mark.parametrize("point", ["batch.manifest", "delivery.begin"])
+def test_what_a_crash_kept_from_a_callable_is_given_at_last(program: Program, point: str) -> None:
     program.run(1)
-    session = program.die_at("batch.manifest", 2)
+    session = program.die_at(point, 2)
     batch = session._runner.manifest.batch
-    session.stop()
+    program.kill(session)
     assert program.seen() == [[1]]
     program.run()
     assert program.given == [(0, [1]), (batch, [2])]
@@ -134,33 +142,40 @@ def test_the_session_itself_gives_it_when_it_goes_on(program: Program) -> None:
     assert program.seen() == [[1], [2]]
 
 
-@pytest.mark.parametrize("point", ["batch.sinks", "batch.end"])
+@pytest.mark.parametrize("point", ["batch.sinks", "batch.end", "delivery.done"])
 def test_what_a_callable_may_have_seen_is_given_again_under_the_same_batch(program: Program, point: str) -> None:
-    program.die_at(point, 1).stop()
+    program.kill(program.die_at(point, 1))
     program.run(2)
     assert program.given[:2] == [(0, [1]), (0, [1])]
     program.run()
     assert program.seen() == [[1], [1], [2]]
 
 
-def test_a_callable_that_objects_has_not_been_given_anything(program: Program) -> None:
-    """Neither now nor as the next session tells it, to which no later manifest says so."""
+def test_what_a_callable_objects_to_is_kept_and_known_after_a_restart(program: Program) -> None:
+    """No later manifest says so: the object `delivered` does."""
 
     def take_one(table: pa.Table, batch: int) -> None:
         if program.given:
             raise ValueError("no")
         program.take(table, batch)
 
-    session = program.start(take_one)
+    session = program.start(take_one, hands=Inline())
     for _ in range(2):
         session.append("events", rows(1))  # the watermark moves once
         session.run_available()
     told = session.query("q").status
-    assert (told["state"], told["emitted"]) == ("failed", 1)
-    assert session._runner.manifest.queries[session.query("q").id].state == "running"
+    assert (told.state, told.emitted, told.undelivered.rows) == ("paused", 2, 1)
+    assert session._runner.manifest.queries[session.query("q").id].paused is None
     session.stop()
-    session = program.local(state_dir=program.place)
-    assert session.query("q").status == told
+    assert session.query("q").status.state == "stopped"
+    session = program.start()
+    again = session.query("q").status
+    assert (again.state, again.error, again.undelivered) == (told.state, told.error, told.undelivered)
+    session.run_available()
+    assert program.seen() == [[1]]
+    session.query("q").resume()
+    session.run_available()
+    assert program.seen() == [[1], [1]]
     session.stop()
 
 
@@ -201,7 +216,7 @@ def test_a_copy_that_runs_on_stops_the_query_before_its_sink_is_written_to(copie
     source.append(rows(20))
     session.run_available()
     status = session.query("q").status
-    assert status["state"] == "failed"
+    assert status["state"] == "paused"
     assert status["error"].startswith(f"query q: another copy of this state writes to {tmp_path / 'out'}")
     assert "fork=True" in status["error"]
     assert beside.results().num_rows == 1
@@ -223,7 +238,7 @@ def test_a_copy_of_a_session_that_still_runs_is_behind_its_sink(program: Program
         copy.start(sink)
     session.append("events", rows(3))
     session.run_available()
-    assert session.query("q").status["state"] == "running"
+    assert session.query("q").status["state"] == "idle"
     assert values_in(tmp_path / "out") == [1, 2, 3]
 
 
@@ -251,7 +266,7 @@ def test_a_fork_has_a_timeline_of_its_own_and_new_places(copied: Program, progra
     query = session.create_query("q", ALL, thalweg.to_files(tmp_path / "forked"))
     source.append(rows(20))
     session.run_available()
-    assert query.status["state"] == "running"
+    assert query.status["state"] == "idle"
     assert values_in(tmp_path / "forked") == [20]
     forked = session._runner.manifest.timeline
     session.stop()

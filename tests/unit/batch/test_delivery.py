@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg.batch.delivery import Delivery, Made
+from thalweg.batch.hands import Inline
 from thalweg.errors import StateError
 from thalweg.model.entry import Entry
 from thalweg.model.expr import Expr
@@ -35,6 +37,7 @@ class Sink:
         self.token = token
         self.failures = {"prepare": prepare, "commit": commit}
         self.prepared: list[int] = []
+        self.calls = 0
         self.got: list[tuple[int, str, list[int] | None]] = []
 
     def prepare(self, batch_id: int, table: pa.Table | None, parts: Sequence[str] = ()) -> str:
@@ -43,6 +46,7 @@ class Sink:
         return self.token
 
     def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
+        self.calls += 1
         self._fail("commit")
         self.got.append((batch_id, token, None if table is None else table["a"].to_pylist()))
 
@@ -63,9 +67,18 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 def delivery_of(storage: LocalStorage, newest: Manifest | None = None, **sinks: Any) -> Delivery:
-    delivery = Delivery(None, storage, TERM, newest)  # type: ignore[arg-type]  # nobody writes with Spark
+    delivery = Delivery(None, storage, TERM, newest, Inline())  # type: ignore[arg-type]  # nobody writes with Spark
     delivery._sinks = dict(sinks)
+    delivery.callbacks = dict.fromkeys(sinks, lambda table, batch: None)
     return delivery
+
+
+def commit(delivery: Delivery, waiting: Sequence[Prepared], *entries: Entry) -> dict[str, str]:
+    """Query id -> why it is paused afterwards."""
+    delivery.queues.offer(waiting, by_id(*entries))
+    delivery.queues.begin()
+    delivery.queues.check()
+    return delivery.queues.paused()
 
 
 def tables(*entries: Entry, table: pa.Table = TABLE) -> dict[str, Made]:
@@ -91,7 +104,7 @@ def test_rows_wait_in_the_state_and_what_a_sink_has_written_by_its_name(storage:
     assert len(sections) == 2
     assert {section.file for section in sections} == {*storage.names("prepared/")}
     assert all(read_section(storage, section).equals(TABLE) for section in sections)
-    assert delivery.commit(ready.undelivered, by_id(*entries)) == {}
+    assert commit(delivery, ready.undelivered, *entries) == {}
     assert rows.got == more.got == [(7, "", [1, 2])]
     assert own.got == [(7, "token-1", None)]
 
@@ -112,31 +125,42 @@ def test_nothing_waits_for_who_takes_nothing(storage: LocalStorage) -> None:
     assert storage.names("") == [file.file]
 
 
-@pytest.mark.parametrize("failure", [ValueError("no"), SystemExit("no")])
+RAISED = [ValueError("no"), SystemExit("no"), KeyboardInterrupt("no"), asyncio.CancelledError("no")]
+
+
+@pytest.mark.parametrize("failure", RAISED, ids=lambda failure: type(failure).__name__)
 @pytest.mark.parametrize("step", ["prepare", "commit"])
-def test_whatever_a_sink_raises_stops_its_query_alone(
+def test_whatever_a_sink_raises_concerns_its_query_alone(
     storage: LocalStorage, failure: BaseException, step: str
 ) -> None:
-    bad, good = Sink(**{step: failure}), Sink()
+    """What it does not prepare waits with the state; what it does not take is kept."""
+    bad, good = Sink("token", **{step: failure}), Sink()
     delivery = delivery_of(storage, bad=bad, good=good)
     entries = [entry("bad"), entry("good")]
     ready = delivery.prepare(7, tables(*entries), by_id(*entries))
-    failed = ready.failed | delivery.commit(ready.undelivered, by_id(*entries))
-    assert list(failed) == ["bad"]
-    assert "no" in failed["bad"]
-    assert bad.got == []
+    paused = commit(delivery, ready.undelivered, *entries)
     assert good.got == [(7, "", [1, 2])]
-    assert ("bad" in {p.query for p in ready.undelivered}) == (step == "commit")
+    if step == "prepare":
+        assert paused == {}
+        assert bad.got == [(7, "", [1, 2])]
+    else:
+        assert list(paused) == ["bad"]
+        assert f"{type(failure).__name__}: no" in paused["bad"]
+        assert [p.query for p in delivery.queues.waiting()] == ["bad"]
 
 
-def test_a_query_whose_sink_has_failed_or_that_is_gone_gets_nothing_more(storage: LocalStorage) -> None:
+def test_after_the_last_retry_nothing_more_is_given_until_it_is_resumed(storage: LocalStorage) -> None:
     bad, good = Sink(commit=ValueError("no")), Sink()
     delivery = delivery_of(storage, bad=bad, good=good)
-    entries = [entry("bad"), entry("good"), entry("gone")]
     waiting = [Prepared(id_, batch, 2, token="t") for batch in (7, 8) for id_ in ("bad", "good", "gone")]
-    failed = delivery.commit(waiting, by_id(*entries[:2]))
-    assert [*failed] == ["bad"]
+    assert [*commit(delivery, waiting, entry("bad"), entry("good"))] == ["bad"]
     assert good.got == [(7, "t", None), (8, "t", None)]
+    assert bad.calls == 8
+    assert [(p.query, p.batch) for p in delivery.queues.waiting()] == [("bad", 7), ("bad", 8)]
+    bad.failures["commit"] = None
+    delivery.queues.resume("bad")
+    assert bad.got == [(7, "t", None), (8, "t", None)]
+    assert delivery.queues.waiting() == ()
 
 
 def test_what_waits_and_is_damaged_is_no_fault_of_a_sink(storage: LocalStorage) -> None:
@@ -146,8 +170,9 @@ def test_what_waits_and_is_damaged_is_no_fault_of_a_sink(storage: LocalStorage) 
     (name,) = storage.names("prepared/")
     storage.delete(name)
     with pytest.raises(StateError, match=f"{name} is missing"):
-        delivery.commit(ready.undelivered, by_id(entry("q")))
+        commit(delivery, ready.undelivered, entry("q"))
     assert sink.got == []
+    assert delivery.queues.paused() == {}
 
 
 def test_a_sink_is_told_what_may_still_be_committed(storage: LocalStorage, tmp_path: Path) -> None:
@@ -158,9 +183,10 @@ def test_a_sink_is_told_what_may_still_be_committed(storage: LocalStorage, tmp_p
     lost = f".part-{4:012d}-{'a' * 12}.parquet"
     (tmp_path / "out" / lost).write_bytes(b"")
     second = delivery_of(storage, Manifest(3, 16, "h", undelivered=tuple(held)))
+    second.queues.offer(held, by_id(files))
     ready = second.prepare(4, tables(files), by_id(files)).undelivered
     assert {path.name for path in (tmp_path / "out").iterdir()} == {held[0].token, ready[0].token}
-    assert second.commit([*held, *ready], by_id(files)) == {}
+    assert commit(second, [*held, *ready], files) == {}
     assert sorted(path.name for path in (tmp_path / "out").glob("part-*")) == [
         "part-000000000003.parquet",
         "part-000000000004.parquet",
@@ -172,6 +198,7 @@ def test_a_sink_that_knows_more_batches_than_the_state_is_refused(storage: Local
     first = delivery_of(storage)
     first.newest = 3
     ready = first.prepare(3, tables(files), by_id(files))
-    assert first.commit(ready.undelivered, by_id(files)) == {}
+    assert commit(first, ready.undelivered, files) == {}
     restored = delivery_of(storage, Manifest(2, 16, "h"))
-    assert "only as far as batch 2" in restored.prepare(3, tables(files), by_id(files)).failed["f"]
+    ready = restored.prepare(3, tables(files), by_id(files))
+    assert "only as far as batch 2" in commit(restored, ready.undelivered, files)["f"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 import thalweg
@@ -31,7 +32,7 @@ def make_old(local: Callable[..., LocalSession], place: Path) -> Path:
     session.stop()
     for file in (place / "requests").iterdir():
         file.unlink()
-    (place / "changes.log").write_bytes(request(1, {"op": "create", "query": query.json}))
+    (place / "changes.log").write_bytes(request(1, {"op": "create", "query": msgspec.to_builtins(query)}))
     return place
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg.batch.contract import TasksCancelledError
-from thalweg.batch.loop import Loop
+from thalweg.batch.loop import Loop, next_pause
 from thalweg.errors import StateError, ThalwegError, UsageError
 from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 from thalweg.model.split import Split, parse_splits
@@ -52,6 +52,16 @@ class Batches:
     def recover(self) -> None:
         self.calls.append("recover")
 
+    def make_room(self, leaves: threading.Event) -> None:
+        """There always is."""
+
+    def flush(self, seconds: float | None, leaves: threading.Event) -> bool:
+        self.calls.append("flush")
+        return True
+
+    def note_if_idle(self) -> None:
+        """There is nothing to note."""
+
     def note_delivery(self) -> None:
         self.calls.append("note_delivery")
 
@@ -60,6 +70,9 @@ class Batches:
 
     def has_work_without_rows(self) -> bool:
         return self.has_work
+
+    def has_idled(self) -> bool:
+        return False
 
     def has_more_to_close(self) -> bool:
         return False
@@ -221,6 +234,11 @@ def test_an_append_is_not_waited_for(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     wait_for(lambda: rig.batches.values == [[], [1]], 10)
 
 
+@pytest.mark.parametrize(("looked", "pause"), [(0.0, 0.01), (0.0002, 0.01), (0.002, 0.04), (0.5, 0.1)])
+def test_looks_that_find_nothing_take_a_twentieth_of_the_time(looked: float, pause: float) -> None:
+    assert next_pause(looked) == pytest.approx(pause)
+
+
 @pytest.mark.slow
 def test_a_trigger_lets_rows_wait_until_it_is_time(rig: Rig) -> None:
     began: list[float] = []
@@ -271,7 +289,7 @@ def test_what_sinks_were_not_given_comes_before_every_batch_and_is_noted_at_the_
     """A pipeline that was stopped in good order gives nothing out again; one that was not has that to find out."""
     rig.add("s").append(table(1))
     rig.run_available()
-    assert rig.batches.calls == ["recover", "run", "recover", "run", "recover", "note_delivery"]
+    assert rig.batches.calls == ["recover", "run", "recover", "run", "recover", "flush", "note_delivery"]
     rig.batches.calls.clear()
     rig.loop.start(0)
     wait_for(lambda: "run" in rig.batches.calls)

@@ -14,6 +14,7 @@ import pytest
 
 from thalweg import faults
 from thalweg.batch import run as module
+from thalweg.batch.hands import Inline
 from thalweg.errors import StateError, ThalwegError
 from thalweg.model.manifest import Manifest
 from thalweg.sink.specs import to_files
@@ -45,7 +46,7 @@ class World:
         self.out = state_dir.with_name("out")
         self.got: list[tuple[int, list[int]]] = []
         self.refusal: Exception | None = None
-        self.session = local({"events": rows(*seconds)}, state_dir=state_dir)
+        self.session = local({"events": rows(*seconds)}, state_dir=state_dir, hands=Inline())
         self.called = self.session.create_query("called", ALL, self.take)
         self.kept = self.session.create_query("kept", ALL)
         self.filed = self.session.create_query("filed", ALL, to_files(self.out, "json"))
@@ -77,7 +78,8 @@ class World:
 
         with faults.watch(watch), pytest.raises(Death):
             self.session.run_available()
-        self.session.stop()
+        self.session._delivery.queues.close()
+        self.session._hold.release()
 
 
 NOTHING: dict[str, Any] = {"called": [], "kept": [], "filed": []}
@@ -106,7 +108,7 @@ def test_nobody_sees_anything_before_the_manifest_and_sinks_follow_it(local: Loc
     ]
 
 
-@pytest.mark.parametrize("point", [p for p in faults.PHASES if p.startswith("batch.")])
+@pytest.mark.parametrize("point", [p for p in faults.PHASES if p.startswith(("batch.", "delivery."))])
 def test_after_a_death_anywhere_all_sinks_have_the_batch(local: Local, state_dir: Path, point: str) -> None:
     """Files and results once. The callable may see the batch again, under the same number."""
     first = World(local, state_dir, 1)
@@ -137,7 +139,9 @@ def test_a_run_that_ended_in_good_order_gives_nothing_out_again(local: Local, st
     """No later manifest says so: the object `delivered` does."""
     first = World(local, state_dir)
     newest = run_with_results_last(first)
-    assert find_delivered(open_storage(state_dir)) == Delivered(newest.batch)
+    assert find_delivered(open_storage(state_dir)) == Delivered(
+        newest.batch, given={prepared.query: newest.batch for prepared in newest.undelivered}
+    )
     assert first.seen()["called"] == [1, 1]
     first.session.stop()
     second = World(local, state_dir)
@@ -166,19 +170,20 @@ def test_what_a_sink_objected_to_is_known_after_a_restart(local: Local, state_di
     newest = latest_manifest(open_storage(state_dir))
     assert newest is not None
     assert newest.undelivered
-    assert {entry.state for entry in newest.queries.values()} == {"running"}
-    assert first.called.status.state == "failed"
-    assert first.called.status.emitted == 2, "what it was given before"
+    assert {entry.paused for entry in newest.queries.values()} == {None}
+    assert first.called.status.state == "paused"
     first.session.stop()
     second = World(local, state_dir)
-    for _ in range(2):  # also once a manifest says so
+    for n in range(1, 3):  # also once a manifest says so
         status = second.called.status
-        assert (status.state, status.emitted) == ("failed", 2)
+        assert (status.state, status.undelivered.rows) == ("paused", n)
         assert "not today" in str(status.error)
-        assert second.kept.status.state == "running"
+        assert second.kept.status.state == "idle"
         second.run(2)
     assert second.got == []
     assert second.kept.results()["v"].to_pylist() == [1, 1, 1, 2, 2]
+    second.called.resume()
+    assert [values for _, values in second.got] == [[1], [2], [2]]
 
 
 @pytest.mark.parametrize("happened", [True, False])

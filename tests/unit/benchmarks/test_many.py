@@ -43,9 +43,9 @@ def test_windows_close_and_every_row_of_a_stream_is_counted(monkeypatch: pytest.
 def test_noise_of_what_is_measured_makes_no_new_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def counted(**given: Any) -> Plan:
+    def counted(*given: Any, **options: Any) -> Plan:
         made.append(given)
-        return make_plan(**given)
+        return make_plan(*given, **options)
 
     monkeypatch.setattr(batch, "make_plan", counted)
     monkeypatch.setattr(many, "PREDICATES", ("",))

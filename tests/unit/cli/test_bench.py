@@ -76,3 +76,8 @@ def test_unknown_name_says_what_there_is(tree: Path) -> None:
 def test_without_a_source_tree(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="source tree"):
         bench.listed(tmp_path)
+
+
+def test_an_installed_package_does_not_offer_benchmarks(tmp_path: Path) -> None:
+    assert bench.is_there()
+    assert not bench.is_there(tmp_path)

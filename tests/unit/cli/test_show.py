@@ -9,10 +9,12 @@ import pyarrow as pa
 from rich.console import Console
 
 from thalweg.cli import show
+from thalweg.observe.shown import Shown
 
 NOON = datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC)
 STATE = {
     "batch": 3,
+    "last_progress": {"batchId": 3},
     "rows": 1_234_567,
     "rows_per_second": 98765.4,
     "batch_seconds": 0.456,
@@ -41,9 +43,16 @@ def test_progress_shows_speed_streams_and_queries() -> None:
         assert part in text
 
 
-def test_line_counts_running_queries_only() -> None:
-    assert show.line(STATE).endswith("1 queries")
-    assert show.line({**STATE, "batch": -1}) == "no batch has finished yet"
+def test_a_line_tells_what_runs_and_what_was_left_out() -> None:
+    assert show.line(STATE) == (
+        "batch 3  1,234,567 rows  98,765 rows/s  0.46 s a batch  12 late  1 rejected  queries: 1 running, 1 failed"
+    )
+
+
+def test_a_line_of_a_start_gives_no_speed() -> None:
+    assert show.line({**STATE, "batch": -1, "last_progress": None}) == "starting: no batch has finished yet"
+    said = show.line({**STATE, "last_progress": None})
+    assert said == "starting: goes on after batch 3, 1,234,567 rows so far"
 
 
 def test_time_line_has_the_largest_parts_first_and_leaves_out_the_least() -> None:
@@ -62,3 +71,25 @@ def test_table_shows_its_first_rows_and_takes_names_as_text() -> None:
 def test_window_is_shown_as_a_span() -> None:
     window = {"start": datetime(2026, 1, 1, tzinfo=UTC), "end": datetime(2026, 1, 2, tzinfo=UTC)}
     assert show.cell(window) == "2026-01-01 00:00:00 .. 2026-01-02 00:00:00"
+
+
+def test_what_a_terminal_would_obey_is_shown_as_text() -> None:
+    table = pa.table({"na\x1bme": ["\x1b[2J\nx", "\u202eevil"]})
+    console = Console(file=io.StringIO(), width=120)
+    show.outcomes(console, [Shown(table), "plan of \x1b[2J\nand more"])
+    text = str(console.file.getvalue()) + printed(show.progress(STATE, notes=["\x1b]0;title"]))  # type: ignore[attr-defined]
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    for shown in (r"na\x1bme", r"\x1b[2J\nx", r"\u202eevil", "plan of \\x1b[2J\nand more", r"\x1b]0;title"):
+        assert shown in text
+
+
+def test_what_the_results_do_not_show_is_said() -> None:
+    def said(before: int) -> list[str]:
+        console = Console(file=io.StringIO(), width=120)
+        show.left_out(console, STATE, before)
+        return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+
+    rejected = "1 rows of stream purchases were rejected: session.rejected('purchases') tells why"
+    assert said(0) == [rejected]
+    assert said(1_234_567) == ["no row was new: these results are of earlier runs", rejected]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import pyarrow as pa
 import pytest
 
-from thalweg.engine.failure import root_cause
+from thalweg.engine import spark_runner
+from thalweg.engine.failure import is_late_worker, root_cause
+from thalweg.engine.spark import JobGroup
 
 RAISED = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -61,3 +66,43 @@ Caused by: java.lang.IllegalStateException: of Java
 )
 def test_the_cause_is_found(error: BaseException, cause: str) -> None:
     assert root_cause(error) == cause
+
+
+@pytest.mark.parametrize(
+    ("said", "is_late"),
+    [
+        ("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat ...", True),
+        ("SparkException: Timed out while waiting for the Python worker to connect back after 15000 ms", True),
+        (CRASHED, False),
+        (RAISED, False),
+    ],
+)
+def test_a_worker_that_came_too_late_is_told_from_one_that_failed(said: str, is_late: bool) -> None:
+    assert is_late_worker(RuntimeError(said)) == is_late
+
+
+class _Group:
+    is_cancelled = False
+
+    def wait(self) -> None: ...
+
+
+def test_a_job_whose_worker_came_too_late_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_runner, "_PAUSES", (0.0, 0.0))
+    late, group = RuntimeError("Python worker failed to connect back."), cast(JobGroup, _Group())
+    outcomes: list[object] = [late, late, pa.table({})]
+
+    def collect() -> pa.Table:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    assert spark_runner._patiently(collect, group).num_rows == 0
+    outcomes[:] = [late, late, late, late]
+    with pytest.raises(RuntimeError, match="connect back"):
+        spark_runner._patiently(collect, group)
+    assert outcomes == [late], "not for ever"
+    outcomes[:] = [RuntimeError(CRASHED)]
+    with pytest.raises(RuntimeError, match="crashed"):
+        spark_runner._patiently(collect, group)

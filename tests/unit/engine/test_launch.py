@@ -11,8 +11,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import ROOT, blocks_of
 
-from thalweg.engine.launch import Sieve, pass_on
+from thalweg.engine.launch import Sieve, find_java, pass_on
+from thalweg.errors import UsageError
 
 WARNING = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 FRAME = b'  File "/x/pyspark.zip/pyspark/daemon.py", line %d, in %s\n'
@@ -88,27 +90,52 @@ def test_what_nobody_reads_does_not_hold_up_the_writer() -> None:
     assert not thread.is_alive()
 
 
-TEN_LINES = """
-import sys
-import thalweg
+def test_java_is_looked_for_before_spark_is_started(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no Java") as caught:
+        find_java({"PATH": str(tmp_path)})
+    assert "Java 17 or newer" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="there is no Java") as caught:
+        find_java({"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path)})
+    assert f"JAVA_HOME is {tmp_path}" in str(caught.value.detail)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(0o755)
+    assert find_java({"JAVA_HOME": str(tmp_path)}) == str(tmp_path / "bin" / "java")
 
-with thalweg.connect(sys.argv[1]) as session:
-    source = thalweg.generate("purchases", rows=20_000, rows_per_second=1_000)
-    session.create_stream("purchases", source, time="ts", watermark="2 seconds")
-    select = "SELECT count(*) AS n FROM purchases GROUP BY window(ts, '5 seconds')"
-    query = session.create_query("counts", select)
-    session.run_available()
-    print(query.results().num_rows)
-    print(repr(session.sql("EXPLAIN counts"))[:1])
+
+@pytest.mark.slow
+def test_a_java_that_ends_is_said_with_its_version(tmp_path: Path) -> None:
+    """In a process of its own: here Spark may be running already."""
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\nexit 1\n")
+    java.chmod(0o755)
+    program = "import thalweg; thalweg.connect('state')"
+    env = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert "UsageError: Spark's Java process has ended while it started" in done.stderr
+    assert 'openjdk version "11.0.2"' in done.stderr
+    assert "Java 17 or newer" in done.stderr
+
+
+TYPO = """
+with thalweg.connect("state/") as session:
+    for statement in ("CREATE QUERY typo AS SELECT pirce FROM purchases", "EXPLAIN revenue"):
+        try:
+            print(repr(session.sql(statement)).splitlines()[0])
+        except thalweg.ThalwegError as error:
+            print(error.message)
 """
 
 
 @pytest.mark.spark
-def test_a_session_of_our_own_says_nothing_on_its_own(tmp_path: Path) -> None:
-    """Two lives, so that the end of workers is seen more than once."""
-    for _ in range(2):
-        command = [sys.executable, "-c", TEN_LINES, str(tmp_path / "state")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+def test_the_readme_and_a_typo_say_nothing_on_their_own(tmp_path: Path) -> None:
+    """Two lives, so that the end of workers is seen more than once; the second is not stopped, but ends."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    program = next(block.text for block in blocks_of(readme) if block.kind == "python")
+    for more in (TYPO, "\nsession = thalweg.connect('state/')\n"):
+        command = [sys.executable, "-c", program + more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
         assert done.stderr == ""
         assert done.returncode == 0
-        assert int(done.stdout.split()[0]) > 0
+        assert "53848.74" in done.stdout
+        assert more is not TYPO or "unknown column 'pirce'" in done.stdout

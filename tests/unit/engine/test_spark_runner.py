@@ -139,3 +139,22 @@ def test_jobs_outside_of_a_group_cannot_be_cancelled_with_it() -> None:
     with JobGroup(context, "batch 4 of x"):
         assert context.properties["spark.jobGroup.id"] != inside["spark.jobGroup.id"]
     group.wait()
+
+
+def test_an_expression_that_needs_too_much_memory_stops_its_query_and_no_worker(
+    spark: SparkSession, state_dir: Path
+) -> None:
+    """DuckDB does not count the strings that functions make: the system holds the worker to its share."""
+    texts = pa.table({"ts": rows(*range(500))["ts"], "g": pa.array(["a"] * 500)})
+    huge = "length(concat(" + ", ".join(["repeat(g, 900000)"] * 40) + "))"  # 18 GB
+    with thalweg.connect(state_dir, spark=spark, worker_memory="300 MB") as session:
+        source = thalweg.memory(texts.schema)
+        session.create_stream("s", source, time="ts", watermark="0 seconds")
+        much = session.create_query("much", f"SELECT {huge} AS n FROM s")
+        fine = session.create_query("fine", "SELECT count(*) AS n FROM s GROUP BY window(ts, '100 seconds')")
+        source.append(texts)
+        session.run_available()
+        assert much.status["state"] == "failed"
+        assert much.status["error"].startswith("it needs more memory than the 286 MiB of a worker")
+        assert fine.status["state"] == "idle"
+        assert fine.results().num_rows == 4

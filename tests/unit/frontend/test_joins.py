@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import duckdb
+import msgspec
 import pytest
 
 from thalweg.errors import SqlError
@@ -57,7 +58,7 @@ def _columns(*types: str) -> list[tuple[str, str]]:
 
 def _bind(text: str, *answers: list[tuple[str, str]]) -> Query:
     query = bind("q", text, STREAMS, Canned(*answers), tables=TABLES)
-    assert query_from_json(json.loads(json.dumps(query.json))) == query
+    assert query_from_json(json.loads(msgspec.json.encode(query))) == query
     return query
 
 

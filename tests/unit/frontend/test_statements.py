@@ -12,6 +12,8 @@ from thalweg.frontend.statements import (
     DropQuery,
     DropTable,
     Explain,
+    PauseQuery,
+    ResumeQuery,
     Show,
     parse,
 )
@@ -75,6 +77,10 @@ def test_several_statements() -> None:
     assert parse(text) == [Show("queries"), Show("streams"), Explain(None), Explain("a q"), DropQuery("q")]
 
 
+def test_queries_are_paused_and_resumed() -> None:
+    assert parse("PAUSE QUERY q; resume query `a q`") == [PauseQuery("q"), ResumeQuery("a q")]
+
+
 def test_explain_draws() -> None:
     text = "EXPLAIN MERMAID; explain graphviz q; EXPLAIN `mermaid`"
     assert parse(text) == [Explain(None, "mermaid"), Explain("q", "graphviz"), Explain("mermaid")]
@@ -110,8 +116,9 @@ def test_final_is_the_default() -> None:
         ("CREATE TABLE t (id INT, ID INT) WITH (path = 'x')", "twice", "ID"),
         ("CREATE TABLE t (WATERMARK FOR ts AS ts) WITH (path = 'x')", "unknown type 'FOR'", "FOR"),
         ("DROP STREAM s", "expected QUERY or TABLE", "STREAM"),
-        ("SHOW VIEWS", "expected QUERIES, STREAMS or TABLES", "VIEWS"),
+        ("SHOW VIEWS", "expected QUERIES, STREAMS, TABLES or FUNCTIONS", "VIEWS"),
         ("DROP QUERY", "expected the name of a query", "Y"),
+        ("PAUSE q", "expected QUERY", "q"),
         ("SHOW QUERIES SHOW", "expected ';'", "SHOW"),
         ("CREATE QUERY q SELECT 1", "expected AS", "SELECT"),
         ("CREATE QUERY q AS DELETE", "expected SELECT", "DELETE"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import random
@@ -20,6 +21,7 @@ from tests.support.local_pipeline import LocalPipeline
 
 from thalweg.engine.functions import pickled
 from thalweg.model import aggregate_state
+from thalweg.model.budget import Budget
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, Functions, Own
 from thalweg.model.plan import Plan
@@ -216,9 +218,52 @@ def test_code_that_raises_fails_its_own_query_only(
     failures = pipeline.failures()
     assert failures.keys() == {"bad"}
     said, _, place = failures["bad"].partition(" (")
-    assert said == f"aggregate bad: {shown} raised ValueError: no luck"
+    assert said == f"aggregate bad: {shown} raised ValueError: no"
     assert place.startswith("test_own.py, line")
     assert ordered(pipeline.rows("good")) == ordered(by_hand(SLIDING, batches, lambda rows: plain(rows)[:1]))
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+def test_whatever_code_raises_concerns_its_query_alone(
+    open_pipeline: OpenPipeline, error: type[BaseException]
+) -> None:
+    def refuse(state: Any, batch: pa.RecordBatch) -> Any:
+        raise error
+
+    queries = [query("good", TUMBLING, call("mean", "m", "double", "v"))]
+    queries += [query("bad", TUMBLING, call("mine", "b", "double", "v"))]
+    pipeline = open_pipeline(queries, code(m=MEAN, b=replace(MEAN, update=refuse)))
+    run(pipeline, random_rows(random.Random(1), 3, 20))
+    failures = pipeline.failures()
+    assert failures.keys() == {"bad"}
+    assert failures["bad"].startswith(f"aggregate mine: update raised {error.__name__}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("swallowed", [0, 2])
+def test_code_that_does_not_end_is_ended_and_stops_its_query_alone(
+    open_pipeline: OpenPipeline, swallowed: int
+) -> None:
+    def endless(state: Any, batch: pa.RecordBatch) -> Any:
+        left = swallowed
+        while True:
+            try:
+                sum(range(1000))
+            except BaseException:
+                if not left:
+                    raise
+                left -= 1
+
+    queries = [query("good", TUMBLING, call("mean", "m", "double", "v"))]
+    queries += [query("bad", TUMBLING, call("mine", "b", "double", "v"))]
+    pipeline = open_pipeline(queries, code(m=MEAN, b=replace(MEAN, update=endless)))
+    pipeline.batches.budget = Budget(seconds=0.3)
+    for position in (3, 6, 9):
+        run(pipeline, random_rows(random.Random(1), position, 20))
+    failures = pipeline.failures()
+    assert failures.keys() == {"bad"}
+    assert failures["bad"].startswith("it took more than 0.3 s")
+    assert pipeline.rows("good")
 
 
 def test_finish_sees_only_the_groups_of_its_query(open_pipeline: OpenPipeline) -> None:
@@ -339,7 +384,7 @@ def test_encode_and_decode_that_raise_fail_their_query(open_pipeline: OpenPipeli
     functions = replace(CODED, **{step: failing("update").update})
     pipeline = open_pipeline([query("q", SLIDING, call("bad", step, "double", "v"))], code(**{step: functions}))
     run_all(pipeline, [random_rows(random.Random(i), i, 20) for i in range(8)])
-    assert f"aggregate bad: {step} raised ValueError: no luck (test_own.py" in pipeline.failures()["q"]
+    assert f"aggregate bad: {step} raised ValueError: no (test_own.py" in pipeline.failures()["q"]
 
 
 def test_pickled_states_of_earlier_releases_are_read(

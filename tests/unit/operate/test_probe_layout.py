@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +23,19 @@ GROUP = Group("g", ("q",), (("r", "s"),), {"r": ROLE}, ())
 
 @dataclass(frozen=True)
 class Reader:
+    """Of one table, all of which is there."""
+
     table: pa.Table
+    is_at_hand = True
 
     def read(self, section: Section) -> pa.Table:
         return self.table
+
+    def open(self, section: Section) -> Reader:
+        return self
+
+    def need(self, columns: Iterable[str], rows: Sequence[tuple[int, int]]) -> None:
+        pass
 
 
 def bucket(rows: int = 10_000) -> Rows:

@@ -23,7 +23,7 @@ def by_hand(values: list[float], counts: list[int], share: float) -> float:
     low, high = rows[lower], rows[higher]
     if lower == higher or low == high or (math.isnan(low) and math.isnan(high)):
         return low
-    return (higher - position) * low + (position - lower) * high
+    return low + (high - low) * (position - lower)
 
 
 def lists(groups: list[list[float]], kind: pa.DataType) -> pa.ChunkedArray:

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
+from thalweg.model.join_statistics import Sample
 from thalweg.model.probe import GROUP_SIZE
-from thalweg.optimize.groups import Demand, Sample, Sides, form_groups
+from thalweg.optimize.groups import Demand, Sides, form_groups
 
 Groups = list[tuple[str, ...]]
 

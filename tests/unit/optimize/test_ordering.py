@@ -8,10 +8,10 @@ from itertools import permutations
 import pytest
 from tests.support.clocks import counted
 
+from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Order, Ordered, can_find
 from thalweg.model.probe import Predicate, Role, Want
 from thalweg.optimize import joins, ordering
-from thalweg.optimize.groups import Sample
 from thalweg.optimize.joins import Statistics
 from thalweg.optimize.ordering import (
     as_plan,
@@ -28,7 +28,6 @@ from thalweg.optimize.ordering import (
     rows_of,
     statistics_of,
 )
-from thalweg.stats.joining import Estimate
 from thalweg.testing.unsettled import random_order
 
 optimize, judge, cost_apart = counted(joins.optimize), counted(ordering.judge), counted(ordering.cost_apart)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import functools
 import io
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,8 +14,18 @@ from rich.console import Console
 from thalweg.errors import SinkError
 from thalweg.model.query import SinkSpec
 from thalweg.sink.base import Sink, SinkContext, open_sink
+from thalweg.sink.callback import check_callback
 from thalweg.sink.console import ConsoleSink
-from thalweg.sink.specs import parse_spec, to_callable, to_console, to_files, to_memory, to_noop, to_spark
+from thalweg.sink.specs import (
+    delivery_of,
+    parse_spec,
+    to_callable,
+    to_console,
+    to_files,
+    to_memory,
+    to_noop,
+    to_spark,
+)
 
 TABLE = pa.table({"n": [1, 2], "s": ["x", None]})
 CONTEXT = SinkContext("revenue", "state-1", term="term-1", newest=1000)
@@ -50,7 +64,7 @@ def test_a_callable_gets_each_batch_that_has_rows() -> None:
     assert got == [(1, 2)]
 
 
-@pytest.mark.parametrize("failure", [KeyError("no such thing"), SystemExit(1)])
+@pytest.mark.parametrize("failure", [KeyError("no such thing"), SystemExit(1), KeyboardInterrupt()])
 def test_a_failing_or_missing_callable_is_a_sink_error(failure: BaseException) -> None:
     def fail(table: pa.Table, batch_id: int) -> None:
         raise failure
@@ -59,9 +73,7 @@ def test_a_failing_or_missing_callable_is_a_sink_error(failure: BaseException) -
     with pytest.raises(SinkError, match=said) as raised:
         write(open_sink(to_callable(), SinkContext("q", callback=fail)), 3)
     assert raised.value.__cause__ is failure
-    assert "The query has stopped" in str(raised.value.hint)
-    assert "drop the query and create it again" in str(raised.value.hint)
-    assert "repeated" not in str(raised.value.hint)
+    assert "RESUME QUERY q" in str(raised.value.hint)
     with pytest.raises(SinkError, match="must be given again"):
         open_sink(to_callable(), SinkContext("q"))
 
@@ -87,7 +99,9 @@ def test_specs_are_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("kafka", {}, "no sink 'kafka'"),
+        ("kafka", {}, r"no sink 'kafka'\n  hint: Write INTO spark OPTIONS \(format = 'kafka', ...\)"),
+        ("Parquet", {}, r"no sink 'Parquet'\n  hint: Write INTO files OPTIONS \(format = 'parquet', path = '...'\)"),
+        ("pigeon", {}, "no sink 'pigeon'\n  hint: Use one of: memory"),
         ("files", {}, "'path' is missing"),
         ("files", {"path": "x", "format": "xml"}, "must be one of parquet, json, csv"),
         ("files", {"path": "x", "colour": "red"}, "'colour' is not known"),
@@ -106,3 +120,98 @@ def test_bad_specs_say_why(kind: str, options: dict[str, str], message: str) -> 
 def test_an_unknown_kind_cannot_be_opened() -> None:
     with pytest.raises(SinkError, match="callable, console, files"):
         open_sink(SinkSpec("carrier pigeon"), CONTEXT)
+
+
+def test_the_console_shows_control_characters_as_text() -> None:
+    out = io.StringIO()
+    table = pa.table({"na\x1bme": ["\x1b[2J\nx", "\u202eevil"], "list": [["\x1b"], ["\u202e"]]})
+    write(ConsoleSink("q", console=Console(file=out, width=80)), 1, table)
+    text = out.getvalue()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    for shown in (r"na\x1bme", r"\x1b[2J\nx", r"\u202eevil"):
+        assert shown in text
+
+
+class Callables:
+    async def waits(self, table: pa.Table, batch_id: int) -> None: ...
+
+    def yields(self, table: pa.Table, batch_id: int) -> Iterator[int]:
+        yield 1
+
+    async def both(self, table: pa.Table, batch_id: int) -> AsyncIterator[int]:
+        yield 1
+
+    def one(self, table: pa.Table) -> None: ...
+
+    def three(self, table: pa.Table, batch_id: int, more: int) -> None: ...
+
+    def right(self, table: pa.Table, batch_id: int, more: int = 0) -> None: ...
+
+
+class CalledLater:
+    async def __call__(self, table: pa.Table, batch_id: int) -> None: ...
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (Callables().waits, "coroutine function"),
+    (Callables().yields, "generator function"),
+    (Callables().both, "generator function"),
+    (CalledLater(), "coroutine function"),
+    (functools.partial(Callables().waits), "coroutine function"),
+    (functools.partial(functools.partial(CalledLater())), "coroutine function"),
+    (functools.partial(Callables.yields, Callables()), "generator function"),
+    (Callables().one, "cannot be called with a table and a batch id"),
+    (Callables().three, "missing a required argument: 'more'"),
+    (lambda: None, "cannot be called with a table and a batch id"),
+    (functools.partial(Callables().right, 1, 2), "cannot be called with a table and a batch id"),
+]
+
+
+@pytest.mark.parametrize(("callback", "reason"), REFUSED)
+def test_a_callable_that_would_take_no_rows_is_refused(callback: Any, reason: str) -> None:
+    with pytest.raises(SinkError, match=f"query q: its callable .*{reason}") as raised:
+        check_callback("q", callback)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [Callables().right, functools.partial(Callables().three, more=1), lambda *rest: None, print],
+)
+def test_a_callable_of_two_arguments_is_taken(callback: Any) -> None:
+    check_callback("q", callback)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("made", [Callables().waits, Callables().yields, Callables().both])
+def test_what_a_callable_only_begins_fails_its_batch(made: Any) -> None:
+    sink = open_sink(to_callable(), SinkContext("q", callback=lambda table, batch_id: made(table, batch_id)))
+    with pytest.raises(SinkError, match=r"failed on batch 3\n.*which nobody runs: no rows were taken"):
+        sink.commit(3, "", TABLE)
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), asyncio.CancelledError("x"), GeneratorExit()])
+def test_whatever_a_callable_raises_is_its_own_failure(failure: BaseException) -> None:
+    def fail(table: pa.Table, batch_id: int) -> None:
+        raise failure
+
+    with pytest.raises(SinkError, match=type(failure).__name__):
+        open_sink(to_callable(), SinkContext("q", callback=fail)).commit(3, "", TABLE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "delivery"),
+    [
+        (to_memory(), "exactly once"),
+        (to_files("out"), "exactly once"),
+        (to_spark("Parquet", path="p"), "exactly once"),
+        (to_spark("delta", path="p"), "exactly once"),
+        (to_spark("kafka"), "at least once"),
+        (to_spark("jdbc"), "at least once"),
+        (to_callable(), "at least once"),
+        (to_console(), "at least once"),
+    ],
+)
+def test_a_spec_tells_how_often_a_row_is_seen(spec: SinkSpec, delivery: str) -> None:
+    assert delivery_of(spec) == delivery

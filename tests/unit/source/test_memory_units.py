@@ -245,7 +245,7 @@ def test_a_lost_newest_unit_is_noticed_by_whoever_opens(tmp_path: Path) -> None:
 def test_a_gap_behind_the_count_is_named(tmp_path: Path) -> None:
     bound(tmp_path, table(1))
     name = "sources/s/0000000002.arrow"
-    storage_of(tmp_path).create(name, container_bytes(name, name, table(3)))
+    storage_of(tmp_path).create(name, container_bytes(name, table(3)))
     with pytest.raises(StateError, match=r"0000000001\.arrow is missing"):
         bound(tmp_path)
 

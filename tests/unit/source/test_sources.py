@@ -44,6 +44,7 @@ def test_ddl_that_is_none(text: str) -> None:
         parse_schema(text)
 
 
+@pytest.mark.filterwarnings("ignore:n .list:UserWarning")
 def test_schema_from_the_first_file_of_each_format(tmp_path: Path) -> None:
     table = pa.table({"a": [1], "b": ["x"], "n": [[1]], "ts": pa.array([0], pa.timestamp("ns", tz="UTC"))})
     pq.write_table(table, tmp_path / "a.parquet")
@@ -159,3 +160,16 @@ def test_appends_from_many_threads_are_all_kept_once(tmp_path: Path) -> None:
     ]
     assert values[0] == -1
     assert sorted(values) == list(range(-1, 40))
+
+
+def test_columns_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {"id": [1], "user": [{"name": "u"}], "tags": [["a"]], "big": pa.array([1], pa.uint64())}
+    pq.write_table(pa.table(columns), path)
+    with pytest.warns(UserWarning, match="left out of the stream") as told:
+        schema = files(str(path)).schema()
+    assert schema is not None
+    assert schema.names == ("id",)
+    assert str(told[0].message).startswith(
+        "user (struct<name: string>), tags (list<element: string>), big (uint64): these columns are left out"
+    )

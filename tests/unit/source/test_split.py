@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
+from thalweg.model.generator import Facts
 from thalweg.model.split import CsvOptions, Split, dump_splits, join_splits, parse_splits, rows_in
 from thalweg.source.split_planner import pack
 
@@ -16,7 +17,7 @@ def splits_of(rows: list[int]) -> list[Split]:
 
 def test_json_keeps_everything() -> None:
     splits = [Split("s", "csv", "/a b/ü.csv", 5, -1, 0, 77, CsvOptions(header=False, delimiter="\t"))]
-    splits += [Split("s", "generate", "", 5, 9, 4, generator={"name": "facts", "rows": None, "zipf": 0.5})]
+    splits += [Split("s", "generate", "", 5, 9, 4, generator=Facts(rows=None, zipf=0.5))]
     assert parse_splits(dump_splits(splits)) == splits
 
 

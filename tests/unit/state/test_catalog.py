@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from thalweg.errors import StateError
@@ -22,6 +23,7 @@ from thalweg.state.catalog import (
     save_tables,
 )
 from thalweg.state.local_storage import LocalStorage
+from thalweg.state.sealed import write_value
 
 SCHEMA = Schema((Field("a", "bigint"), Field("b é", "string")))
 STREAMS = {
@@ -135,3 +137,16 @@ def test_what_queries_read_must_be_there(storage: LocalStorage) -> None:
     with pytest.raises(StateError, match=r"tables\.json is missing"):
         check_catalog(storage, manifest, STREAMS, {})
     check_catalog(storage, SimpleNamespace(queries={}), {}, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["stream", "source", "field"])
+def test_a_field_that_is_not_known_is_refused(storage: LocalStorage, where: str) -> None:
+    streams = msgspec.to_builtins(list(STREAMS.values()))
+    within = {"stream": streams[0], "source": streams[0]["source"], "field": streams[0]["schema"]["fields"][0]}
+    write_value(storage, "catalog.json", "catalog", streams)
+    assert load_streams(storage) == STREAMS
+    within[where]["newer"] = 1
+    write_value(storage, "catalog.json", "catalog", streams)
+    with pytest.raises(StateError, match=r"catalog\.json") as raised:
+        load_streams(storage)
+    assert "newer" in str(raised.value)

@@ -72,7 +72,7 @@ def test_a_container_as_bytes_is_what_a_writer_writes(name: str, rows: list[tupl
         with ContainerWriter(storage, "c.arrow") as writer:
             section = writer.add(name, make_table(rows))
             writer.close()
-        assert container_bytes("c.arrow", name, make_table(rows)) == storage.read("c.arrow")
+        assert container_bytes(name, make_table(rows)) == storage.read("c.arrow")
         assert read_section(storage, section).equals(make_table(rows))
 
 

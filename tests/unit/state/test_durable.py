@@ -12,15 +12,15 @@ import pytest
 from thalweg.errors import StateError
 from thalweg.state import durable
 from thalweg.state.container import ContainerWriter
-from thalweg.state.durable import create_atomic, make_directory, write_atomic, write_json
+from thalweg.state.durable import create_atomic, make_directory, write_atomic
 from thalweg.state.local_storage import LocalStorage
 from thalweg.testing.disk import Death, FaultyDisk
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    write_json(path, {"n": 1})
-    write_json(path, {"n": 2})
+    write_atomic(path, b'{"n":1}')
+    write_atomic(path, b'{"n":2}')
     assert path.read_bytes() == b'{"n":2}'
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 

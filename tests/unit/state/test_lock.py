@@ -44,7 +44,7 @@ def test_another_process_is_refused_until_the_holder_is_killed(tmp_path: Path) -
 def test_a_lock_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     lock.check()
-    lock.path.unlink()
+    os.unlink(lock.path)
     with pytest.raises(StateError, match="no longer holds"):
         lock.check()
     other = DirectoryLock(tmp_path)  # the name is free for anybody

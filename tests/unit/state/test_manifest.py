@@ -17,12 +17,14 @@ from tests.support.profiles import examples
 
 from thalweg.errors import StateError
 from thalweg.model.bucket import Layout, RowBucket, Section, SliceBucket, StoredIndex
-from thalweg.model.entry import Entry
+from thalweg.model.entry import Entry, Gap
 from thalweg.model.expr import Expr
-from thalweg.model.history import RowHistory, SliceHistory
+from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
+from thalweg.model.join_statistics import Estimate, JoinMeasurements, JoinStatistics, Sample, Seen
 from thalweg.model.manifest import FORMAT, Manifest, Prepared, ResultFile, StreamProgress
 from thalweg.model.measurements import (
     Combining,
+    Dealing,
     HotJoinKeys,
     Measurements,
     Moves,
@@ -31,14 +33,26 @@ from thalweg.model.measurements import (
     SlotAssignment,
 )
 from thalweg.model.offsets import Offsets, SourceMark
+from thalweg.model.ordering import Ordering
 from thalweg.model.query import Aggregate, Output, Query, SinkSpec, Window
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
-from thalweg.state.manifest import Manifests, latest_manifest, manifest_batches, read_manifest
+from thalweg.state.manifest import Manifests, latest_manifest, manifest_batches, read_manifest, read_query
 from thalweg.state.sealed import Header, seal
 from thalweg.testing.disk import Death, FaultyDisk
 
 SECTION = Section("buckets/000000000003-1-ab.arrow", "g0", 64, 100, 7, 0xDEADBEEF)
+JOINS = JoinMeasurements(
+    average={"a|b|k": 1.25},
+    matches={"a|b|k": 1.0},
+    samples={"a": Sample(("p",) * 70, (1, 1 << 69), 12.0, {"k": 3.0})},
+    groups=(("q",),),
+    since={"+a+b": {"q": 4}},
+    ready={"+a+b": ("q",)},
+    held={"a": 2.0},
+    statistics=JoinStatistics(3, 1, {"rows|a": Seen(1, 1.0, 12.0, 0.5)}, {"rows|a": Estimate(12.0, 0.25, 8, 2)}),
+    sent={"g": 3.5},
+)
 SLICES = SliceBucket(
     section=SECTION,
     relation="g0",
@@ -93,16 +107,20 @@ def manifest(batch: int, **changes: Any) -> Manifest:
         stores=(ROWS,),
         queries={
             "q": Entry("q", query("q"), created=3, fence=(4, 5), emitted=batch, complete_from=7),
-            "r": Entry("r", query("r"), "failed", "no\nway", emitted=2),
+            "r": Entry("r", query("r"), "stopped", "no\nway", emitted=2, paused="why", gap=Gap(3, 4)),
         },
-        lanes={"g0": SliceHistory({"p": 1}, ((5, 0, 0),), (Window(10, 5),))},
-        held_from={"purchases": 2},
-        choices={"purchases": (RowHistory(("p",), False, frozenset({"a"}), 9),)},
+        history=History(
+            {"g0": SliceHistory({"p": 1}, ((5, 0, 0),), (Window(10, 5),))},
+            {
+                "purchases": RowHistory(2, (Wanted(("p",), False, frozenset({"a"}), 9),)),
+                "+a+b": RowHistory(3, None),
+            },
+        ),
         measured=Measurements(
             combining=Combining(loads={"g0": 0.25}, shipped=("g0",)),
             hot_join_keys=HotJoinKeys(spread={"r": [1, 2]}),
-            partitioners=Partitioners(dealing={"r": {"rows": 3, "top": None}}),
-            probe_orders=ProbeOrders(joins={"j": {"x": [1.5]}}, ordering={"o": 1}),
+            partitioners=Partitioners(dealing={"r": Dealing(3, 2, 0.5, 0.25, "hash")}),
+            probe_orders=ProbeOrders(joins=JOINS, ordering=Ordering({"q": {"a": (("b",),)}}, ("q",))),
             slot_assignment=SlotAssignment(
                 assignment={"r": [0, 1]}, follows={"a": "r"}, slots=2, moves=Moves(1, 2, 3)
             ),
@@ -152,7 +170,6 @@ def test_the_least_that_can_be_said_comes_back(tmp_path: Path) -> None:
     found = latest_manifest(storage_of(tmp_path))
     assert found == least
     assert found is not None
-    assert found.choices is None
     assert found.format == FORMAT
 
 
@@ -195,10 +212,12 @@ ENTRIES = st.builds(
     st.none() | st.tuples(MICROSECONDS, MICROSECONDS),
     COUNTS,
     st.none() | MICROSECONDS,
+    st.none() | TEXTS,
+    st.none() | st.builds(Gap, COUNTS, COUNTS, st.none() | COUNTS),
 )
 PROGRESS = st.builds(StreamProgress, st.none() | MICROSECONDS, COUNTS, COUNTS, COUNTS)
-CHOICES = st.builds(
-    RowHistory, st.lists(TEXTS, max_size=2).map(tuple), st.booleans(), st.frozensets(TEXTS, max_size=2), MICROSECONDS
+WANTED = st.builds(
+    Wanted, st.lists(TEXTS, max_size=2).map(tuple), st.booleans(), st.frozensets(TEXTS, max_size=2), MICROSECONDS
 )
 PREPARED = st.builds(Prepared, TEXTS, COUNTS, COUNTS, st.lists(SECTIONS, max_size=2).map(tuple), TEXTS)
 MANIFESTS = st.builds(
@@ -219,8 +238,14 @@ MANIFESTS = st.builds(
     queries=st.dictionaries(TEXTS, ENTRIES, max_size=3).map(
         lambda found: {id_: replace(entry, id=id_) for id_, entry in found.items()}
     ),
-    held_from=st.dictionaries(TEXTS, MICROSECONDS, max_size=2),
-    choices=st.none() | st.dictionaries(TEXTS, st.lists(CHOICES, max_size=2).map(tuple), max_size=2),
+    history=st.builds(
+        History,
+        rows=st.dictionaries(
+            TEXTS,
+            st.builds(RowHistory, MICROSECONDS, st.none() | st.lists(WANTED, max_size=2).map(tuple)),
+            max_size=2,
+        ),
+    ),
     results=st.lists(st.builds(ResultFile, TEXTS, COUNTS, COUNTS, COUNTS), max_size=2).map(tuple),
     undelivered=st.lists(PREPARED, max_size=2).map(tuple),
 )
@@ -320,10 +345,19 @@ def test_what_went_before_a_deletion_failed_is_written_again(tmp_path: Path) -> 
     assert latest_manifest(storage_of(tmp_path)) == with_query(3, "a")
 
 
+def test_a_definition_with_a_field_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    storage, value = storage_of(tmp_path), msgspec.to_builtins(query("q"))
+    manifests = Manifests(storage)
+    assert read_query(storage, manifests._keep("queries/", "query", value)) == query("q")
+    value["outputs"][0]["expr"]["newer"] = 1
+    with pytest.raises(StateError, match="newer"):
+        read_query(storage, manifests._keep("queries/", "query", value))
+
+
 def test_a_start_sweeps_what_no_manifest_came_to_name(tmp_path: Path) -> None:
     manifests = write(tmp_path, manifest(0), manifest(1))
     kept = objects(tmp_path, "parts/", "queries/", "manifests/")
-    manifests._keep("queries/", "query", query("never").json)
+    manifests._keep("queries/", "query", query("never"))
     manifests._keep("parts/", "lanes", {"never": SliceHistory({}, (), ())})
     assert len(objects(tmp_path, "parts/", "queries/", "manifests/")) == len(kept) + 2
     again = Manifests(storage_of(tmp_path))
@@ -571,3 +605,30 @@ def test_a_header_is_what_it_says(tmp_path: Path) -> None:
     head, body, rest = place(tmp_path, 1).read_bytes().split(b"\n")
     assert msgspec.json.decode(head, type=Header) == Header("manifest", FORMAT, len(body), zlib.crc32(body))
     assert rest == b""
+
+
+def test_what_waits_for_sinks_is_written_again_only_where_something_was_given(tmp_path: Path) -> None:
+    """A part for each of the newest batches, one for all of an older block of 64, none where it is little."""
+    held = [Prepared(f"q{n}", batch, 1, (SECTION,)) for batch in range(60, 70) for n in range(20)]
+    manifests = write(tmp_path, manifest(69, undelivered=tuple(held)))
+    found = latest_manifest(storage_of(tmp_path))
+    assert found is not None
+    assert found.undelivered == tuple(held)
+    parts = {*storage_of(tmp_path).names("parts/")}
+    assert len(parts) == 2 + 1 + 5, "queries and lanes; up to 63; 64 to 68. What batch 69 left is in the manifest"
+    left = [p for p in held if p.query != "q3" or p.batch > 60]
+    manifests.create(manifest(70, undelivered=(*left, Prepared("q0", 70, 1))))
+    new = {*storage_of(tmp_path).names("parts/")} - parts
+    assert len(new) == 2, "the block of 60, and batch 69"
+    found = latest_manifest(storage_of(tmp_path))
+    assert found is not None
+    assert [(p.query, p.batch) for p in found.undelivered] == [*((p.query, p.batch) for p in left), ("q0", 70)]
+    manifests.prune()
+    few = [p for p in left if p.query == "q5"]
+    manifests.create(manifest(71, undelivered=tuple(few)))
+    manifests.prune()
+    manifests.create(manifest(72))
+    manifests.prune()
+    assert len(storage_of(tmp_path).names("parts/")) <= 4
+    found = manifests.read(71)
+    assert found.undelivered == tuple(few)

@@ -12,9 +12,10 @@ import pytest
 
 from thalweg.errors import StateError
 from thalweg.model.manifest import ResultFile
+from thalweg.model.measurements import Measurements, SlotAssignment
 from thalweg.model.offsets import Offsets
 from thalweg.state.local_storage import LocalStorage
-from thalweg.state.migrate import find_old_intent, forget_old, read_old_manifest, read_old_offsets
+from thalweg.state.migrate import OldIntent, find_old_intent, forget_old, read_old_manifest, read_old_offsets
 
 WHOLE = 'v1\n{"batchWatermarkMs":0}\n{"tick": 2, "streams": {"r": 5, "s": 0}}'
 OFFSETS = Offsets(2, {"r": 5, "s": 0})
@@ -117,13 +118,14 @@ def test_an_intent_says_what_its_batch_ran_with(storage: LocalStorage) -> None:
         storage, "intents/000000000008.json", {"through": 3, "slots": 2, "reached": {"tick": 1, "streams": {"s": 4}}}
     )
     found = find_old_intent(storage, 8)
-    assert found == {"through": 3, "slots": 2, "reached": Offsets(1, {"s": 4})}
+    measured = Measurements(slot_assignment=SlotAssignment(slots=2))
+    assert found == OldIntent(3, Offsets(1, {"s": 4}), 2, measured, {}, {})
     assert find_old_intent(storage, 7) is None
     write(storage, "intents/000000000008.json", {"through": 3, "slots": 2})
     keep(storage, 8, WHOLE)
     found = find_old_intent(storage, 8)
     assert found is not None
-    assert found["reached"] == OFFSETS
+    assert found.reached == OFFSETS
 
 
 def test_a_damaged_intent_is_named_at_every_byte(storage: LocalStorage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,16 @@ import pytest
 from thalweg.errors import StateError
 from thalweg.state.container import ContainerWriter
 from thalweg.state.local_storage import LocalStorage
-from thalweg.state.rejected import SCHEMA, forget_rejected, read_rejected, rejected_name
+from thalweg.state.rejected import (
+    SCHEMA,
+    Batched,
+    delete_rejected,
+    forget_rejected,
+    keep_rejected,
+    kept_rejected,
+    read_rejected,
+    rejected_name,
+)
 
 
 @pytest.fixture
@@ -20,10 +30,16 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 def keep(storage: LocalStorage, stream: str, batch: int, part: str, *rows: str) -> Path:
     name = rejected_name(stream, batch, part)
-    with ContainerWriter(storage, name) as writer:
-        writer.add("rejected", pa.table([["no number"] * len(rows), list(rows)], schema=SCHEMA))
-        writer.close()
+    table = pa.table({"reason": ["no number"] * len(rows), "line": [*range(1, len(rows) + 1)], "row": [*rows]})
+    keep_rejected(storage, name, stream, table, "/in/a.csv", 1_000_000)
     return storage.root / name
+
+
+def keep_as_before(storage: LocalStorage, stream: str, batch: int, *rows: str) -> None:
+    """As earlier releases did."""
+    with ContainerWriter(storage, rejected_name(stream, batch, "old")) as writer:
+        writer.add(stream, pa.table({"reason": ["no number"] * len(rows), "row": [*rows]}))
+        writer.close()
 
 
 def texts(storage: LocalStorage, through: int, rows: int) -> list[str]:
@@ -75,3 +91,42 @@ def test_a_file_of_somebody_else_is_left_alone(storage: LocalStorage) -> None:
     assert texts(storage, 1, 1) == ["a"]
     forget_rejected(storage, 1)
     assert notes.exists()
+
+
+def test_each_says_where_it_came_from(storage: LocalStorage) -> None:
+    keep(storage, "s", 7, "0", "a")
+    assert read_rejected(storage, "s", 7, 1).to_pylist() == [
+        {
+            "file": "/in/a.csv",
+            "line": 1,
+            "batch": 7,
+            "reason": "no number",
+            "row": "a",
+            "time": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+            "stream": "s",
+        }
+    ]
+
+
+def test_objects_of_earlier_releases_are_read(storage: LocalStorage) -> None:
+    keep_as_before(storage, "s", 3, "a", "b")
+    keep(storage, "s", 4, "0", "c")
+    found = read_rejected(storage, "s", 4, 3)
+    assert found.schema == SCHEMA
+    assert found["row"].to_pylist() == ["a", "b", "c"]
+    assert found["file"].to_pylist() == [None, None, "/in/a.csv"]
+    assert found["batch"].to_pylist() == [3, 3, 4]
+    assert found["line"].to_pylist() == [None, None, 1]
+
+
+def test_those_of_early_batches_are_counted_and_deleted(storage: LocalStorage) -> None:
+    keep_as_before(storage, "s", 1, "a", "b")
+    keep(storage, "s", 2, "0", "c")
+    keep(storage, "s", 2, "1", "d")
+    keep(storage, "s", 3, "0", "not yet")
+    found = kept_rejected(storage, "s", 2)
+    assert [(b.batch, b.rows) for b in found] == [(1, 2), (2, 2)]
+    assert all(isinstance(b, Batched) and b.bytes > 0 for b in found)
+    delete_rejected(storage, "s", 2)
+    assert read_rejected(storage, "s", 2, 2, first=2)["row"].to_pylist() == ["c", "d"]
+    assert [b.batch for b in kept_rejected(storage, "s", 2)] == [2]

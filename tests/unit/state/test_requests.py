@@ -10,11 +10,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from thalweg.errors import StateError
+from thalweg.model.query import Query
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.requests import CreateQuery, DropQuery, Request, RequestLog
@@ -26,7 +28,7 @@ def log_of(path: Path, through: int = 0) -> RequestLog:
 
 
 def query(number: int) -> CreateQuery:
-    return CreateQuery({"name": f"q{number}", "text": "SELECT 'é\n'"})
+    return CreateQuery(Query(f"q{number}", "SELECT 'é\n'", "s", ()))
 
 
 def fill(path: Path, count: int) -> RequestLog:
@@ -214,7 +216,7 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
 
     def work(worker: int) -> None:
         for number in range(5):
-            got.append(log.append(CreateQuery({"worker": worker, "number": number})))
+            got.append(log.append(CreateQuery(Query(f"{worker} {number}", "", "s", ()))))
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -227,7 +229,7 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
     assert [number for number, _ in records] == list(range(1, 41))
     made = [request.query for _, request in records if isinstance(request, CreateQuery)]
     for worker in range(8):
-        assert [q["number"] for q in made if q["worker"] == worker] == list(range(5))
+        assert [q.name for q in made if q.name.startswith(f"{worker} ")] == [f"{worker} {n}" for n in range(5)]
 
 
 def test_of_two_logs_on_one_storage_one_wins(tmp_path: Path) -> None:
@@ -326,7 +328,9 @@ def old_log(path: Path, count: int, base: int = 0) -> bytes:
     lines = [line({"base": base})] if base else []
     for number in range(base + 1, base + count + 1):
         record = (
-            {"op": "create", "query": query(number).query} if number % 2 else {"op": "drop", "name": f"q{number}"}
+            {"op": "create", "query": msgspec.to_builtins(query(number).query)}
+            if number % 2
+            else {"op": "drop", "name": f"q{number}"}
         )
         lines.append(line({"sequence": number, "record": record}))
     data = b"".join(lines)

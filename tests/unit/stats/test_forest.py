@@ -169,3 +169,15 @@ def test_what_a_forest_filled_in_is_no_measurement() -> None:
 def test_scikit_learn_is_loaded_only_to_train(name: str) -> None:
     code = f"import sys, thalweg.stats.{name}; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_scikit_learn_keys_count_as_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that is held against what was measured, as any forest is."""
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    keys = KEYS[:4]
+    for kind, usable in (("independent", True), ("blocks", False)):
+        shares = seen(kind, keys, batches=2)
+        forest = train(shares, batch=2)
+        assert forest.trees == ()
+        assert forest.usable == usable
+        assert fill(shares, forest).joint.keys() >= shares.joint.keys()

@@ -20,7 +20,7 @@ import pytest
 import thalweg
 from thalweg import aggregates
 from thalweg.batch.local_runner import LocalRunner
-from thalweg.errors import SqlError, StateError, ThalwegError, UsageError
+from thalweg.errors import SinkError, SqlError, StateError, ThalwegError, UsageError
 from thalweg.model.stream import Schema
 from thalweg.testing import LocalSession
 from thalweg.testing.recorded import Answers, RecordedAnalyzer, spark_version
@@ -316,3 +316,28 @@ with LocalSession({{"events": rows(1, 2)}}, {{"all": ALL}}, recorded=RECORDED) a
 
 
 RECORDED = Path(__file__).parents[2] / "golden" / "analyser"
+
+
+def test_a_callable_that_takes_no_rows_is_refused_and_leaves_nothing(local: Local) -> None:
+    async def later(table: pa.Table, batch_id: int) -> None: ...
+
+    session = local({"events": rows(1)})
+    with pytest.raises(SinkError, match="coroutine function"):
+        session.create_query("q", ALL, later)
+    with pytest.raises(SinkError, match="cannot be called with a table and a batch id"):
+        session.create_query("q", ALL, lambda table: None)
+    assert not session.queries
+
+
+def test_what_a_callable_raised_is_kept_without_its_secrets(local: Local, tmp_path: Path) -> None:
+    def fail(table: pa.Table, batch_id: int) -> None:
+        raise KeyboardInterrupt("no route to postgresql://bob:hunter2@db/x\nsecond line")
+
+    session = local({"events": rows(1)}, state_dir=tmp_path / "state")
+    query = session.create_query("q", ALL, fail)
+    session.run_available()
+    assert "KeyboardInterrupt: no route to postgresql://bob:***@db/x" in query.status["error"]
+    session.stop()
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
+    assert b"hunter2" not in kept
+    assert b"second line" not in kept

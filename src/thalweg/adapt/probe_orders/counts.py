@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from thalweg.model.bucket import RowBucket
+from thalweg.model.join_statistics import Estimate, JoinStatistics, Sample
 from thalweg.model.ordering import Edge
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Group
 from thalweg.model.report import SAMPLED, ProbeId
-from thalweg.optimize.groups import Sample
 from thalweg.optimize.ordering import asked_of, pairs_key, partners_of, rows_key, share_of
-from thalweg.stats.joining import Estimate, JoinStatistics
 
 Probes = Mapping[ProbeId, tuple[int, int]]
 Counts = dict[str, tuple[float, float]]

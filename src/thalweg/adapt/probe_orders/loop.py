@@ -11,20 +11,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from thalweg.adapt.probe_orders.measure import EPOCH, join_load
 from thalweg.adapt.slot_assignment import yield_to_batches
+from thalweg.foreign import said_by
+from thalweg.model.join_statistics import JoinStatistics
 from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, OrderingReport, Orders
 from thalweg.model.plan import Plan
 from thalweg.model.query import query_name
+from thalweg.observe import log
 from thalweg.optimize import joins
 from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.joins.model import Statistics
 from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
-from thalweg.stats.joining import JoinStatistics
 
 LEAST_SECONDS = 0.02
 """Of the budget, for one query group."""
@@ -107,7 +108,8 @@ class JoinPlanner:
         try:
             self.observe(plan, manifest)
         except Exception as error:
-            self.answer = f"measuring failed: {type(error).__name__}: {error}"
+            log.warning("adapt", "measuring_failed", of="probe_orders", batch=manifest.batch, error=error)
+            self.answer = f"measuring failed: {said_by(error)}"
 
     def observe(self, plan: Plan, manifest: Manifest) -> None:
         """Asks the optimiser if an epoch has ended with this batch, and if there is a reason."""
@@ -116,14 +118,14 @@ class JoinPlanner:
                 self._proposed = []  # for queries that are no more
             return
         measured = manifest.measured.probe_orders.joins
-        statistics = JoinStatistics.from_json(measured.get("statistics", {}))
+        statistics = measured.statistics
         ended = statistics.batches == 0 and statistics.epoch > max(self._epoch, 0)
         self._epoch = statistics.epoch
         if self.settings is None or not ended or (self._thread is not None and self._thread.is_alive()):
             return
-        running = Ordering.from_json(manifest.measured.probe_orders.ordering)
+        running = manifest.measured.probe_orders.ordering
         load = join_load(measured, running)
-        drift = self._drift(running, _ratio(question(plan, load), measured.get("sent", {})))
+        drift = self._drift(running, _ratio(question(plan, load), measured.sent))
         coming = self._coming(running, manifest.batch + 1)
         asked = question(plan, load, coming)
         why = self._due(asked, coming, statistics, drift)
@@ -137,8 +139,8 @@ class JoinPlanner:
 
     def take(self, manifest: Manifest) -> Ordering:
         """The orders for the batch that is about to begin: those in force, or what was proposed and is due."""
-        ordering = Ordering.from_json(manifest.measured.probe_orders.ordering)
-        epoch = JoinStatistics.from_json(manifest.measured.probe_orders.joins.get("statistics", {})).epoch
+        ordering = manifest.measured.probe_orders.ordering
+        epoch = manifest.measured.probe_orders.joins.statistics.epoch
         with self._lock:
             due = [proposed for since, proposed in self._proposed if since <= epoch]
             self._proposed = [one for one in self._proposed if one[0] > epoch]
@@ -166,12 +168,11 @@ class JoinPlanner:
 
     def report(self, manifest: Manifest) -> OrderingReport:
         """For EXPLAIN and progress."""
-        known = Ordering.from_json(manifest.measured.probe_orders.ordering)
-        measured: Mapping[str, Any] = manifest.measured.probe_orders.joins
-        epoch = JoinStatistics.from_json(measured.get("statistics", {})).epoch
+        known = manifest.measured.probe_orders.ordering
+        measured = manifest.measured.probe_orders.joins
         return OrderingReport(
-            epoch, self.asked, self.answer, known.switches, known.switched, known.reason, known.changes,
-            self.groups, measured.get("sent", {}),
+            measured.statistics.epoch, self.asked, self.answer, known.switches, known.switched, known.reason,
+            known.changes, self.groups, measured.sent,
         )  # fmt: skip
 
     # -- when
@@ -221,7 +222,8 @@ class JoinPlanner:
                 for group, stats, one in judged
             )
         except Exception as error:  # the pipeline goes on with the orders it has
-            self.answer = f"the optimiser failed: {type(error).__name__}: {error}"
+            log.warning("adapt", "optimiser_failed", of="probe_orders", error=error)
+            self.answer = f"the optimiser failed: {said_by(error)}"
 
     def _tell(self, judged: Sequence[tuple[dict[str, Ordered], Statistics, Judgement]], epoch: int) -> None:
         """Proposes what is worth a switch. Orders that were found good are settled too: nothing but a decision
@@ -262,6 +264,6 @@ def _words(order: Order) -> str:
     return ", then ".join(found[0] if len(found) == 1 else f"({' ⋈ '.join(found)})" for found in order)
 
 
-def next_ordering(ordering: Ordering, plan: Plan) -> dict[str, Any]:
+def next_ordering(ordering: Ordering, plan: Plan) -> Ordering:
     """What the manifest keeps of it."""
-    return ordering.after(plan.joins.ordered).to_json()
+    return ordering.after(plan.joins.ordered)

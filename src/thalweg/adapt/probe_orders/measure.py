@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
 
 from thalweg.adapt.probe_orders.counts import Probes, by_edge, next_sent, next_statistics
 from thalweg.model.bucket import RowBucket
+from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics, Sample
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.report import StreamSample
-from thalweg.optimize.groups import Sample
 from thalweg.optimize.joining import JoinLoad
-from thalweg.stats.joining import JoinStatistics
 
 EPOCH = 8
 """Batches of an epoch, unless the session says otherwise."""
@@ -25,71 +23,62 @@ REFRESHED = 16
 """Batches after which a sample of the same predicates is replaced."""
 
 
-def join_load(value: Mapping[str, Any], ordering: Ordering | None = None) -> JoinLoad:
+def join_load(value: JoinMeasurements, ordering: Ordering | None = None) -> JoinLoad:
     """The measurements and what was decided by them, as the planner takes them."""
     matches = {}
-    for probe, ratio in value.get("matches", {}).items():
+    for probe, ratio in value.matches.items():
         known, found, edge = probe.split(_EDGE)
         matches[known, found, edge] = ratio
-    estimates = JoinStatistics.from_json(value.get("statistics", {})).estimates
     return JoinLoad(
-        _samples(value.get("samples", {})),
+        value.samples,
         matches,
-        tuple(tuple(g) for g in value.get("groups", ())),
-        value.get("ready", {}),
-        value.get("held", {}),
-        estimates,
+        value.groups,
+        value.ready,
+        value.held,
+        value.statistics.estimates,
         ordering.orders if ordering is not None else {},
     )
 
 
-def _samples(value: Mapping[str, Any]) -> dict[str, Sample]:
-    return {
-        name: Sample(tuple(s["predicates"]), tuple(s["rows"]), s["rate"], s["distinct"]) for name, s in value.items()
-    }
-
-
 def next_join_load(
-    value: Mapping[str, Any],
+    value: JoinMeasurements,
     plan: Plan,
     batch: int,
     probes: Probes,
     samples: Mapping[str, StreamSample],
     stores: Sequence[RowBucket],
     epoch: int = EPOCH,
-) -> dict[str, Any]:
+) -> JoinMeasurements:
     """Averages over recent batches, and statistics over epochs of so many batches.
 
     Until an epoch has ended, orders follow the averages, kept to powers of two: noise does not make a new plan.
     """
-    known = JoinStatistics.from_json(value.get("statistics", {}))
+    known = value.statistics
     if not plan.joins.groups:
         # Epochs go on being counted from there: decisions are remembered by their numbers.
-        return {"statistics": JoinStatistics(known.epoch).to_json()} if known.epoch else {}
-    average = {
-        edge: ratio for edge, ratio in value.get("average", {}).items() if _is_current(edge, plan.joins.intermediates)
-    }
-    since = _next_since(value.get("since", {}), plan, batch)
+        return JoinMeasurements(statistics=JoinStatistics(known.epoch))
+    average = {edge: ratio for edge, ratio in value.average.items() if _is_current(edge, plan.joins.intermediates)}
+    since = _next_since(value.since, plan, batch)
     for edge, (probing, found) in by_edge(probes).items():
         if probing:
             text = _EDGE.join(edge)
             average[text] = round(0.5 * average.get(text, found / probing) + 0.5 * found / probing, 6)
-    sampled = _next_samples(value.get("samples", {}), plan, batch, samples)
+    sampled = _next_samples(value.samples, plan, batch, samples)
     rates = {name: float(sample.seen) for name, sample in samples.items()}
-    return {
-        "average": average,
-        "matches": {p: _power_of_two(ratio, value.get("matches", {}).get(p)) for p, ratio in average.items()},
-        "samples": sampled,
-        "groups": [list(group.queries) for group in plan.joins.groups.values()],
-        "since": since,
-        "ready": _ready(since, plan, stores),
-        "held": _next_held(stores, samples, value.get("held", {})),
-        "statistics": next_statistics(known, plan, probes, rates, _samples(sampled), epoch).to_json(),
-        "sent": next_sent(value.get("sent", {}), plan, batch, probes, stores),
-    }
+    return JoinMeasurements(
+        average=average,
+        matches={p: _power_of_two(ratio, value.matches.get(p)) for p, ratio in average.items()},
+        samples=sampled,
+        groups=tuple(tuple(group.queries) for group in plan.joins.groups.values()),
+        since=since,
+        ready=_ready(since, plan, stores),
+        held=_next_held(stores, samples, value.held),
+        statistics=next_statistics(known, plan, probes, rates, sampled, epoch),
+        sent=next_sent(value.sent, plan, batch, probes, stores),
+    )
 
 
-def _next_since(known: Mapping[str, Any], plan: Plan, batch: int) -> dict[str, dict[str, int]]:
+def _next_since(known: Mapping[str, Mapping[str, int]], plan: Plan, batch: int) -> dict[str, dict[str, int]]:
     """intermediate -> query -> the batch since which it is kept for the query, without a gap."""
     return {
         id_: {query: known.get(id_, {}).get(query, batch) for query in m.queries}
@@ -97,7 +86,9 @@ def _next_since(known: Mapping[str, Any], plan: Plan, batch: int) -> dict[str, d
     }
 
 
-def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[RowBucket]) -> dict[str, list[str]]:
+def _ready(
+    since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[RowBucket]
+) -> dict[str, tuple[str, ...]]:
     """An intermediate is complete for a query once every row that its relations still hold came after it began."""
     found = {}
     for id_, queries in since.items():
@@ -108,23 +99,19 @@ def _ready(since: Mapping[str, Mapping[str, int]], plan: Plan, stores: Sequence[
             if name in plan.joins.intermediates[id_].relations
         }
         oldest = min((b.batch_from for b in stores if b.relation in streams), default=None)
-        found[id_] = [query for query, began in queries.items() if oldest is None or oldest >= began]
+        found[id_] = tuple(query for query, began in queries.items() if oldest is None or oldest >= began)
     return found
 
 
 def _next_samples(
-    known: Mapping[str, Any], plan: Plan, batch: int, fresh: Mapping[str, StreamSample]
-) -> dict[str, Any]:
+    known: Mapping[str, Sample], plan: Plan, batch: int, fresh: Mapping[str, StreamSample]
+) -> dict[str, Sample]:
     after = {name: sample for name, sample in known.items() if name in plan.joins.stores}
     for name, sample in fresh.items():
-        same = name in after and after[name]["predicates"] == [*sample.predicates]
+        same = name in after and after[name].predicates == sample.predicates
         if sample.seen and (not same or batch % REFRESHED == 0):
-            after[name] = {
-                "predicates": [*sample.predicates],
-                "rows": [int.from_bytes(row, "little") for row in sample.rows],
-                "rate": sample.seen,
-                "distinct": sample.distinct,
-            }
+            rows = tuple(int.from_bytes(row, "little") for row in sample.rows)
+            after[name] = Sample(tuple(sample.predicates), rows, sample.seen, sample.distinct)
     return after
 
 
@@ -147,7 +134,7 @@ def _newest(stores: Sequence[RowBucket]) -> int:
     return max(b.batch_to for b in stores)
 
 
-def _is_current(edge: str, intermediates: Mapping[str, Any]) -> bool:
+def _is_current(edge: str, intermediates: Container[str]) -> bool:
     """Intermediates come and go; what was measured of those that have gone says nothing any more."""
     return all(not name.startswith("+") or name in intermediates for name in edge.split(_EDGE))
 

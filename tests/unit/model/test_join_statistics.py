@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 
+import msgspec
 import pytest
 
-from thalweg.stats.joining import Estimate, JoinStatistics, Seen
+from thalweg.model.join_statistics import Estimate, JoinStatistics, Seen
 
 
 def test_the_spread_is_that_of_a_plain_computation() -> None:
@@ -106,5 +106,5 @@ def test_it_goes_through_a_manifest_unchanged() -> None:
     statistics = JoinStatistics()
     for batch in range(7):
         statistics = statistics.after({"a": (10 + batch / 3, 5), "b": (7, batch)}, 5)
-    assert JoinStatistics.from_json(json.loads(json.dumps(statistics.to_json()))) == statistics
-    assert JoinStatistics.from_json({}) == JoinStatistics()
+    assert msgspec.json.decode(msgspec.json.encode(statistics), type=JoinStatistics) == statistics
+    assert msgspec.json.decode("{}", type=JoinStatistics) == JoinStatistics()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 SURE = 2.0
 """Standard errors by which a new estimate must differ from the one in force to replace it."""
@@ -17,8 +18,7 @@ APART = 0.25
 """The share of the one in force by which it must differ besides: a smaller change is not worth another plan."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Things found per thing looked at, over the batches of an epoch."""
 
     batches: int = 0
@@ -52,8 +52,7 @@ class Seen:
         return Seen(self.batches + 1, total, self.found + found, spread)
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     value: float
     error: float
     batches: int
@@ -66,16 +65,15 @@ class Estimate:
         return apart > SURE * math.hypot(self.error, newer.error) and apart > APART * self.value
 
 
-@dataclass(frozen=True)
-class JoinStatistics:
+class JoinStatistics(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is believed of the joins, and what the running epoch has seen so far. Keys are the caller's."""
 
     epoch: int = 0
     """How many have ended."""
     batches: int = 0
     """Of the running one."""
-    seen: Mapping[str, Seen] = field(default_factory=dict)
-    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = {}
+    estimates: Mapping[str, Estimate] = {}
     """In force."""
 
     @property
@@ -110,19 +108,37 @@ class JoinStatistics:
             {key: of for key, of in self.estimates.items() if wanted(key)},
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "epoch": self.epoch,
-            "batches": self.batches,
-            "seen": {key: [s.batches, s.looked, s.found, s.spread] for key, s in self.seen.items()},
-            "estimates": {key: [e.value, e.error, e.batches, e.since] for key, e in self.estimates.items()},
-        }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> JoinStatistics:
-        return cls(
-            value.get("epoch", 0),
-            value.get("batches", 0),
-            {key: Seen(*s) for key, s in value.get("seen", {}).items()},
-            {key: Estimate(*e) for key, e in value.get("estimates", {}).items()},
-        )
+class Sample(Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows sampled of one relation, as sets of the predicates they satisfy."""
+
+    predicates: tuple[str, ...]
+    """In the order of their bits."""
+    rows: tuple[int, ...]
+    """Sets of bits over `predicates`."""
+    rate: float
+    """Rows per batch that the sample stands for, kept or not."""
+    distinct: Mapping[str, float]
+    """Key -> its distinct values; where missing, every row is taken to have its own."""
+
+
+class JoinMeasurements(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """All that is remembered of joins from batch to batch. An edge is `known|found|key` here."""
+
+    average: Mapping[str, float] = {}
+    """edge -> partners per row, over recent batches."""
+    matches: Mapping[str, float] = {}
+    """The same, kept to powers of two."""
+    samples: Mapping[str, Sample] = {}
+    """By stream."""
+    groups: tuple[tuple[str, ...], ...] = ()
+    """The queries of each group of the plan."""
+    since: Mapping[str, Mapping[str, int]] = {}
+    """intermediate -> query -> the batch since which it is kept for the query, without a gap."""
+    ready: Mapping[str, tuple[str, ...]] = {}
+    """intermediate -> the queries for which it holds all that it should."""
+    held: Mapping[str, float] = {}
+    """stream -> how many batches' rows its store holds."""
+    statistics: JoinStatistics = JoinStatistics()
+    sent: Mapping[str, float] = {}
+    """Query group -> tuples sent per batch."""

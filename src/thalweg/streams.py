@@ -1,0 +1,113 @@
+"""The limits of a stream, as users give them and as they are told how it fares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from thalweg import errors
+from thalweg.batch.watermarks import Watermarks
+from thalweg.frontend.intervals import parse_interval
+from thalweg.model.manifest import Manifest, StreamProgress
+from thalweg.model.size import parse_size
+from thalweg.model.stream import Schema, Stream
+from thalweg.model.windows import BEGINNING
+from thalweg.observe.progress import as_time
+from thalweg.source.schema import to_ddl
+from thalweg.source.sources import Files
+
+
+class _Default(str):
+    """What holds for a new stream, unless something is given; one that is known keeps its own."""
+
+
+DEFAULT_AHEAD = _Default("1 day")
+DEFAULT_IDLE = DEFAULT_RETAINED = _Default("none")
+
+
+def to_microseconds(span: str | timedelta) -> int:
+    """A length of time as the interfaces take it."""
+    if not isinstance(span, str | timedelta):
+        raise errors.not_a_span(span)
+    text = span if isinstance(span, str) else f"{span // timedelta(microseconds=1)} microseconds"
+    return parse_interval(text)
+
+
+def to_delay(stream: str, given: object) -> int:
+    """The delay of a watermark."""
+    if not isinstance(given, str | timedelta):
+        raise errors.bad_limit(stream, "watermark", given, "a length of time, such as '10 seconds'")
+    return to_microseconds(given)
+
+
+def wrong_time(stream: str, columns: Schema, time: str, source: object) -> errors.ThalwegError | None:
+    """Why the column cannot be the event time. `source`: of which the columns were inferred."""
+    if time not in columns:
+        return errors.missing_time_column(stream, time, columns.names)
+    found = columns.type_of(time)
+    if found in ("timestamp", "timestamp_ntz"):
+        return None
+    if found != "string":
+        return errors.bad_time_column(stream, time, found)
+    meant = Schema(tuple(replace(f, type="timestamp") if f.name == time else f for f in columns.fields))
+    because = source.first_misfit(meant, time) if isinstance(source, Files) else None
+    return errors.bad_time_column(stream, time, found, because, to_ddl(meant))
+
+
+def with_limits(
+    stream: Stream, known: Stream | None, max_ahead: Any, idle_timeout: Any, retain_rejected: Any
+) -> Stream:
+    """`known`: the stream of that name that the state holds."""
+    ahead = _span(stream.name, "max_ahead", max_ahead)
+    if isinstance(max_ahead, _Default) and (known is not None or stream.source.kind == "generate"):
+        ahead = None if known is None else known.max_ahead_us  # the times of a generator are made up
+    idle = _span(stream.name, "idle_timeout", idle_timeout)
+    if isinstance(idle_timeout, _Default) and known is not None:
+        idle = known.idle_us
+    retained = _bytes(stream.name, retain_rejected)
+    if isinstance(retain_rejected, _Default) and known is not None:
+        retained = known.retain_rejected
+    return replace(stream, max_ahead_us=ahead, idle_us=idle, retain_rejected=retained)
+
+
+def _span(stream: str, option: str, given: Any) -> int | None:
+    if given is None or (isinstance(given, str) and given.strip().lower() == "none"):
+        return None
+    if not isinstance(given, str | timedelta):
+        raise errors.bad_limit(stream, option, given, "a length of time, such as '1 day', or None")
+    us = to_microseconds(given)
+    if us < 0 or (option == "idle_timeout" and us == 0):
+        raise errors.bad_limit(stream, option, given, "a length of time above 0")
+    return us
+
+
+def _bytes(stream: str, given: Any) -> int | None:
+    if given is None or (isinstance(given, str) and given.strip().lower() == "none"):
+        return None
+    size = parse_size(given) if isinstance(given, int | str) else None
+    if size is None:
+        raise errors.bad_limit(stream, "retain_rejected", given, "a number of bytes, such as '100 MB', or None")
+    return size
+
+
+def stream_progress(name: str, manifest: Manifest, marks: Watermarks) -> dict[str, Any]:
+    """What `progress()` says of a stream."""
+    p, closed = manifest.streams.get(name, StreamProgress()), manifest.closed.get(name, BEGINNING)
+    return {
+        "rows": p.rows,
+        "late": p.late,
+        "rejected": p.rejected,
+        "ahead": p.ahead,
+        "untimed": p.untimed,
+        "incomplete_files": p.incomplete,
+        "rejected_bytes": p.rejected_bytes,
+        "watermark": None if closed <= BEGINNING else as_time(closed),
+        "idle": marks.is_idle(name),
+        "reset": None
+        if p.reset is None
+        else {
+            "batch": p.reset.batch,
+            "closed": None if p.reset.closed_us <= BEGINNING else as_time(p.reset.closed_us),
+        },
+    }

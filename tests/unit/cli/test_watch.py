@@ -1,0 +1,47 @@
+"""Unit: progress in a pipe: time stamps, and a line only where there is something new."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from thalweg.cli import watch
+
+
+class Session:
+    """As far as `watch` asks it."""
+
+    def __init__(self) -> None:
+        self.batch = -1
+
+    def progress(self) -> dict[str, Any]:
+        ran = None if self.batch < 0 else {"batchId": self.batch}
+        return {
+            "batch": self.batch, "last_progress": ran, "rows": 5, "rows_per_second": 1.0, "batch_seconds": 0.5,
+            "queries": {}, "streams": {},
+        }  # fmt: skip
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_line_has_a_time_and_is_not_repeated(clock: list[float]) -> None:
+    session, console = Session(), Console(file=io.StringIO(), width=200)
+    with watch.drawing(console, session) as draw:  # type: ignore[arg-type]
+        for second in range(140):
+            clock[0] = float(second)
+            session.batch = 0 if second >= 100 else -1
+            draw(("Ctrl-C ends it",))
+    lines = str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+    assert all(re.search(r"  at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", line) for line in lines[1:])
+    said = [line.partition("  at ")[0] for line in lines]
+    start, ran = "starting: no batch has finished yet", "batch 0  5 rows  1 rows/s  0.50 s a batch  queries: none"
+    assert said == ["Ctrl-C ends it", start, start, ran]  # at the start, after a minute, with the batch
