@@ -14,10 +14,11 @@ from tests.recovery.chaos_hands import Drawn
 from tests.recovery.chaos_input import Inputs
 from tests.recovery.chaos_sink import TIMEOUT, Trouble
 from tests.recovery.chaos_world import NAMES, Query, Step, World
+from tests.support.disk import FaultyDisk
 
 import thalweg
 from thalweg.testing import LocalSession
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 _TRIES = 6
 """How often a query is resumed before it is given up."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.randomly import COLUMNS, Shape, random_feed, random_queries
 
 from thalweg.testing.oracle import Feed, event_times, expected, late_rows, parse_select
-from thalweg.testing.randomly import COLUMNS, Shape, random_feed, random_queries
 
 SEEDS = range(30)
 

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from tests.support.randomly import RandomQuery
 
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import RandomQuery
 
 _SECOND = 1_000_000
 _BASE = int(datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp()) * _SECOND

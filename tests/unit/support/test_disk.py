@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.state import durable
 from thalweg.state.disk import Disk
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 SEEDS = range(100)
 

@@ -37,6 +37,7 @@ from random import Random
 from typing import TypeVar
 
 from thalweg.state.disk import Data, Disk, Handle, OperatingSystem
+from thalweg.testing.faults import Death
 
 Done = TypeVar("Done")
 
@@ -55,10 +56,6 @@ VERBS = (
 )
 _NEED_SPACE = ("create", "write", "mkdir")
 """What a full disk refuses. To cut, rename, delete and sync takes no space."""
-
-
-class Death(BaseException):
-    """The process ended here, as by SIGKILL: no `except Exception` sees it."""
 
 
 @dataclass(eq=False)

@@ -8,10 +8,7 @@ from itertools import product
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-
-from thalweg.errors import UsageError
-from thalweg.testing.compare import rows_equal
-from thalweg.testing.join_oracle import (
+from tests.support.join_oracle import (
     bag_difference,
     counting_rows,
     emissions,
@@ -19,7 +16,10 @@ from thalweg.testing.join_oracle import (
     join_watermarks,
     parse_join,
 )
-from thalweg.testing.join_randomly import random_world
+from tests.support.join_randomly import random_world
+
+from thalweg.errors import UsageError
+from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed, event_times
 
 SECOND = 1_000_000

@@ -1,4 +1,4 @@
-"""Unit: what the experiments on the optimisers and partitioners found, as lines, plots and sentences."""
+"""Unit: what the experiments on the optimisers and partitioners compare, as lines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from benchmarks import join_planning_findings, partition_findings, partitioner_findings
-from benchmarks.result import Line, Machine, Result, Series
+from benchmarks import join_planning_lines, partition_lines, partitioner_lines
+from benchmarks.result import Line, Machine, Result
 
 MACHINE = Machine(2, 24.0, "a CPU", "3.11.7", "4.3.0", "2.0.0", "v1")
 
@@ -19,14 +19,12 @@ def by_name(lines: Iterable[Line]) -> dict[str, Line]:
     return {line.name: line for line in found}
 
 
-def is_kept(lines: Iterable[Line], series: Iterable[Series], findings: Iterable[Any]) -> None:
-    """All of it survives JSON, and every finding that names a plot names one that is there."""
-    result = Result("x", "X", MACHINE, lines=tuple(lines), series=tuple(series), findings=tuple(findings))
+def is_kept(lines: Iterable[Line]) -> None:
+    """What a reader sees of them survives JSON."""
+    result = Result("x", "X", MACHINE, lines=tuple(lines))
     again = Result.from_json(json.loads(json.dumps(result.to_json())))
     assert json.dumps(again.to_json()) == json.dumps(result.to_json())
-    names = {one.name for one in result.series}
-    assert len(names) == len(result.series)
-    assert {one.series for one in result.findings if one.series} <= names
+    assert [line.ratio for line in again.lines] == [line.ratio for line in result.lines]
 
 
 # --- shared partitioning --------------------------------------------------------------------------------
@@ -51,7 +49,7 @@ def works() -> list[dict[str, Any]]:
 
 
 def test_partitioning_in_the_engine() -> None:
-    lines = by_name(partition_findings.engine_lines(works()))
+    lines = by_name(partition_lines.engine_lines(works()))
     assert lines["packs"].ratio == 0.5
     assert lines["packs"].ours.median == 10.0  # bytes of a row, in the last third
     assert lines["packs"].asked == 0.65
@@ -61,13 +59,6 @@ def test_partitioning_in_the_engine() -> None:
     assert lines["packs-rate"].reached is None
     assert lines["packs-switch"].ours.median == pytest.approx(1.8 / 1.25)
     assert lines["packs-switch"].reached
-
-
-def test_partitioning_tells_what_fewer_bytes_did_to_the_time() -> None:
-    first, second = partition_findings.engine_findings(works())
-    assert "2 → 1 copies of a row and −50 % shuffled bytes" in first.ours
-    assert "0.80x to 0.80x the rows a second of hashing" in first.ours
-    assert "2.00 when the stream changes and is down again one batch later" in second.ours
 
 
 def grid() -> list[dict[str, Any]]:
@@ -83,27 +74,18 @@ def grid() -> list[dict[str, Any]]:
 
 
 def test_the_optimiser_alone() -> None:
-    lines = by_name(partition_findings.grid_lines(grid()))
+    lines = by_name(partition_lines.grid_lines(grid()))
     assert lines["copies-seconds"].ours.median == 4.5
     assert lines["copies-seconds"].reached is False
     assert lines["saspar-cost"].ratio == pytest.approx(0.4)
     assert lines["copies-greedy"].reached
-    time, quality = partition_findings.grid_findings(grid())
-    assert "3.0 to 4.5 s" in time.ours
-    assert "proven on 0 of 2 inputs; by the bound at least 80%" in quality.ours
-
-
-def test_partitioning_is_kept() -> None:
-    lines = (*partition_findings.engine_lines(works()), *partition_findings.grid_lines(grid()))
-    series = (*partition_findings.engine_series(works()), *partition_findings.grid_series(grid()))
-    is_kept(lines, series, (*partition_findings.engine_findings(works()), *partition_findings.grid_findings(grid())))
 
 
 # --- partitioners ---------------------------------------------------------------------------------------
 
 
 def modelled(stream: str, dalton: float) -> list[dict[str, Any]]:
-    times = dict.fromkeys(partitioner_findings.SHOWN, 2.0) | {"FLD (hash)": 1.0, "Dalton": dalton, "AM-2": 1.0}
+    times = dict.fromkeys(partitioner_lines.SHOWN, 2.0) | {"FLD (hash)": 1.0, "Dalton": dalton, "AM-2": 1.0}
     return [
         {"stream": stream, "workers": n, "partitioner": name, "time": time * (1 if name != "Dalton" else n / 8)}
         for n in (8, 32)
@@ -149,7 +131,7 @@ def partitioners() -> dict[str, Any]:
 
 
 def test_partitioners() -> None:
-    lines = by_name(partitioner_findings.lines(partitioners()))
+    lines = by_name(partitioner_lines.lines(partitioners()))
     assert (lines["engine-zipf-unique"].ratio, lines["engine-zipf-unique"].reached) == (1.5, True)
     assert lines["engine-zipf-unique-dalton"].ratio == pytest.approx(1.1)
     loads = lines["loads-zipf-unique-dalton"]
@@ -161,25 +143,6 @@ def test_partitioners() -> None:
     assert lines["cooperative-same-zipf-1.0"].reached
     assert (lines["speed-fld"].ours.median, lines["speed-fld"].reached) == (90e6, False)
     assert (lines["memory-am-2"].ours.median, lines["memory-am-2"].reached) == (110.0, False)
-
-
-def test_partitioners_are_kept() -> None:
-    found = partitioners()
-    findings = list(partitioner_findings.findings(found))
-    is_kept(partitioner_findings.lines(found), partitioner_findings.series(found), findings)
-    assert "1.50x (Zipf 1.5 keys, values that hardly come again: local)" in findings[0].ours
-    assert "hash 50, 25 and 0 %; chosen (local) 50, 25 and 0 %" in findings[1].ours
-    assert "Dalton is 0.50x to 2.00x as fast as the better of hash and PK-2" in findings[2].ours
-    assert "DAGreedy is ahead" not in findings[2].ours
-    plots = {one.name for one in partitioner_findings.series(found)}
-    assert plots == {one.series for one in findings if one.series}
-
-
-def test_sections_that_were_not_run_are_not_told() -> None:
-    only = {"memory": partitioners()["memory"]}
-    assert {line.name for line in partitioner_findings.lines(only)} == {"memory-am-2", "memory-cm-2", "memory-am-2-h"}
-    assert [finding.paper for finding in partitioner_findings.findings(only)] == ["Holistic, Table 4"]
-    assert list(partitioner_findings.series(only)) == []
 
 
 # --- the join optimiser ---------------------------------------------------------------------------------
@@ -209,7 +172,7 @@ def join_planning() -> dict[str, Any]:
 
 
 def test_join_planning() -> None:
-    lines = by_name(join_planning_findings.lines(join_planning()))
+    lines = by_name(join_planning_lines.lines(join_planning()))
     assert (lines["example-dp"].reached, lines["example-ilp"].reached) == (True, False)
     asked = {kind: lines[f"100x3-of-10-chi-1-{kind}"] for kind in ("seconds", "gap", "cost")}
     assert (asked["seconds"].ours.median, asked["seconds"].reached) == (0.1, False)
@@ -217,14 +180,12 @@ def test_join_planning() -> None:
     assert (asked["cost"].ratio, asked["cost"].asked, asked["cost"].reached) == (0.5, 0.52, True)
 
 
-def test_join_planning_is_kept() -> None:
-    found = join_planning()
-    series = list(join_planning_findings.series(found))
-    findings = list(join_planning_findings.findings(found))
-    is_kept(join_planning_findings.lines(found), series, findings)
-    for one in series:
-        for curve in one.curves.values():
-            assert len({x for x, _ in curve}) == len(curve)
-    assert findings[0].ours == "800 and 850, depending on the method"
-    assert [finding.paper[-7:] for finding in findings[1:]] == ["Fig. 9a", "Fig. 9c", "Fig. 9e", "Fig. 9f", "Fig. 9f"]
-    assert {one.name for one in series} == {one.series for one in findings if one.series}
+def test_all_lines_are_kept() -> None:
+    is_kept((*partition_lines.engine_lines(works()), *partition_lines.grid_lines(grid())))
+    is_kept(partitioner_lines.lines(partitioners()))
+    is_kept(join_planning_lines.lines(join_planning()))
+
+
+def test_sections_that_were_not_run_are_not_told() -> None:
+    only = {"memory": partitioners()["memory"]}
+    assert {line.name for line in partitioner_lines.lines(only)} == {"memory-am-2", "memory-cm-2", "memory-am-2-h"}
