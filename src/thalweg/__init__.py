@@ -38,13 +38,19 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from thalweg.sink import KINDS as SINKS
+
 if TYPE_CHECKING:
     from thalweg import clustering, errors, partition, testing
     from thalweg.aggregates import aggregate
     from thalweg.errors import ThalwegError
     from thalweg.handle import QueryHandle
     from thalweg.session import Session, connect
-    from thalweg.sink.specs import to_console, to_files, to_memory, to_noop, to_spark
+    from thalweg.sink.console import to_console
+    from thalweg.sink.files import to_files
+    from thalweg.sink.memory import to_memory
+    from thalweg.sink.noop import to_noop
+    from thalweg.sink.spark import to_spark
     from thalweg.source.sources import files, generate, memory
 
 __all__ = [
@@ -75,10 +81,13 @@ _HOMES = {
     "thalweg.source.sources": ("files", "generate", "memory"),
     "thalweg.handle": ("QueryHandle",),
     "thalweg.session": ("Session", "connect"),
-    "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_noop", "to_spark"),
 }
 _MODULES = ("clustering", "errors", "partition", "testing")
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {
+    **{name: home for home, names in _HOMES.items() for name in names},
+    # A sink of kind x is named by to_x; a callable is given as it is.
+    **{f"to_{kind}": place.partition(":")[0] for kind, place in SINKS.items() if kind != "callable"},
+}
 
 
 def __getattr__(name: str) -> Any:

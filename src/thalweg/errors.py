@@ -175,8 +175,8 @@ def source_schema_unreadable(path: str, reason: str, schema: str | None = None) 
     )
 
 
-def source_option_invalid(source: str, option: str, detail: str) -> SourceError:
-    return SourceError(f"{source}: option {option!r} cannot be used", detail=detail)
+def source_option_invalid(source: str, option: str, reason: str, hint: str | None = None) -> SourceError:
+    return SourceError(f"{source}: option {option!r} {reason}", hint=hint)
 
 
 def source_generator_unknown(name: str, known: tuple[str, ...]) -> SourceError:
@@ -249,6 +249,24 @@ def source_not_streaming(stream: str) -> SourceError:
 
 def source_query_failed(stream: str, reason: str) -> SourceError:
     return SourceError(f"the query that feeds stream {stream} has failed", detail=reason)
+
+
+# kinds
+
+
+def kind_taken(sort: str, name: str, by: str) -> UsageError:
+    return UsageError(
+        f"there is a {sort} {name!r} already: {by}",
+        hint=f"Give the new one another name; register_{sort}(..., replace=True) replaces one that was registered.",
+    )
+
+
+def not_a_kind(sort: str, name: object, reason: str) -> UsageError:
+    return UsageError(f"{name} cannot be registered as a {sort}", detail=reason)
+
+
+def kind_broken(sort: str, name: str, package: str, error: BaseException) -> UsageError:
+    return UsageError(f"the {sort} {name!r} of {package} cannot be loaded", detail=said_by(error))
 
 
 # model
@@ -572,13 +590,21 @@ def unwritable_for_spark(query: str, path: str, reason: str) -> SinkError:
     )
 
 
-def unknown_sink(kind: str, known: tuple[str, ...], meant: str | None = None) -> SinkError:
+def unknown_sink(kind: str, known: Sequence[str], meant: str | None = None) -> SinkError:
     hint = f"Use one of: {', '.join(known)}." if meant is None else f"Write {meant}."
     return SinkError(f"there is no sink {kind!r}", hint=hint)
 
 
-def bad_sink_option(kind: str, option: str, reason: str) -> SinkError:
-    return SinkError(f"sink {kind}: option {option!r} {reason}")
+def sink_not_installed(query: str, kind: str) -> SinkError:
+    return SinkError(
+        f"query {query}: there is no sink {kind!r} in this program",
+        detail="The query was created by a program that had it. Its results are kept until it is there.",
+        hint=f"Install the package that brings it, or call thalweg.register_sink first; or DROP QUERY {query}.",
+    )
+
+
+def bad_sink_option(kind: str, option: str, reason: str, hint: str | None = None) -> SinkError:
+    return SinkError(f"sink {kind}: option {option!r} {reason}", hint=hint)
 
 
 def unwritable_column(query: str, column: str, column_type: object, file_format: str) -> SinkRefusedError:

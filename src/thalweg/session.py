@@ -47,7 +47,7 @@ from thalweg.model.own import Definition
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, is_same_query, query_id
 from thalweg.model.stream import Schema, Stream
-from thalweg.model.types import element_type, to_arrow
+from thalweg.model.types import to_arrow
 from thalweg.observe import log
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
@@ -56,8 +56,8 @@ from thalweg.observe.shown import Explanation
 from thalweg.observe.stopwatch import mean, shares
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.rehearsal import Trial, unstored
-from thalweg.sink.callback import check_callback
-from thalweg.sink.specs import to_callable
+from thalweg.sink.callables import check_callback, to_callable
+from thalweg.sink.kinds import is_delivered, keeps_results
 from thalweg.source.schema import as_schema
 from thalweg.source.sources import Files, Memory, memory
 from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables, save_streams, save_tables
@@ -491,7 +491,6 @@ class Session:
         )  # fmt: skip
         _tell_summed_text(query, known.streams)
         _check_join_limit(query)
-        _check_arrays(query)
         _check_partitioner(query)
         # Alone, for what can go wrong in it: what is durable, every batch plans.
         make_plan([Registered(name, query)], known.streams, slots=1, tables=known.tables)
@@ -520,7 +519,7 @@ class Session:
         with self._mutex:
             requests = self._check_mine()
             handle, queues = self.query(name), self._delivery.queues
-            if handle.definition.sink.kind in ("memory", "noop"):
+            if not is_delivered(handle.definition.sink):
                 raise errors.nothing_to_pause(name, handle.definition.sink.kind)
             entry, known = self.entry_of(handle), queues.look(handle.id)
             if known.state == "paused" and known.reason is None:  # somebody said so before
@@ -828,8 +827,9 @@ class Session:
 
     def _missing(self, handle: QueryHandle) -> errors.ThalwegError | None:
         """What a program that started again has not given yet, and the query needs."""
-        if not self._delivery.can_give(handle.id, handle.definition):
-            return errors.missing_callback(handle.name)
+        ungiven = self._delivery.missing(handle.id, handle.definition)
+        if ungiven is not None:
+            return ungiven
         for name in handle.definition.streams:
             if self._streams[name].source.kind == "spark" and name not in self._sources:
                 return errors.source_not_given(name)
@@ -851,7 +851,7 @@ class Session:
 
     def results_of(self, handle: QueryHandle) -> pa.Table:
         query = handle.definition
-        if query.sink.kind != "memory":
+        if not keeps_results(query.sink):
             raise errors.not_in_memory(query.name, query.sink.kind)
         schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
         return self._delivery.results.read(handle.id, schema)
@@ -984,14 +984,6 @@ def _check_join_limit(query: Query) -> None:
     given = dict(query.options).get("join_limit")
     if given is not None and not (given.isdecimal() and int(given) > 0):
         raise errors.bad_option(query.name, "join_limit", given, "the most rows that one key may yield in one batch")
-
-
-def _check_arrays(query: Query) -> None:
-    """A line of text has no place for an array."""
-    kind = dict(query.sink.options).get("format") if query.sink.kind == "files" else None
-    for output in query.outputs if kind in ("json", "csv") else ():
-        if element_type(output.expr.type) is not None:
-            raise errors.array_in_text(query.name, output.name, kind)
 
 
 def _check_partitioner(query: Query) -> None:

@@ -29,7 +29,7 @@ from thalweg.model.patience import OPTIONS as DELIVERY_OPTIONS
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe.shown import Shown
 from thalweg.observe.words import describe_span
-from thalweg.sink.specs import delivery_of, parse_spec
+from thalweg.sink.kinds import delivery_of, parse_spec
 from thalweg.source.sources import files, generate, memory
 from thalweg.state.catalog import Table
 

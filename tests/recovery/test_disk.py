@@ -19,7 +19,7 @@ from thalweg.errors import ThalwegError
 from thalweg.model.history import History, SliceHistory
 from thalweg.model.manifest import Manifest, Prepared
 from thalweg.model.stream import Stream
-from thalweg.sink.base import SinkContext
+from thalweg.sink.contract import SinkContext
 from thalweg.sink.files import FilesSink
 from thalweg.source.inventory import Inventory
 from thalweg.source.log import FILES, File, Log

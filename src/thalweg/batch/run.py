@@ -65,8 +65,8 @@ from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
-from thalweg.sink.base import TaskSink
-from thalweg.sink.files import FilesInTasks
+from thalweg.sink.contract import TaskSink
+from thalweg.sink.kinds import SINKS
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered, still_waiting
@@ -680,13 +680,15 @@ def _stopped(entry: Entry, batch: int, rows: int) -> Entry:
 
 def sinks_in_tasks(entries: Iterable[Entry]) -> dict[str, TaskSink]:
     """Of the queries whose sinks can write where rows are made. What has an order only the driver can put into it."""
-    return {
-        e.id: FilesInTasks.of(e.query)
-        for e in entries
-        if e.query.sink.kind == "files" and e.runs and not e.query.order and e.query.limit is None
-    }
+    found: dict[str, TaskSink] = {}
+    for e in entries:
+        kind = SINKS.find(e.query.sink.kind) if e.runs and not e.query.order and e.query.limit is None else None
+        if kind is not None and (sink := kind.in_tasks(e.query)) is not None:
+            found[e.id] = sink
+    return found
 
 
 def uncollected(entries: Iterable[Entry]) -> frozenset[str]:
     """Queries whose results nobody takes. What is left by a LIMIT only the driver can tell."""
-    return frozenset(e.id for e in entries if e.query.sink.kind == "noop" and e.query.limit is None)
+    kinds = {e.id: SINKS.find(e.query.sink.kind) for e in entries if e.query.limit is None}
+    return frozenset(id_ for id_, kind in kinds.items() if kind is not None and not kind.wants_rows)

@@ -13,7 +13,7 @@ from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
 from thalweg.partition.cooperative import Policy
-from thalweg.sink.base import TaskSink
+from thalweg.sink.contract import TaskSink
 from thalweg.state.storage import Storage
 from thalweg.state.writer import Kept, write_buckets
 

@@ -68,7 +68,7 @@ class SinkSpec:
     """A sink as plain data; a callable is `kind='callable'` and must be given again after a restart."""
 
     kind: str = "memory"
-    """memory | console | files | callable | spark | noop."""
+    """The name of one of the kinds of `sink/`."""
     options: tuple[tuple[str, Any], ...] = ()
 
     def option(self, name: str) -> str:
