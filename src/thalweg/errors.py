@@ -179,6 +179,17 @@ def source_option_invalid(source: str, option: str, reason: str, hint: str | Non
     return SourceError(f"{source}: option {option!r} {reason}", hint=hint)
 
 
+def source_failed(stream: str, kind: str, error: BaseException) -> SourceError:
+    return SourceError(f"the source of stream {stream}, of kind {kind!r}, has failed", detail=said_by(error))
+
+
+def source_not_installed(stream: str, kind: str) -> SourceError:
+    return SourceError(
+        f"stream {stream}: there is no source of kind {kind!r} in this program",
+        hint="Install the package that brings it, or call thalweg.register_source first.",
+    )
+
+
 def source_generator_unknown(name: str, known: tuple[str, ...]) -> SourceError:
     return SourceError(f"there is no generator named {name!r}", hint=f"Known: {', '.join(known)}.")
 
@@ -1182,10 +1193,10 @@ def workers_do_not_start(reason: str) -> UsageError:
     )
 
 
-def unknown_source(kind: str) -> SourceError:
+def unknown_source(kind: str, known: Sequence[str]) -> SourceError:
     return SourceError(
         f"there is no source of kind '{kind}'",
-        hint="source = 'files', 'generate' or 'memory'; what Spark can read as a stream, such as Kafka, in Python: "
+        hint=f"source = one of {', '.join(known)}; what Spark can read as a stream, such as Kafka, in Python: "
         "session.create_stream(name, spark.readStream.format(...).load(), time=..., watermark=...)",
     )
 

@@ -21,7 +21,7 @@ from thalweg.frontend.bind import bind
 from thalweg.model.own import Definition
 from thalweg.model.query import Query, query_from_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.source.sources import memory
+from thalweg.source.memory import memory
 from thalweg.testing.join_randomly import random_world
 from thalweg.testing.oracle import Feed
 from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries

@@ -14,7 +14,7 @@ import pytest
 from tests.support.side import Side
 
 import thalweg
-from thalweg.source.sources import Memory
+from thalweg.source.memory import Memory
 from thalweg.testing.compare import difference, rows_equal
 from thalweg.testing.join_oracle import bag_difference
 from thalweg.testing.join_randomly import Crowd, World, random_world

@@ -67,6 +67,7 @@ from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
 from thalweg.sink.contract import TaskSink
 from thalweg.sink.kinds import SINKS
+from thalweg.source.kinds import from_outside
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered, still_waiting
@@ -559,6 +560,7 @@ class BatchRunner:
             {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
             uncollected(entries.values()),
             sinks_in_tasks(e for e in entries.values() if e.id not in refused),
+            sources=from_outside(stream.stream for stream in plan.streams.values()),
             stages=slot_stages(plan),
             budget=self.budget,
         )

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from thalweg.model.bucket import NewBucket, RowBucket, Section, SliceBucket
 from thalweg.model.budget import Budget
@@ -14,6 +15,7 @@ from thalweg.model.times import BatchTimes
 from thalweg.model.windows import Stretch
 from thalweg.partition.cooperative import Policy
 from thalweg.sink.contract import TaskSink
+from thalweg.source.contract import SourceKind
 from thalweg.state.storage import Storage
 from thalweg.state.writer import Kept, write_buckets
 
@@ -42,6 +44,8 @@ class Work:
     """Queries whose results nobody takes: tasks count them."""
     sinks: Mapping[str, TaskSink] = field(default_factory=dict)
     """query -> how tasks prepare its results, where they are many and the sink can."""
+    sources: Mapping[str, SourceKind[Any]] = field(default_factory=dict)
+    """Kinds of sources from outside, which a worker may not know."""
     stage: int = 1
     """Of SLOT, from 1."""
     stages: int = 1
