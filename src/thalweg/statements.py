@@ -26,9 +26,9 @@ from thalweg.frontend.statements import (
 )
 from thalweg.handle import QueryHandle
 from thalweg.model.patience import OPTIONS as DELIVERY_OPTIONS
+from thalweg.model.spans import describe_span
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe.shown import Shown
-from thalweg.observe.words import describe_span
 from thalweg.sink.kinds import delivery_of, parse_spec
 from thalweg.source.kinds import make_source
 from thalweg.state.catalog import Table

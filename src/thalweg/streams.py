@@ -12,7 +12,7 @@ from thalweg.frontend.intervals import parse_interval
 from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.size import parse_size
 from thalweg.model.stream import Schema, Stream
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING
 from thalweg.observe.progress import as_time
 from thalweg.source.contract import Source
 from thalweg.source.kinds import kind_of

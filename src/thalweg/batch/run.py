@@ -52,7 +52,7 @@ from thalweg.model.split import rows_in
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
 from thalweg.model.way import Way
-from thalweg.model.windows import BEGINNING, Stretch
+from thalweg.model.window import BEGINNING, Stretch
 from thalweg.observe import log
 from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport

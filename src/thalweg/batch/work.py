@@ -12,7 +12,7 @@ from thalweg.model.bucket import NewBucket, RowBucket, Section, SliceBucket
 from thalweg.model.budget import Budget
 from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes
-from thalweg.model.windows import Stretch
+from thalweg.model.window import Stretch
 from thalweg.partition.cooperative import Policy
 from thalweg.sink.contract import TaskSink
 from thalweg.source.contract import SourceKind

@@ -55,9 +55,7 @@ class FilesOptions(Struct, frozen=True):
     """What users say; `KeptFiles` is what is kept of it."""
 
     path: Annotated[str, Meta(min_length=1, description="A file, a directory or a pattern with `*`, `?`, `**`.")]
-    format: Annotated[_Text, Meta(description="`parquet`, `json`, `csv`, `arrow`; suffixes may tell.")] | None = (
-        None
-    )
+    format: Annotated[_Text, Meta(description="`parquet`, `json`, `csv`, `arrow`; suffixes may tell.")] | None = None
     max_files_per_batch: Annotated[int, Meta(ge=1, description="How many files a batch takes at most.")] | None = None
     missing: Annotated[
         Literal["null", "refuse"],
