@@ -4,6 +4,7 @@ kind: the wording of the whole system can be read here. Callers say `errors.name
 from thalweg.errors.aggregate import *  # noqa: F403
 from thalweg.errors.family import *  # noqa: F403
 from thalweg.errors.join import *  # noqa: F403
+from thalweg.errors.kind import *  # noqa: F403
 from thalweg.errors.partitioning import *  # noqa: F403
 from thalweg.errors.query import *  # noqa: F403
 from thalweg.errors.session import *  # noqa: F403

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from thalweg.errors.family import SinkError, SinkRefusedError, ThalwegError, UsageError
 from thalweg.foreign import brief, said_by
 
@@ -64,13 +66,13 @@ def unwritable_for_spark(query: str, path: str, reason: str) -> SinkError:
     )
 
 
-def unknown_sink(kind: str, known: tuple[str, ...], meant: str | None = None) -> SinkError:
+def unknown_sink(kind: str, known: Sequence[str], meant: str | None = None) -> SinkError:
     hint = f"Use one of: {', '.join(known)}." if meant is None else f"Write {meant}."
     return SinkError(f"there is no sink {kind!r}", hint=hint)
 
 
-def bad_sink_option(kind: str, option: str, reason: str) -> SinkError:
-    return SinkError(f"sink {kind}: option {option!r} {reason}")
+def bad_sink_option(kind: str, option: str, reason: str, hint: str | None = None) -> SinkError:
+    return SinkError(f"sink {kind}: option {option!r} {reason}", hint=hint)
 
 
 def unwritable_column(query: str, column: str, column_type: object, file_format: str) -> SinkRefusedError:
@@ -151,4 +153,12 @@ def array_in_text(query: str, column: str, format_: object) -> SinkError:
     return SinkError(
         f"query '{query}': the array '{column}' cannot be written as {format_}",
         hint="write parquet, or let the aggregate give a string",
+    )
+
+
+def sink_not_installed(query: str, kind: str) -> SinkError:
+    return SinkError(
+        f"query {query}: there is no sink {kind!r} in this program",
+        detail="The query was created by a program that had it. Its results are kept until it is there.",
+        hint=f"Install the package that brings it, or call thalweg.register_sink first; or DROP QUERY {query}.",
     )

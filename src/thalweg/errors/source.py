@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from thalweg.errors.family import NamingError, SourceError, StateError, UsageError
+from thalweg.foreign import said_by
 
 
 def source_path_missing(path: str) -> SourceError:
@@ -68,8 +69,8 @@ def source_schema_unreadable(path: str, reason: str, schema: str | None = None) 
     )
 
 
-def source_option_invalid(source: str, option: str, detail: str) -> SourceError:
-    return SourceError(f"{source}: option {option!r} cannot be used", detail=detail)
+def source_option_invalid(source: str, option: str, reason: str, hint: str | None = None) -> SourceError:
+    return SourceError(f"{source}: option {option!r} {reason}", hint=hint)
 
 
 def source_generator_unknown(name: str, known: tuple[str, ...]) -> SourceError:
@@ -202,10 +203,10 @@ def source_not_given(stream: str) -> UsageError:
     )
 
 
-def unknown_source(kind: str) -> SourceError:
+def unknown_source(kind: str, known: Sequence[str]) -> SourceError:
     return SourceError(
         f"there is no source of kind '{kind}'",
-        hint="source = 'files', 'generate' or 'memory'; what Spark can read as a stream, such as Kafka, in Python: "
+        hint=f"source = one of {', '.join(known)}; what Spark can read as a stream, such as Kafka, in Python: "
         "session.create_stream(name, spark.readStream.format(...).load(), time=..., watermark=...)",
     )
 
@@ -242,4 +243,15 @@ def no_event_time(stream: str, times: Iterable[str]) -> UsageError:
         f"which column of stream {stream!r} is its event time?",
         detail=f"it has {', '.join(times) or 'no timestamp'}",
         hint="say time='...'",
+    )
+
+
+def source_failed(stream: str, kind: str, error: BaseException) -> SourceError:
+    return SourceError(f"the source of stream {stream}, of kind {kind!r}, has failed", detail=said_by(error))
+
+
+def source_not_installed(stream: str, kind: str) -> SourceError:
+    return SourceError(
+        f"stream {stream}: there is no source of kind {kind!r} in this program",
+        hint="Install the package that brings it, or call thalweg.register_source first.",
     )
