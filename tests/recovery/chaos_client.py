@@ -378,7 +378,7 @@ class Client:
         session.run_available()
 
     def _results(self, session: LocalSession, query: Query) -> pa.Table:
-        """What went with the drop of a query counts, too: it is the rest, whichever batch was the last to be given."""
+        """What went with the drop of a query counts, too: it is the rest, whichever batch was given last."""
         kept = self._before_drop_kept.get(query.name, {})
         if query.sink == "callable":
             given = {**kept, **self._given[query.name]}
