@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "thalweg"
 
 # Every unit (a package or a top-level module) may import itself, `errors`, `faults`, `foreign`, `kernel` and what its
 # row names.
-VALUES = {"model"}
+VALUES = {"model", "kinds"}
 DATA_PATH = {"source", "route", "operate", "state", "sink"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "foreign": set(),
     "kernel": set(),
     "model": set(),
+    "kinds": set(),
     # The control path: pure functions over values.
     "frontend": VALUES,
     "stats": VALUES,

@@ -38,14 +38,23 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from thalweg.sink import KINDS as SINKS
+from thalweg.source import KINDS as SOURCES
+
 if TYPE_CHECKING:
     from thalweg import clustering, errors, partition, testing
     from thalweg.aggregates import aggregate
     from thalweg.errors import ThalwegError
     from thalweg.handle import QueryHandle
     from thalweg.session import Session, connect
-    from thalweg.sink.specs import to_console, to_files, to_memory, to_noop, to_spark
-    from thalweg.source.sources import files, generate, memory
+    from thalweg.sink.console import to_console
+    from thalweg.sink.files import to_files
+    from thalweg.sink.memory import to_memory
+    from thalweg.sink.noop import to_noop
+    from thalweg.sink.spark import to_spark
+    from thalweg.source.files import files
+    from thalweg.source.generate import generate
+    from thalweg.source.memory import memory
 
 __all__ = [
     "QueryHandle",
@@ -72,13 +81,17 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a 
 _HOMES = {
     "thalweg.aggregates": ("aggregate",),
     "thalweg.errors": ("ThalwegError",),
-    "thalweg.source.sources": ("files", "generate", "memory"),
     "thalweg.handle": ("QueryHandle",),
     "thalweg.session": ("Session", "connect"),
-    "thalweg.sink.specs": ("to_console", "to_files", "to_memory", "to_noop", "to_spark"),
 }
 _MODULES = ("clustering", "errors", "partition", "testing")
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {
+    **{name: home for home, names in _HOMES.items() for name in names},
+    # A source of kind x is made by x; a streaming DataFrame is given as it is.
+    **{kind: place.partition(":")[0] for kind, place in SOURCES.items() if kind != "spark"},
+    # A sink of kind x is named by to_x; a callable is given as it is.
+    **{f"to_{kind}": place.partition(":")[0] for kind, place in SINKS.items() if kind != "callable"},
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from msgspec.structs import asdict
 
+from thalweg.errors import UsageError
 from thalweg.model.entry import Entry
 from thalweg.model.query import Query
 from thalweg.observe.progress import as_time
@@ -133,7 +134,10 @@ class QueryHandle:
         return f"<query {self.name}: {self.status['state']}>"
 
     def _repr_html_(self) -> str:
-        shown = table_html(self.results()) if self.definition.sink.kind == "memory" else ""
+        try:
+            shown = table_html(self.results())
+        except UsageError:  # they are elsewhere
+            shown = ""
         return f"<p>{html.escape(repr(self))}, {self.status['emitted']:,} rows emitted</p>{shown}"
 
     def __getattr__(self, name: str) -> Any:

@@ -34,7 +34,7 @@ from thalweg.batch.listeners import Listener
 from thalweg.batch.requests import foresee, registered
 from thalweg.batch.run import BatchRunner
 from thalweg.batch.tables import fitting, store_table
-from thalweg.engine.contract import Engine, Feeder
+from thalweg.engine.contract import Engine
 from thalweg.frontend.bind import bind
 from thalweg.frontend.delivery_options import normal_options
 from thalweg.frontend.intervals import parse_interval
@@ -47,7 +47,7 @@ from thalweg.model.own import Definition
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
 from thalweg.model.query import Query, SinkSpec, is_same_query, query_id
 from thalweg.model.stream import Schema, Stream
-from thalweg.model.types import element_type, to_arrow
+from thalweg.model.types import to_arrow
 from thalweg.observe import log
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
@@ -56,10 +56,11 @@ from thalweg.observe.shown import Explanation
 from thalweg.observe.stopwatch import mean, shares
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.rehearsal import Trial, unstored
-from thalweg.sink.callback import check_callback
-from thalweg.sink.specs import to_callable
+from thalweg.sink.callables import check_callback, to_callable
+from thalweg.sink.kinds import is_delivered, keeps_results
+from thalweg.source.contract import Source
+from thalweg.source.kinds import SOURCES, is_same_source
 from thalweg.source.schema import as_schema
-from thalweg.source.sources import Files, Memory, memory
 from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables, save_streams, save_tables
 from thalweg.state.definitions import copy_definitions
 from thalweg.state.manifest import Manifests
@@ -193,7 +194,7 @@ class Session:
                 check_catalog(storage, newest, self._streams, self._tables)
             self._requests: RequestLog | None = RequestLog(storage, 0 if newest is None else newest.through)
             self._restored, self._restored_tables = set(self._streams), set(self._tables)
-            self._sources: dict[str, Any] = {}
+            self._sources: dict[str, Source] = {}
             self._aggregates = InUse()
             self._delivery = Delivery(self._engine, storage, term, newest, hands)
             self._runner = BatchRunner(
@@ -263,7 +264,7 @@ class Session:
             self._check_mine()
             _check_name("stream", name)
             source = self._engine.source(name, source, self.storage)
-            if not hasattr(source, "spec"):
+            if not isinstance(source, Source):
                 raise errors.wrong_source(name, source)
             stream = self._stream(name, source, time, watermark, schema)
             known = self._streams.get(name)
@@ -278,8 +279,7 @@ class Session:
             if self._trial is not None:
                 self._streams = {**self._streams, name: stream}
                 return stream
-            if isinstance(source, Memory):
-                source.bind(self.storage, name, self._pipeline.wake)
+            source.attach(self.storage, name, self._pipeline.wake)
             self._sources = {**self._sources, name: source}  # not in place: progress() looks without the mutex
             self._streams = {**self._streams, name: stream}
             save_streams(self.storage, self._streams)
@@ -309,13 +309,11 @@ class Session:
             raise errors.unknown_name("stream", name, _near(name, self._streams), self._streams)
         return self._streams[name]
 
-    def _stream(self, name: str, source: Any, time: str, watermark: str | timedelta, schema: Any) -> Stream:
+    def _stream(self, name: str, source: Source, time: str, watermark: str | timedelta, schema: Any) -> Stream:
         columns: Schema | None
         if schema is not None:
-            columns = memory(schema).schema()
-        elif isinstance(source, Files) and name in self._restored:
-            # The files that they were taken from may be gone, and others be the first now.
-            source.recall(self._streams[name].source)
+            columns = as_schema(schema)
+        elif name in self._restored and source.recall(self._streams[name].source):
             columns = self._streams[name].schema
         else:
             columns = source.schema()
@@ -352,7 +350,7 @@ class Session:
         It is read now. `replace=True` reads it anew under the same columns, and so does the first call after a
         restart; rows that arrive from the next batch on are joined with the new rows.
         """
-        given = None if schema is None else memory(schema).schema()
+        given = None if schema is None else as_schema(schema)
         with self._mutex:
             expected = self._table_columns(name, given, replace)
         # Not under the mutex, which every batch needs to end: a DataFrame may take its time.
@@ -491,7 +489,6 @@ class Session:
         )  # fmt: skip
         _tell_summed_text(query, known.streams)
         _check_join_limit(query)
-        _check_arrays(query)
         _check_partitioner(query)
         # Alone, for what can go wrong in it: what is durable, every batch plans.
         make_plan([Registered(name, query)], known.streams, slots=1, tables=known.tables)
@@ -520,7 +517,7 @@ class Session:
         with self._mutex:
             requests = self._check_mine()
             handle, queues = self.query(name), self._delivery.queues
-            if handle.definition.sink.kind in ("memory", "noop"):
+            if not is_delivered(handle.definition.sink):
                 raise errors.nothing_to_pause(name, handle.definition.sink.kind)
             entry, known = self.entry_of(handle), queues.look(handle.id)
             if known.state == "paused" and known.reason is None:  # somebody said so before
@@ -654,8 +651,7 @@ class Session:
                 return
             self._stop_landings()
             for source in self._sources.values():
-                if isinstance(source, Memory):
-                    source.unbind()
+                source.detach()
             self._requests.close()
             self._requests = None
             self._hold.release()
@@ -828,10 +824,14 @@ class Session:
 
     def _missing(self, handle: QueryHandle) -> errors.ThalwegError | None:
         """What a program that started again has not given yet, and the query needs."""
-        if not self._delivery.can_give(handle.id, handle.definition):
-            return errors.missing_callback(handle.name)
+        ungiven = self._delivery.missing(handle.id, handle.definition)
+        if ungiven is not None:
+            return ungiven
         for name in handle.definition.streams:
-            if self._streams[name].source.kind == "spark" and name not in self._sources:
+            kind = SOURCES.find(self._streams[name].source.kind)
+            if kind is None:
+                return errors.source_not_installed(name, self._streams[name].source.kind)
+            if not kind.in_sql and name not in self._sources:
                 return errors.source_not_given(name)
         return None
 
@@ -851,7 +851,7 @@ class Session:
 
     def results_of(self, handle: QueryHandle) -> pa.Table:
         query = handle.definition
-        if query.sink.kind != "memory":
+        if not keeps_results(query.sink):
             raise errors.not_in_memory(query.name, query.sink.kind)
         schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
         return self._delivery.results.read(handle.id, schema)
@@ -898,10 +898,9 @@ class Session:
         if self._pipeline.is_running:
             self._pipeline.tick()
 
-    def _landings(self, names: Collection[str] | None = None) -> list[Feeder]:
+    def _landings(self, names: Collection[str] | None = None) -> list[Source]:
         """Of the streams that are named, or of all."""
-        sources = {name: s for name, s in self._sources.items() if isinstance(s, Feeder)}
-        return [landing for name, landing in sources.items() if names is None or name in names]
+        return [source for name, source in self._sources.items() if names is None or name in names]
 
     def _feed(self, streams: Collection[str]) -> None:
         """Has the DataFrames of these streams landed from now on."""
@@ -951,17 +950,9 @@ class Session:
             raise errors.unusable_entry(self.storage.locate(place), error) from None
 
 
-_FREE_OPTIONS = ("max_files_per_batch", "rows_per_batch", "pace", "missing")
-"""Options of a source that may change from run to run: they do not change which rows there are."""
-
-
 def _same_stream(known: Stream, given: Stream) -> bool:
     """Whether a program that starts again means the stream that the state directory holds."""
-
-    def lasting(stream: Stream) -> dict[str, Any]:
-        return {k: v for k, v in stream.source.options.items() if k not in _FREE_OPTIONS}
-
-    same_source = known.source.kind == given.source.kind and lasting(known) == lasting(given)
+    same_source = is_same_source(known.source, given.source)
     limits = {name: getattr(given, name) for name in ("max_ahead_us", "idle_us", "retain_rejected")}
     return same_source and replace(known, source=given.source, **limits) == given
 
@@ -984,14 +975,6 @@ def _check_join_limit(query: Query) -> None:
     given = dict(query.options).get("join_limit")
     if given is not None and not (given.isdecimal() and int(given) > 0):
         raise errors.bad_option(query.name, "join_limit", given, "the most rows that one key may yield in one batch")
-
-
-def _check_arrays(query: Query) -> None:
-    """A line of text has no place for an array."""
-    kind = dict(query.sink.options).get("format") if query.sink.kind == "files" else None
-    for output in query.outputs if kind in ("json", "csv") else ():
-        if element_type(output.expr.type) is not None:
-            raise errors.array_in_text(query.name, output.name, kind)
 
 
 def _check_partitioner(query: Query) -> None:

@@ -26,11 +26,11 @@ from thalweg.frontend.statements import (
 )
 from thalweg.handle import QueryHandle
 from thalweg.model.patience import OPTIONS as DELIVERY_OPTIONS
+from thalweg.model.spans import describe_span
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe.shown import Shown
-from thalweg.observe.words import describe_span
-from thalweg.sink.specs import delivery_of, parse_spec
-from thalweg.source.sources import files, generate, memory
+from thalweg.sink.kinds import delivery_of, parse_spec
+from thalweg.source.kinds import make_source
 from thalweg.state.catalog import Table
 
 if TYPE_CHECKING:
@@ -142,20 +142,11 @@ def execute(session: Session, statement: Statement, text: str, rows: pa.Table | 
 
 
 def _create_stream_from(session: Session, statement: CreateStream) -> Stream:
-    options: dict[str, Any] = dict(statement.options)
+    options = dict(statement.options)
     kind = options.pop("source", "files")
     schema = None if statement.fields is None else Schema(statement.fields)
     delay = timedelta(microseconds=statement.delay_us)
-    if kind == "files":
-        source: Any = files(options.pop("path", ""), **options)
-    elif kind == "generate":
-        source = generate(options.pop("generator", statement.name), **options)
-    elif kind == "memory":
-        if schema is None:
-            raise errors.unknown_schema(statement.name)
-        source = memory(schema)
-    else:
-        raise errors.unknown_source(kind)
+    source = make_source(kind, statement.name, options, schema)
     limits: dict[str, Any] = dict(statement.limits)
     return session.create_stream(
         statement.name, source, time=statement.time, watermark=delay, schema=schema, **limits

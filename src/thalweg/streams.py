@@ -12,10 +12,11 @@ from thalweg.frontend.intervals import parse_interval
 from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.size import parse_size
 from thalweg.model.stream import Schema, Stream
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING
 from thalweg.observe.progress import as_time
+from thalweg.source.contract import Source
+from thalweg.source.kinds import kind_of
 from thalweg.source.schema import to_ddl
-from thalweg.source.sources import Files
 
 
 class _Default(str):
@@ -41,7 +42,7 @@ def to_delay(stream: str, given: object) -> int:
     return to_microseconds(given)
 
 
-def wrong_time(stream: str, columns: Schema, time: str, source: object) -> errors.ThalwegError | None:
+def wrong_time(stream: str, columns: Schema, time: str, source: Source | None) -> errors.ThalwegError | None:
     """Why the column cannot be the event time. `source`: of which the columns were inferred."""
     if time not in columns:
         return errors.missing_time_column(stream, time, columns.names)
@@ -51,7 +52,7 @@ def wrong_time(stream: str, columns: Schema, time: str, source: object) -> error
     if found != "string":
         return errors.bad_time_column(stream, time, found)
     meant = Schema(tuple(replace(f, type="timestamp") if f.name == time else f for f in columns.fields))
-    because = source.first_misfit(meant, time) if isinstance(source, Files) else None
+    because = None if source is None else source.first_misfit(meant, time)
     return errors.bad_time_column(stream, time, found, because, to_ddl(meant))
 
 
@@ -60,7 +61,7 @@ def with_limits(
 ) -> Stream:
     """`known`: the stream of that name that the state holds."""
     ahead = _span(stream.name, "max_ahead", max_ahead)
-    if isinstance(max_ahead, _Default) and (known is not None or stream.source.kind == "generate"):
+    if isinstance(max_ahead, _Default) and (known is not None or kind_of(stream).makes_up_times):
         ahead = None if known is None else known.max_ahead_us  # the times of a generator are made up
     idle = _span(stream.name, "idle_timeout", idle_timeout)
     if isinstance(idle_timeout, _Default) and known is not None:

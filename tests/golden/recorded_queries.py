@@ -23,7 +23,7 @@ from thalweg.frontend.bind import bind
 from thalweg.model.own import Definition
 from thalweg.model.query import Query, query_from_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.source.sources import memory
+from thalweg.source.memory import memory
 from thalweg.testing.oracle import Feed
 
 FILE = Path(__file__).parent / "ids" / "queries.json.gz"

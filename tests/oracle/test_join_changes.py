@@ -17,7 +17,7 @@ from tests.support.randomly import RandomQuery
 from tests.support.side import Side
 
 import thalweg
-from thalweg.source.sources import Memory
+from thalweg.source.memory import Memory
 from thalweg.testing.compare import difference, rows_equal
 from thalweg.testing.oracle import Feed
 

@@ -26,9 +26,9 @@ from tests.support.local_pipeline import LocalPipeline
 from thalweg.model.expr import Expr, quote
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan, route_keys, shipped_keys
-from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING, Window
 from thalweg.operate import consume as source
 from thalweg.operate import finish
 from thalweg.optimize.shipping import GroupingLoad

@@ -26,7 +26,7 @@ from thalweg.model.plan import route_keys
 from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING
 from thalweg.operate import probe_layout as laid
 from thalweg.optimize import joining
 from thalweg.optimize.grouping import Registered, make_plan

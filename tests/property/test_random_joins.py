@@ -12,7 +12,7 @@ from tests.support.join_randomly import Crowd, World, random_world
 from tests.support.side import Side
 
 import thalweg
-from thalweg.source.sources import Memory
+from thalweg.source.memory import Memory
 from thalweg.testing.compare import difference
 
 pytestmark = pytest.mark.slow

@@ -20,13 +20,13 @@ from thalweg.errors import ThalwegError
 from thalweg.model.history import History, SliceHistory
 from thalweg.model.manifest import Manifest, Prepared
 from thalweg.model.stream import Stream
-from thalweg.sink.base import SinkContext
+from thalweg.sink.contract import SinkContext
 from thalweg.sink.files import FilesSink
 from thalweg.source.inventory import Inventory
 from thalweg.source.log import FILES, File, Log
+from thalweg.source.memory import memory
 from thalweg.source.memory_units import MemoryUnits
 from thalweg.source.schema import parse_schema
-from thalweg.source.sources import memory
 from thalweg.state import durable, manifest
 from thalweg.state.collect import collect_garbage
 from thalweg.state.container import ContainerWriter, read_footer, read_section
@@ -167,7 +167,7 @@ class Units:
     def __init__(self, root: Path, known: set[int]) -> None:
         self.storage = storage_in(root)
         self.source = memory("n bigint")
-        self.source.bind(self.storage, "s", lambda: None)
+        self.source.attach(self.storage, "s", lambda: None)
 
     def act(self, step: int) -> None:
         self.source.append(rows(step))
@@ -467,7 +467,7 @@ def units_of(world: World) -> list[object]:
         if world.kind is Entries:
             return [*Log(storage, "s", FILES).entries]
         source = memory("n bigint")
-        source.bind(storage, "s", lambda: None)
+        source.attach(storage, "s", lambda: None)
         stream = Stream("s", parse_schema("n bigint"), "n", 0, source.spec())
         inventory = Inventory(stream, storage)
         return [split.path for split in inventory.splits(0, inventory.available(), 1)]

@@ -23,8 +23,8 @@ from thalweg.errors import SinkError
 from thalweg.model.bucket import Section
 from thalweg.model.expr import Expr
 from thalweg.model.query import Output, Query, SinkSpec
-from thalweg.sink.base import SectionSink, SinkContext
-from thalweg.sink.specs import to_spark
+from thalweg.sink.contract import SectionSink, SinkContext
+from thalweg.sink.spark import to_spark
 from thalweg.state.container import ContainerWriter
 from thalweg.state.local_storage import LocalStorage
 

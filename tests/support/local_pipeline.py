@@ -39,7 +39,7 @@ from thalweg.model.way import Way
 from thalweg.optimize.grouping import GROUPS, Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.hash import HASH_NAME
-from thalweg.source.sources import memory
+from thalweg.source.memory import memory
 from thalweg.state.manifest import Manifests
 from thalweg.state.places import open_storage
 from thalweg.state.requests import CreateQuery, DropQuery, RequestLog
@@ -104,7 +104,7 @@ class LocalPipeline:
         self._join_planning = join_planning
         self._sources = {name: memory(stream.schema) for name, stream in self.streams.items()}
         for name, source in self._sources.items():
-            source.bind(self.storage, name)
+            source.attach(self.storage, name)
         self._open(slots)
         self.batches.manifest = Manifest(-1, groups, HASH_NAME)
         self.create(*queries)

@@ -18,7 +18,7 @@ from thalweg.foreign import (
     said_by,
 )
 from thalweg.model.query import SinkSpec
-from thalweg.sink.specs import to_spark
+from thalweg.sink.spark import to_spark
 
 SECRETS = [
     "postgresql://bob:hunter2@db/x",

@@ -11,7 +11,7 @@ from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
 from thalweg.model.query import Query
 from thalweg.model.way import Way
-from thalweg.sink.base import Sink, SinkContext
+from thalweg.sink.contract import Sink, SinkContext
 from thalweg.state.storage import Storage
 
 
@@ -42,9 +42,9 @@ class SinkOpener(Protocol):
     """Opens what only the engine can write to."""
 
     def check_sink(self, query: Query) -> None:
-        """Refuses a sink that the engine has not."""
+        """Refuses one that the engine has not. Asked of sinks that only the engine can open, as is the next."""
         ...
 
     def open_sink(self, query: Query, id_: str, context: SinkContext, storage: Storage) -> Sink:
-        """A sink of kind `spark`. `storage`: where the results are that it will be given."""
+        """`storage`: where the results are that it will be given."""
         ...

@@ -14,7 +14,7 @@ from thalweg.batch.contract import SinkOpener
 from thalweg.batch.hands import Hands
 from thalweg.batch.queues import LostResultsError, Queues
 from thalweg.batch.work import unique
-from thalweg.errors import ThalwegError, repeated_column, sink_raised
+from thalweg.errors import ThalwegError, repeated_column, sink_not_installed, sink_raised
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest, Prepared, ResultFile
@@ -24,7 +24,8 @@ from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
 from thalweg.observe import log
 from thalweg.operate.finish import order_rows
-from thalweg.sink.base import Callback, Gathering, SectionSink, Sink, SinkContext, open_sink
+from thalweg.sink.contract import Callback, Gathering, SectionSink, Sink, SinkContext
+from thalweg.sink.kinds import SINKS, is_delivered, keeps_results, kind_of
 from thalweg.sink.outlet import Part
 from thalweg.state.collect import prepared_name
 from thalweg.state.container import ContainerWriter, read_section
@@ -95,7 +96,7 @@ class Delivery:
         ready = Preparation()
         waiting: dict[str, Made] = {}
         for id_, made in results.items():
-            if made.entry.query.sink.kind in ("memory", "noop") or not made.rows:
+            if not made.rows or not is_delivered(made.entry.query.sink):
                 continue
             if not self._has_room(made):
                 ready.unkept[id_] = made.rows
@@ -134,8 +135,8 @@ class Delivery:
         self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]
     ) -> tuple[ResultFile, ...]:
         """Of queries that keep them in memory."""
-        kept = {id_: made for id_, made in results.items() if made.entry.query.sink.kind == "memory"}
-        wanted = {id_ for id_, entry in live.items() if entry.query.sink.kind == "memory"}
+        kept = {id_: made for id_, made in results.items() if keeps_results(made.entry.query.sink)}
+        wanted = {id_ for id_, entry in live.items() if keeps_results(entry.query.sink)}
         tables = {id_: made.table for id_, made in kept.items() if made.table is not None}
         files: dict[str, set[str]] = {}
         for id_, made in kept.items():
@@ -160,7 +161,14 @@ class Delivery:
     # -- after it ------------------------------------------------------------------------------------------
 
     def can_give(self, id_: str, query: Query) -> bool:
-        return query.sink.kind != "callable" or id_ in self.callbacks
+        return self.missing(id_, query) is None
+
+    def missing(self, id_: str, query: Query) -> ThalwegError | None:
+        """What the program has not given, without which the sink cannot be opened."""
+        kind = SINKS.find(query.sink.kind)
+        if kind is None:
+            return sink_not_installed(query.name, query.sink.kind)
+        return kind.missing(query.name, self.callbacks.get(id_))
 
     def give(self, query: Query, prepared: Prepared) -> None:
         """Commits what a manifest holds. Whatever the sink raises becomes an error that tells of it."""
@@ -199,10 +207,13 @@ class Delivery:
         """Opens the sink of a query to be, so that a path that cannot be written is refused at once. `trying`: it may
         make nothing."""
         names = [output.name for output in query.outputs]
-        if query.sink.kind in ("files", "spark") and len(set(names)) < len(names):
+        kind = kind_of(query.sink)
+        if kind.unique_columns and len(set(names)) < len(names):
             raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
-        self._opener.check_sink(query)
-        if opening and query.sink.kind not in ("memory", "spark", "callable"):
+        kind.check(query)
+        if kind.is_engines:
+            self._opener.check_sink(query)
+        if opening and kind.opens_early:
             self._open(query, query.name, trying)
 
     def forget_all_but(self, ids: Collection[str]) -> None:
@@ -234,9 +245,10 @@ class Delivery:
             place=self._storage.place,
             is_trial=trying,
         )
-        if query.sink.kind == "spark":
+        kind = kind_of(query.sink)
+        if kind.is_engines:
             return self._opener.open_sink(query, id_, context, self._storage)
-        return open_sink(query.sink, context)
+        return kind.open(kind.options_of(query.sink), context)
 
 
 @contextmanager

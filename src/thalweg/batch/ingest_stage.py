@@ -33,7 +33,8 @@ from thalweg.operate.own import define
 from thalweg.operate.partitioners import Partitioners
 from thalweg.route.bucket import pack
 from thalweg.sink.outlet import Outlet
-from thalweg.source.read import Chunk, read
+from thalweg.source.chunks import Chunk
+from thalweg.source.read import read
 from thalweg.state.rejected import keep_rejected, rejected_name
 
 ROWS_AT_ONCE = 1_000_000
@@ -84,7 +85,7 @@ def _ingest(plan: Plan, work: Work, text: str, outbox: Outbox, report: IngestRep
 
 def _chunks(split: Split, stream: StreamPlan, work: Work) -> Iterator[Chunk]:
     with reading(split.path, split.stream):
-        yield from read(split, stream.stream, stream.columns, work.storage, work.clock.wall_us)
+        yield from read(split, stream.stream, stream.columns, work.storage, work.clock.wall_us, work.sources)
 
 
 def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], outbox: Outbox) -> None:
@@ -94,7 +95,7 @@ def _flush(plan: Plan, work: Work, name: str, tables: Sequence[pa.Table], outbox
 
 def _set_aside(work: Work, split: Split, part: str, rejected: pa.Table, report: IngestReport) -> None:
     """Rows that are not let in are kept with their reasons."""
-    stream, file = split.stream, split.path if split.kind not in ("unit", "generate") else None
+    stream, file = split.stream, split.file
     name = rejected_name(stream, work.clock.batch, part)
     size = keep_rejected(work.storage, name, stream, rejected, file, work.clock.wall_us)
     known = {(aside.stream, aside.kind): aside for aside in report.set_aside}

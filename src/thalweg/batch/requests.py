@@ -16,7 +16,7 @@ from thalweg.model.history import History
 from thalweg.model.query import query_id
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import StreamTimes, with_joined
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.state import history
 from thalweg.state.requests import CreateQuery, DropQuery, PauseQuery, Request, ResetWatermark, ResumeQuery
@@ -95,7 +95,7 @@ def without_old_fences(entries: Mapping[str, Entry], closed_us: Mapping[str, int
         id_: replace(e, fence=None)
         if e.fence is not None
         and e.query.window is not None
-        and e.fence[1] + e.query.window.range_us <= closed_us.get(e.query.stream, BEGINNING)
+        and e.query.window.end_of(e.fence[1]) <= closed_us.get(e.query.stream, BEGINNING)
         else e
         for id_, e in entries.items()
     }

@@ -52,7 +52,7 @@ from thalweg.model.split import rows_in
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
 from thalweg.model.way import Way
-from thalweg.model.windows import BEGINNING, Stretch
+from thalweg.model.window import BEGINNING, Stretch
 from thalweg.observe import log
 from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
@@ -65,8 +65,9 @@ from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
-from thalweg.sink.base import TaskSink
-from thalweg.sink.files import FilesInTasks
+from thalweg.sink.contract import TaskSink
+from thalweg.sink.kinds import SINKS
+from thalweg.source.kinds import from_outside
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered, still_waiting
@@ -559,6 +560,7 @@ class BatchRunner:
             {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
             uncollected(entries.values()),
             sinks_in_tasks(e for e in entries.values() if e.id not in refused),
+            sources=from_outside(stream.stream for stream in plan.streams.values()),
             stages=slot_stages(plan),
             budget=self.budget,
         )
@@ -680,13 +682,15 @@ def _stopped(entry: Entry, batch: int, rows: int) -> Entry:
 
 def sinks_in_tasks(entries: Iterable[Entry]) -> dict[str, TaskSink]:
     """Of the queries whose sinks can write where rows are made. What has an order only the driver can put into it."""
-    return {
-        e.id: FilesInTasks.of(e.query)
-        for e in entries
-        if e.query.sink.kind == "files" and e.runs and not e.query.order and e.query.limit is None
-    }
+    found: dict[str, TaskSink] = {}
+    for e in entries:
+        kind = SINKS.find(e.query.sink.kind) if e.runs and not e.query.order and e.query.limit is None else None
+        if kind is not None and (sink := kind.in_tasks(e.query)) is not None:
+            found[e.id] = sink
+    return found
 
 
 def uncollected(entries: Iterable[Entry]) -> frozenset[str]:
     """Queries whose results nobody takes. What is left by a LIMIT only the driver can tell."""
-    return frozenset(e.id for e in entries if e.query.sink.kind == "noop" and e.query.limit is None)
+    kinds = {e.id: SINKS.find(e.query.sink.kind) for e in entries if e.query.limit is None}
+    return frozenset(id_ for id_, kind in kinds.items() if kind is not None and not kind.wants_rows)

@@ -19,7 +19,7 @@ from thalweg.model.bucket import Layout, NewRows, RowBucket
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
 from thalweg.model.report import StreamSample
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING
 from thalweg.operate.index import SMALL, word_groups
 from thalweg.operate.materialise import intermediate_rows
 from thalweg.operate.outbox import Outbox

@@ -14,8 +14,8 @@ from thalweg.model.plan import Plan
 from thalweg.model.probe import Joined
 from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes, StreamTimes, joint_name, joint_time
-from thalweg.model.windows import BEGINNING
-from thalweg.state.history import first_open, known_from
+from thalweg.model.window import BEGINNING
+from thalweg.state.history import known_from
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,6 @@ def fenced(entries: Mapping[str, Entry], anew: Mapping[str, int], batch: int) ->
     for id_, entry in entries.items():
         window, closed = entry.query.window, anew.get(entry.query.stream, BEGINNING)
         if window is not None and closed > BEGINNING:
-            first = max([first_open(window, closed), *([entry.fence[1]] if entry.fence else [])])
+            first = max([window.first_open(closed), *([entry.fence[1]] if entry.fence else [])])
             after[id_] = replace(entry, fence=(batch, first))
     return after

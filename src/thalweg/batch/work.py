@@ -6,14 +6,16 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from thalweg.model.bucket import NewBucket, RowBucket, Section, SliceBucket
 from thalweg.model.budget import Budget
 from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes
-from thalweg.model.windows import Stretch
+from thalweg.model.window import Stretch
 from thalweg.partition.cooperative import Policy
-from thalweg.sink.base import TaskSink
+from thalweg.sink.contract import TaskSink
+from thalweg.source.contract import SourceKind
 from thalweg.state.storage import Storage
 from thalweg.state.writer import Kept, write_buckets
 
@@ -42,6 +44,8 @@ class Work:
     """Queries whose results nobody takes: tasks count them."""
     sinks: Mapping[str, TaskSink] = field(default_factory=dict)
     """query -> how tasks prepare its results, where they are many and the sink can."""
+    sources: Mapping[str, SourceKind[Any]] = field(default_factory=dict)
+    """Kinds of sources from outside, which a worker may not know."""
     stage: int = 1
     """Of SLOT, from 1."""
     stages: int = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -78,22 +78,6 @@ class Analyzer(Protocol):
     def analyze(self, sql: str) -> list[tuple[str, str]]:
         """(name, type) of each result column. Nothing is run."""
         ...
-
-
-@runtime_checkable
-class Feeder(Protocol):
-    """A source that has to be started and stopped with the pipeline: a streaming DataFrame that is landed."""
-
-    @property
-    def is_started(self) -> bool: ...
-
-    def start(self) -> None: ...
-
-    def run_available(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def check(self) -> None: ...
 
 
 class Engine(SinkOpener, Protocol):

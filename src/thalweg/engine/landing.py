@@ -25,6 +25,7 @@ from thalweg.engine.failure import source_error_in
 from thalweg.engine.spark import await_ending, describe_jobs
 from thalweg.model.stream import Field, Schema, SourceSpec
 from thalweg.model.types import check_flat
+from thalweg.source.contract import Source
 from thalweg.source.log import LANDED, File, Landed, Log, folder_of
 from thalweg.state.durable import delete_tree, make_directory, sync_directory, sync_file
 from thalweg.state.storage import Storage
@@ -42,7 +43,7 @@ _SETTINGS = {
 """Of the session that Spark clones for the query: the user's own is not touched."""
 
 
-class Landing:
+class Landing(Source):
     """Keeps `directory` filled with what the DataFrame brings, and the log of it in the storage."""
 
     def __init__(

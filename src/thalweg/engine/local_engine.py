@@ -17,7 +17,7 @@ from thalweg.engine.failure import root_cause
 from thalweg.errors import bad_table, needs_spark
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
-from thalweg.sink.base import Sink, SinkContext
+from thalweg.sink.contract import Sink, SinkContext
 from thalweg.state.storage import Storage
 
 
@@ -55,8 +55,7 @@ class LocalEngine:
             raise bad_table(name, f"{given} cannot be read as parquet: {str(error).splitlines()[0]}", None) from None
 
     def check_sink(self, query: Query) -> None:
-        if query.sink.kind == "spark":
-            raise needs_spark(f"the Spark writer of query {query.name!r}", "give another sink")
+        raise needs_spark(f"the Spark writer of query {query.name!r}", "give another sink")
 
     def open_sink(self, query: Query, id_: str, context: SinkContext, storage: Storage) -> Sink:
         raise needs_spark(f"the Spark writer of query {query.name!r}", "drop it")

@@ -27,7 +27,7 @@ from thalweg.errors import ThalwegError, bad_table, landing_wanted
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe import log
-from thalweg.sink.base import SinkContext
+from thalweg.sink.contract import SinkContext
 from thalweg.source.conform import match_names
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.storage import Storage
@@ -84,8 +84,7 @@ class SparkEngine:
         return read_rows(spark, name, given, schema, kind)
 
     def check_sink(self, query: Query) -> None:
-        if query.sink.kind == "spark":
-            check_writer(self.spark, query)
+        check_writer(self.spark, query)
 
     def open_sink(self, query: Query, id_: str, context: SinkContext, storage: Storage) -> SparkSink:
         return SparkSink(self.spark, query, id_, context, storage)

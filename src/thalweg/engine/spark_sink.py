@@ -17,9 +17,9 @@ from thalweg.model.bucket import Section
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
 from thalweg.model.types import is_string
-from thalweg.sink.base import RowSink, SinkContext
+from thalweg.sink.contract import RowSink, SinkContext
 from thalweg.sink.outlet import INLINE_BYTES
-from thalweg.sink.specs import SPARK_FILE_FORMATS
+from thalweg.sink.spark import FILE_FORMATS
 from thalweg.state.container import read_section
 from thalweg.state.storage import Storage
 
@@ -43,7 +43,7 @@ class SparkSink(RowSink):
         self._transaction = f"{context.timeline}/{id_}"
         self._storage = storage
         self._staged: StagedFiles | None = None
-        if self._format.lower() in SPARK_FILE_FORMATS:
+        if self._format.lower() in FILE_FORMATS:
             with self._naming_itself():
                 self._staged = StagedFiles(HadoopFiles(spark, query.sink.option("path")), context, id_)
         mine = ("format",) if self._staged is None else ("format", "path")

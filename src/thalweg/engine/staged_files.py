@@ -23,7 +23,7 @@ from thalweg import faults
 from thalweg.engine.hadoop import HadoopFiles
 from thalweg.errors import sink_of_a_copy
 from thalweg.model.bucket import Section
-from thalweg.sink.base import SinkContext
+from thalweg.sink.contract import SinkContext
 from thalweg.sink.owner import Owner, check_before_first, check_still_mine, owner_of
 
 _ENDING = re.compile(r"^[^.]*\.(?:c\d+\.)?")

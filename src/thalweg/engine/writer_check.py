@@ -20,7 +20,7 @@ from thalweg.errors import (
 )
 from thalweg.model.query import Query
 from thalweg.model.types import is_string
-from thalweg.sink.specs import SPARK_FILE_FORMATS
+from thalweg.sink.spark import FILE_FORMATS
 
 _PACKAGES = {
     "delta": "io.delta:delta-spark_{scala}:<version>",
@@ -38,7 +38,7 @@ def check_writer(spark: SparkSession, query: Query) -> None:
     format_ = query.sink.option("format")
     writer = _look_up(spark, query, format_)
     kind = format_.lower()
-    if kind in SPARK_FILE_FORMATS:
+    if kind in FILE_FORMATS:
         _check_columns(spark, query, kind, _file_format(spark, writer))
         _check_place(spark, query, kind)
     elif kind in _CHECKS:
@@ -58,7 +58,7 @@ def _look_up(spark: SparkSession, query: Query, format_: str) -> Any:
 def _way_to(spark: SparkSession, format_: str) -> str:
     package = _PACKAGES.get(format_)
     if package is None:
-        known = ", ".join((*SPARK_FILE_FORMATS, "jdbc"))
+        known = ", ".join((*FILE_FORMATS, "jdbc"))
         return (
             f"Without packages there are {known}. Start Spark with the package that brings it: "
             + _ELSEWHERE.format(package="group:name:version")

@@ -12,8 +12,8 @@ from thalweg.frontend.selections import conjoin, select
 from thalweg.frontend.tree import Node, Span
 from thalweg.model.expr import Expr
 from thalweg.model.join import Equality, Join, KeyPart, Relation, TableJoin
-from thalweg.model.query import Window
 from thalweg.model.types import FLOATING, to_duck
+from thalweg.model.window import Window
 
 
 def compile_join(draft: Draft) -> tuple[Join, Expr | None]:
@@ -78,8 +78,5 @@ def _condition(conjunct: Conjunct) -> Code:
 
 
 def _window_start(entry: Entry, window: Window) -> Code:
-    """In microseconds. `%` takes the sign of its left side, so it is taken twice."""
     time = entry.time_code()
-    since = f"(epoch_us({time.sql}) - {window.start_us})"
-    within_window = f"((({since} % {window.range_us}) + {window.range_us}) % {window.range_us})"
-    return emit(f"(epoch_us({time.sql}) - {within_window})", "bigint", time)
+    return emit(window.start_sql(time.sql), "bigint", time)

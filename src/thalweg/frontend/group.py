@@ -12,8 +12,9 @@ from thalweg.frontend.scope import Scope
 from thalweg.frontend.tree import Access, Call, Column, Interval, Literal, Node, Select, Star, walk
 from thalweg.frontend.windows import read_window
 from thalweg.model.expr import Expr, quote
-from thalweg.model.query import Aggregate, Order, Window
+from thalweg.model.query import Aggregate, Order
 from thalweg.model.types import WINDOW_STRUCT, WINDOW_STRUCT_NTZ
+from thalweg.model.window import Window
 
 _BOUNDS = {"start": "window_start", "end": "window_end"}
 

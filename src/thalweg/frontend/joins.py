@@ -16,7 +16,7 @@ from thalweg.frontend.scope import Entry, Frame, Scope
 from thalweg.frontend.tree import Binary, Call, Node, Select, conjuncts, walk
 from thalweg.frontend.windows import read_window
 from thalweg.model.join import MAX_RELATIONS, Bound
-from thalweg.model.query import Window
+from thalweg.model.window import Window
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class _Reader:
 
     def _same_window(self, conjunct: Conjunct) -> list[Limit]:
         left, right, window = read_same_window(conjunct)
-        return both_ways(left, right, window.range_us - 1, conjunct.node.span)
+        return both_ways(left, right, window.reach_us, conjunct.node.span)
 
     def _within(self, entry: Entry) -> None:
         """WITHIN after ON: for the entry and every stream that this ON equates it with."""
@@ -330,7 +330,7 @@ def read_same_window(conjunct: Conjunct) -> tuple[Entry, Entry, Window]:
     for side in (node.left, node.right):
         assert isinstance(side, Call)
         window, time = read_window(side, scope)
-        if window.slide_us != window.range_us:
+        if not window.is_tumbling:
             hint = "leave out the slide, or bound the times with WITHIN"
             raise bad_window("windows that rows must share cannot slide", scope.text, side.span, hint)
         found.append((scope.times[time], window))

@@ -7,7 +7,7 @@ from thalweg.frontend.intervals import parse_interval
 from thalweg.frontend.scope import Scope
 from thalweg.frontend.tree import Call, Literal, Node
 from thalweg.model.expr import quote
-from thalweg.model.query import Window
+from thalweg.model.window import Window
 
 MOST_WINDOWS = 10_000
 """Windows that one row may be in: Spark's analyser writes out an expression for each of them."""
@@ -23,21 +23,22 @@ def read_window(node: Call, scope: Scope) -> tuple[Window, str]:
     if time is None:
         hint = " or ".join(f"window({entry.time}, ...)" for entry in scope.times.values())
         raise bad_window("a window is over the stream's event time", text, args[0].span, f"write {hint}")
-    range_us = _length(args[1], text)
-    slide_us = _length(args[2], text) if len(args) > 2 else range_us
-    start_us = _length(args[3], text) if len(args) > 3 else 0
-    if range_us <= 0:
+    length = _length(args[1], text)
+    slide = _length(args[2], text) if len(args) > 2 else length
+    start = _length(args[3], text) if len(args) > 3 else 0
+    if length <= 0:
         raise bad_window("the range of a window is longer than nothing", text, args[1].span)
-    if slide_us <= 0:
+    if slide <= 0:
         raise bad_window("the slide of a window is longer than nothing", text, args[2].span)
-    if slide_us > range_us:
+    if slide > length:
         raise bad_window("the slide of a window is at most its range", text, args[2].span)
-    if (windows := -(-range_us // slide_us)) > MOST_WINDOWS:
+    window = Window(length, slide, start)
+    if (windows := window.windows_per_row) > MOST_WINDOWS:
         message = f"every row would be in {windows:,} windows, which is more than {MOST_WINDOWS:,}"
         raise bad_window(message, text, args[2].span, "make the slide longer")
-    if abs(start_us) >= slide_us:
+    if abs(start) >= slide:
         raise bad_window("the start of a window is less than its slide", text, args[3].span)
-    return Window(range_us, slide_us, start_us), time
+    return window, time
 
 
 def _length(node: Node, text: str) -> int:

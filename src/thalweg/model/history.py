@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from thalweg.model.bucket import Layout
-from thalweg.model.query import Window
+from thalweg.model.window import Window
 
 
 class SliceHistory(Struct, frozen=True, forbid_unknown_fields=True):

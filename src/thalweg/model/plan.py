@@ -13,8 +13,8 @@ from thalweg.model.canonical import canonical
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OwnPartial
 from thalweg.model.probe import JoinPlan
-from thalweg.model.query import Window
 from thalweg.model.stream import Stream
+from thalweg.model.window import Window
 
 FILTER = "/*filter*/"
 """Where the filter of a partial goes in its combine text; at the end where the mark is missing."""

@@ -12,20 +12,10 @@ from typing import Any
 import msgspec
 
 from thalweg.foreign import is_secret, redact
-from thalweg.model.canonical import canonical
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
 from thalweg.model.own import Own
-
-
-@canonical("Window(range_us, slide_us, start_us)")
-@dataclass(frozen=True)
-class Window:
-    """`window(time, range, slide, start)` in microseconds, aligned to the Unix epoch."""
-
-    range_us: int
-    slide_us: int
-    start_us: int = 0
+from thalweg.model.window import Window
 
 
 @dataclass(frozen=True)
@@ -68,7 +58,7 @@ class SinkSpec:
     """A sink as plain data; a callable is `kind='callable'` and must be given again after a restart."""
 
     kind: str = "memory"
-    """memory | console | files | callable | spark | noop."""
+    """The name of one of the kinds of `sink/`."""
     options: tuple[tuple[str, Any], ...] = ()
 
     def option(self, name: str) -> str:

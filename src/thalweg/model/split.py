@@ -23,7 +23,7 @@ class CsvOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     null_value: str = ""
 
 
-class FilesOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class KeptFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is durable of a source of files."""
 
     glob: str
@@ -38,9 +38,9 @@ class FilesOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class Split(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     stream: str
     kind: str
-    """parquet | arrow | json | csv | unit | generate."""
+    """Of files their format: parquet, arrow, json, csv. Otherwise what the kind of source calls it."""
     path: str
-    """Of a file of the user's or of a landing; the name of an object for a unit; empty for a generator."""
+    """Of a file; the name of an object for a unit; empty for a generator."""
     start: int
     """First row group, record batch, byte, or row of a unit or a generator; what it counts depends on the kind."""
     end: int
@@ -56,6 +56,15 @@ class Split(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """Its time of modification then; 0: nobody looked."""
     refuses_missing: bool = False
     """Whether a file that lacks a column is set aside."""
+    is_file: bool = True
+    """Whether the path is one that users know."""
+    extra: str = ""
+    """What else a kind of source from outside wants to tell its reader."""
+
+    @property
+    def file(self) -> str | None:
+        """As users are told where a row comes from."""
+        return self.path if self.is_file and self.path else None
 
     @property
     def weight(self) -> int:

@@ -50,7 +50,7 @@ class SourceSpec:
     """A source as plain data: what is durable, and all that a reader in another process gets to know."""
 
     kind: str
-    """files | memory | generate | spark."""
+    """The name of one of the kinds of `source/`."""
     options: Mapping[str, Any]
     """JSON values only."""
 

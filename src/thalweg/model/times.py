@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from thalweg.model.probe import JoinPlan
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING
 
 
 def joint_name(streams: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from thalweg.model.manifest import StreamProgress
 from thalweg.model.report import Lacking, SetAside
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING
 from thalweg.observe import log
 from thalweg.observe.progress import as_time
 

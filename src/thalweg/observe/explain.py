@@ -9,9 +9,10 @@ from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.plan import Grouping, Plan, StreamPlan, slot_stages
 from thalweg.model.query import Query
+from thalweg.model.spans import describe_span
 from thalweg.observe.explain_joins import explain_join, explain_joins
 from thalweg.observe.explain_shipping import explain_dealing, explain_partitioning, explain_shipping, shipped_line
-from thalweg.observe.words import count, describe_span, describe_window, listed, name_of
+from thalweg.observe.words import count, listed, name_of
 
 
 def explain_plan(
@@ -55,7 +56,7 @@ def explain_query(
         lines += [f"  {line}" for line in explain_join(plan, id_, queries, manifest, ordering)]
     if query.window is None:
         return "\n".join([*lines, f"  {_at_once(query)}"])
-    lines.append(f"  {describe_window(query.window)}, emitted {_when(query)}")
+    lines.append(f"  {query.window.describe()}, emitted {_when(query)}")
     if query.where is not None:
         lines.append(f"  its WHERE is a filter inside the shared pass: {query.where.sql}")
     for grouping in _groupings_of(plan, id_):
@@ -147,7 +148,7 @@ def _explain_grouping(
         lines[-1] += f", measured {ratio:.3g} groups per row"
     chosen = manifest.measured.partitioners.dealing.get(grouping.route_key)
     lines += explain_dealing(plan, grouping, stream, chosen, partitioning.aggregations.get(grouping.id))
-    windows = "; ".join(describe_window(w) for w in grouping.windows)
+    windows = "; ".join(w.describe() for w in grouping.windows)
     lines.append(f"{windows}: slices of {describe_span(grouping.slice_us)}")
     held = [b for b in manifest.buckets if b.relation == grouping.id]
     if held:

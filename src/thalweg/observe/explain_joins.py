@@ -9,7 +9,8 @@ from thalweg.model.ordering import OrderingReport
 from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Group, Node, Store
 from thalweg.model.query import Query
-from thalweg.observe.words import count, describe_span, listed, name_of
+from thalweg.model.spans import describe_span
+from thalweg.observe.words import count, listed, name_of
 
 SHOWN = 12
 """Changes of orders that are listed."""

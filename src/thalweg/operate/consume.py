@@ -148,8 +148,7 @@ def on_time(rows: pa.Table, plan: Plan, stream: StreamPlan, closed_us: int) -> t
         return rows, times, 0
     open_ = np.zeros(len(times), dtype=bool)
     for window in {w for id_ in stream.groupings for w in plan.groupings[id_].windows}:
-        last = np.floor_divide(times - window.start_us, window.slide_us) * window.slide_us + window.start_us
-        open_ |= last + window.range_us > closed_us
+        open_ |= window.closes_at(times) > closed_us
     late = int(len(times) - open_.sum())
     return (rows.filter(pa.array(open_)), times[open_], late) if late else (rows, times, 0)
 

@@ -19,8 +19,8 @@ from thalweg.model.columns import NEW, ROW, SPAN, START, WINDOW, key
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import QUANTILE, Grouping, Member, Partial, Piece
-from thalweg.model.query import Window
 from thalweg.model.types import as_type, to_inner_arrow
+from thalweg.model.window import Window
 from thalweg.operate import duck
 from thalweg.operate.chosen import choose
 from thalweg.operate.combine import group_columns, merge_text
@@ -136,7 +136,7 @@ def _substitute(member: Member, keys: Sequence[str], further: Sequence[str]) -> 
     w = f"m.{quote(WINDOW)}"
     names = {
         "window_start": f"make_timestamp({w})",
-        "window_end": f"make_timestamp({w} + {member.window.range_us})",
+        "window_end": f"make_timestamp({member.window.end_sql(w)})",
     }
     for i, (column, _) in enumerate(member.keys):
         names[f"k{i}"] = f"m.{quote(key(keys.index(column)))}"

@@ -18,17 +18,16 @@ from thalweg.model.columns import GROUP, SPAN, START
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Grouping, Member, Plan
-from thalweg.model.query import Window
 from thalweg.model.report import GroupedRows
 from thalweg.model.times import BatchTimes
 from thalweg.model.trouble import finishing
-from thalweg.model.windows import (
+from thalweg.model.window import (
     BEGINNING,
     Stretch,
-    covers,
+    Window,
     needed_until,
     node_spans,
-    windows_of,
+    tumbling,
 )
 from thalweg.operate import duck
 from thalweg.operate.combine import group_columns, merge_text
@@ -207,13 +206,13 @@ def closings(plan: Plan, clock: BatchTimes, states: Mapping[str, GroupingState])
         if updates:
             main = states[members[0].main.grouping]
             touched = {(s, main.grouping.slice_us) for s in main.arrived_starts}
-            chosen = {w for s in touched for w in windows_of(s, window, limits[0], END)}
+            chosen = {w for s in touched for w in window.starts_of(s, limits[0], END)}
         else:
-            chosen = {w for stretches in held.values() for s in stretches for w in windows_of(s, window, *limits)}
+            chosen = {w for stretches in held.values() for s in stretches for w in window.starts_of(s, *limits)}
         chosen = {w for w in chosen if first <= w < before}
         if chosen:
             parts = {
-                id_: tuple((s, span, w) for w, (s, span) in covers(chosen, window, stretches))
+                id_: tuple((s, span, w) for w, (s, span) in window.covers(chosen, stretches))
                 for id_, stretches in held.items()
             }
             found.append((Closing(window, members, parts, updates), batch_from))
@@ -278,7 +277,7 @@ def _build_nodes(state: GroupingState, clock: BatchTimes, result: SlotResult) ->
         nodes = [n for n in complete if (n, -span) not in state.nodes]
         if not nodes:
             continue
-        parts = [(s, n) for n, s in covers(nodes, Window(span, span), stretches)]
+        parts = [(s, n) for n, s in tumbling(span).covers(nodes, stretches)]
         wanted = {s for s, _ in parts}
         below = [k for k in built if any((n, k.span) in wanted for n in k.starts)]
         slices = [*state.tables(wanted), *(SliceTable(k.table, k.span, k.starts, False) for k in below)]

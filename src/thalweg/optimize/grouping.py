@@ -6,7 +6,6 @@ their windows share slices; a coarser grouping rides on the partials of a finer 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,9 +28,10 @@ from thalweg.model.plan import (
     shipped_keys,
 )
 from thalweg.model.probe import JoinPlan
-from thalweg.model.query import Query, Window
+from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_duck
+from thalweg.model.window import Window, slice_grid
 from thalweg.optimize.joining import JoinLoad, joined_streams, over_joined, plan_joins, read_by_joins
 from thalweg.optimize.partials import Columns, presence, take_apart
 from thalweg.optimize.shipping import GroupingLoad, choose_shipped, type_width
@@ -368,15 +368,6 @@ def share_slices(drafts: Iterable[_Draft]) -> dict[str, Grouping]:
             slice_start_us=start,
         )
     return groupings
-
-
-def slice_grid(windows: Sequence[Window]) -> tuple[int, int]:
-    """The coarsest regular grid on which every edge of every window lies: (width, first edge)."""
-    origin = windows[0].start_us
-    width = 0
-    for window in windows:
-        width = math.gcd(width, window.slide_us, window.range_us, abs(window.start_us - origin))
-    return width, origin % width
 
 
 def choose_rollups(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
+
 import pyarrow as pa
+from msgspec import Meta, Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from thalweg.foreign import plain_text
 from thalweg.model.query import SinkSpec
-from thalweg.sink.base import RowSink, SinkContext
-from thalweg.sink.specs import ConsoleOptions
+from thalweg.sink.contract import RowSink, SinkContext, SinkKind
+
+
+class ConsoleOptions(Struct, frozen=True):
+    rows: Annotated[int, Meta(ge=1, description="How many rows of a batch are printed.")] = 20
 
 
 class ConsoleSink(RowSink):
@@ -23,10 +28,6 @@ class ConsoleSink(RowSink):
         self._console = console or Console()
         self._last = -1
 
-    @classmethod
-    def open(cls, spec: SinkSpec, context: SinkContext) -> ConsoleSink:
-        return cls(context.query, msgspec.convert(dict(spec.options), ConsoleOptions).rows)
-
     def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
         """Print a batch once; a new process that repeats it prints it again, as paper has no memory."""
         if table is None or table.num_rows == 0 or batch_id <= self._last:
@@ -34,6 +35,24 @@ class ConsoleSink(RowSink):
         self._last = batch_id
         title = f"{plain_text(self._query)} · batch {batch_id} · {table.num_rows:,} rows"
         self._console.print(title, render(table, self._rows), sep="\n", markup=False)
+
+
+class ConsoleKind(SinkKind[ConsoleOptions]):
+    """The first rows of every batch, printed as a table."""
+
+    name = "console"
+    options = ConsoleOptions
+
+    def open(self, options: ConsoleOptions, context: SinkContext) -> ConsoleSink:
+        return ConsoleSink(context.query, options.rows)
+
+
+CONSOLE = ConsoleKind()
+
+
+def to_console(rows: int = 20) -> SinkSpec:
+    """Print the first `rows` results of every batch."""
+    return CONSOLE.spec(rows=rows)
 
 
 def render(table: pa.Table, rows: int) -> Table:

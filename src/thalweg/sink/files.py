@@ -13,16 +13,19 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Meta, Struct
 
 from thalweg.errors import (
     SinkError,
+    array_in_text,
     failed_sink,
     sink_directory_taken,
     unwritable_column,
@@ -30,10 +33,9 @@ from thalweg.errors import (
 )
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.shown import shown
-from thalweg.model.types import to_arrow
-from thalweg.sink.base import SinkContext
+from thalweg.model.types import element_type, to_arrow
+from thalweg.sink.contract import EXACTLY_ONCE, SinkContext, SinkKind, TaskSink
 from thalweg.sink.owner import Owner, check_before_first, check_still_mine, owner_of
-from thalweg.sink.specs import FilesOptions
 from thalweg.sink.text import csv_lines, flatten_structs, json_lines
 from thalweg.state.durable import (
     Writer,
@@ -54,6 +56,57 @@ _OF_BATCH = re.compile(r"\.{1,2}part-(\d{12,})")
 """How hidden names begin: of prepared files, of those half-written, and of those of earlier releases."""
 
 
+FORMATS = ("parquet", "json", "csv")
+_Format = Literal["parquet", "json", "csv"]
+
+
+class FilesOptions(Struct, frozen=True):
+    path: Annotated[str, Meta(min_length=1, description="The directory, of this query alone.")]
+    format: Annotated[_Format, Meta(description="Of the files; JSON is one object a line.")] = "parquet"
+    header: Annotated[bool, Meta(description="Whether a CSV file begins with the names of its columns.")] = True
+
+
+class FilesKind(SinkKind[FilesOptions]):
+    """One file for every batch with results, in a directory that can be read at any time."""
+
+    name = "files"
+    options = FilesOptions
+    unique_columns = True
+
+    def pairs(self, given: Mapping[str, object]) -> tuple[tuple[str, Any], ...]:
+        options = self.read(given)
+        # Absolute, so that a restart from another working directory goes on in the same place.
+        kept = (("format", options.format), ("path", os.path.abspath(options.path)))
+        return (*kept, ("header", options.header)) if options.format == "csv" else kept
+
+    def delivery(self, options: FilesOptions) -> str:
+        return EXACTLY_ONCE
+
+    def check(self, query: Query) -> None:
+        """A line of text has no place for an array."""
+        format_ = self.options_of(query.sink).format
+        for output in query.outputs if format_ != "parquet" else ():
+            if element_type(output.expr.type) is not None:
+                raise array_in_text(query.name, output.name, format_)
+
+    def open(self, options: FilesOptions, context: SinkContext) -> FilesSink:
+        return FilesSink(context, Path(options.path), options.format, options.header)
+
+    def in_tasks(self, query: Query) -> TaskSink | None:
+        return FilesInTasks.of(query)
+
+    def meant_by(self, word: str) -> str | None:
+        return f"INTO files OPTIONS (format = '{word}', path = '...')" if word in FORMATS else None
+
+
+FILES = FilesKind()
+
+
+def to_files(path: str | os.PathLike[str], format: str = "parquet", *, header: bool = True) -> SinkSpec:
+    """One file per batch in the directory `path`: `parquet`, `json` (lines) or `csv` (with a header line)."""
+    return FILES.spec(path=path, format=format, header=header)
+
+
 @dataclass(frozen=True)
 class FilesInTasks:
     """Files of results that are too many for the driver: each task writes its own."""
@@ -69,7 +122,7 @@ class FilesInTasks:
 
     @classmethod
     def of(cls, query: Query) -> FilesInTasks:
-        options = msgspec.convert(dict(query.sink.options), FilesOptions)
+        options = FILES.options_of(query.sink)
         columns = tuple((o.name, o.expr.type) for o in query.outputs)
         return cls(query.name, options.path, options.format, options.header, columns)
 
@@ -141,11 +194,6 @@ class FilesSink:
             self._check_owner()
         except OSError as error:
             raise unwritable_sink(self._query, path, error) from error
-
-    @classmethod
-    def open(cls, spec: SinkSpec, context: SinkContext) -> FilesSink:
-        options = msgspec.convert(dict(spec.options), FilesOptions)
-        return cls(context, Path(options.path), options.format, options.header)
 
     def prepare(self, batch_id: int, table: pa.Table | None, parts: Sequence[str] = ()) -> str:
         with self._lock:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from thalweg.model.bucket import Section
 from thalweg.observe.stopwatch import SINK, Stopwatch
-from thalweg.sink.base import PartWriter, TaskSink, objection
+from thalweg.sink.contract import PartWriter, TaskSink, objection
 from thalweg.state.collect import prepared_name
 from thalweg.state.container import ContainerWriter
 from thalweg.state.storage import Storage

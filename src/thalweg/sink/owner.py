@@ -6,7 +6,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from thalweg.errors import sink_ahead, sink_of_a_copy
-from thalweg.sink.base import SinkContext
+from thalweg.sink.contract import SinkContext
 
 
 class Owner(Struct, frozen=True):

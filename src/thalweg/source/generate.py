@@ -1,199 +1,185 @@
-"""Made-up streams. Row i is a function of (seed, i) alone, so any range can be made anywhere and again.
-
-`purchases` and `ads` are the two streams of SASPAR's Listing 1; `ajoin` is a stream of AJoin's generator
-(six uniform integer attributes, a seed of its own per stream); `facts` is the eight-column stream that the
-aggregation benchmark runs on.
-"""
+"""Made-up rows as a source: a unit is a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from thalweg import errors
-from thalweg.model.generator import GENERATORS, Ads, Facts, Generator, Purchases, name_of
-from thalweg.model.stream import Schema
-from thalweg.source.schema import parse_schema
+from thalweg.kinds.options import read_options
+from thalweg.model.generator import GENERATORS, Generator
+from thalweg.model.offsets import SourceMark
+from thalweg.model.split import Split
+from thalweg.model.stream import Schema, SourceSpec, Stream
+from thalweg.source.chunks import ROWS_PER_CHUNK, Asked, Chunk, Piece, chunks
+from thalweg.source.contract import ENDLESS, Source, SourceKind, Units
+from thalweg.source.cut import cut_range, rows_per_split
+from thalweg.source.generators import generate_rows, schema_of
+from thalweg.source.log import folder_of
+from thalweg.state.sealed import create_value, is_sealed, unseal
+from thalweg.state.storage import Storage
 
-_SECOND = 1_000_000
-_GOLDEN = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
 
-UInts = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
+class Generate(Source):
+    """Rows that are made up, the same ones for the same seed."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+
+    def spec(self) -> SourceSpec:
+        return SourceSpec("generate", msgspec.to_builtins(self._generator))
+
+    def schema(self) -> Schema:
+        return schema_of(self._generator)
 
 
-_WHOLE = ("seed", "rows", "rows_per_batch", "users", "packs", "packs_per_user", "keys", "many", "stream")
-_MEANING = {
-    "purchases": "userID bigint, gemPackID bigint, price double, ts timestamp",
-    "ads": "userID bigint, gemPackID bigint, ts timestamp",
-    "ajoin": "a0 int, a1 int, a2 int, a3 int, a4 int, a5 int, ts timestamp",
-    "facts": "id bigint, ts timestamp, a int, b int, c int, e int, d int, v double",
-}
+class _Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    stream: str
+    first_seen: float
+    """The wall-clock time of row 0."""
+
+
+class _OldPace(msgspec.Struct):
+    first_seen: float
+
+
+class GeneratedUnits(Units):
+    """A unit is a row."""
+
+    clock: Callable[[], float] = staticmethod(time.time)
+
+    def __init__(self, stream: Stream, storage: Storage) -> None:
+        super().__init__(stream, storage)
+        self._name = f"{folder_of(self.stream)}pace.json"
+        self._generator: Generator = msgspec.convert(stream.source.options, Generator)
+        self._pace = self._generator.pace
+        self._first_seen = None if self._pace is None else self._find()
+
+    def available(self) -> int:
+        rows = self._generator.rows
+        total = ENDLESS if rows is None else rows
+        if self._pace is None:
+            return total
+        first_seen = self._first_seen = self._first_seen or self._begin() or self.clock()
+        return min(total, int((self.clock() - first_seen) * self._pace))
+
+    def mark(self, consumed: int) -> SourceMark:
+        return SourceMark(consumed, self._crc())
+
+    def check(self, mark: SourceMark) -> None:
+        """The rows are made up and cannot be lost; since when they come at their pace can."""
+        if self._pace is None or not mark.units:
+            return
+        if self._first_seen is None:
+            raise errors.missing_file(self.storage.locate(self._name))
+        if self._crc() != mark.crc:
+            raise errors.corrupt_file(self.storage.locate(self._name), "the pace that rows came at", "another one")
+
+    def _begin(self) -> float | None:
+        """The pace goes on from there after a restart."""
+        pace = _Pace(self.stream, self.clock())
+        # It is there if an attempt has failed that had made it.
+        return pace.first_seen if create_value(self.storage, self._name, "pace", pace) else self._find()
+
+    def _find(self) -> float | None:
+        data, place = self.storage.find(self._name), self.storage.locate(self._name)
+        if data is None:
+            return None
+        if not is_sealed(data):
+            return _read_old_pace(place, data)
+        pace = unseal(place, "pace", data, _Pace)
+        if pace.stream != self.stream:
+            raise errors.corrupt_file(place, f"the pace of {self.stream}", f"that of {pace.stream}")
+        return pace.first_seen
+
+    def _crc(self) -> int:
+        return 0 if self._first_seen is None else zlib.crc32(msgspec.json.encode(self._first_seen))
+
+    def limit(self, start: int, end: int) -> int:
+        return min(end, start + self._generator.rows_per_batch)
+
+    def splits(self, start: int, end: int, parts: int) -> list[Split]:
+        cuts = cut_range(start, end, rows_per_split(end - start, parts))
+        of = self._generator
+        return [Split(self.stream, "generate", "", low, high, high - low, generator=of) for low, high in cuts]
+
+
+def _read_old_pace(place: str, data: bytes) -> float:
+    try:
+        return msgspec.json.decode(data, type=_OldPace).first_seen
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise errors.corrupt_file(place, "a pace", str(error)) from error
+
+
+class GenerateKind(SourceKind[Any]):
+    """Rows that are made up, the same ones for the same seed. `generator` says which; unless given, the name of the
+    stream does."""
+
+    name = "generate"
+    options = GENERATORS["purchases"]
+    changeable = frozenset({"rows_per_batch", "pace"})
+    makes_up_times = True
+
+    def structs(self) -> Mapping[str, type[msgspec.Struct]]:
+        return {f"{self.name}, {name}": struct for name, struct in GENERATORS.items()}
+
+    def make(self, stream: str, given: Mapping[str, object], schema: Schema | None = None) -> Generate:
+        rest = {name: value for name, value in given.items() if name != "generator"}
+        return Generate(check_options(str(given.get("generator", stream)), rest))
+
+    def options_of(self, spec: SourceSpec) -> Generator:
+        generator: Generator = msgspec.convert(spec.options, Generator)
+        return generator
+
+    def units(self, stream: Stream, storage: Storage) -> GeneratedUnits:
+        return GeneratedUnits(stream, storage)
+
+    def read(self, asked: Asked, storage: Storage | None) -> Iterator[Chunk]:
+        split = asked.split
+        for start in range(split.start, split.end, ROWS_PER_CHUNK):
+            end = min(split.end, start + ROWS_PER_CHUNK)
+            assert split.generator is not None
+            rows = generate_rows(split.generator, start, end, asked.columns)
+            yield from chunks(Piece(rows, end - start, start), asked, trusted=True)
+
+
+GENERATE = GenerateKind()
+
+
+def generate(name: str, **options: Any) -> Generate:
+    """Made-up rows of the generator `name`: purchases, ads, ajoin or facts. The same seed gives the same rows.
+
+    rows: how many (None: no end). rows_per_second (1000): of event time, so it does not say how fast they come; pace
+    does: rows a second of real time (None: as fast as they are read). rows_per_batch (1,000,000). start: the first
+    event time. out_of_order: seconds by which a row may come late. seed. zipf: skew of the keys (0: none).
+    Of purchases and ads also users, packs, packs_per_user; of ajoin keys, stream; of facts keys, many: how many
+    different values there are.
+    """
+    return Generate(check_options(name, options))
 
 
 def check_options(name: str, options: Mapping[str, object]) -> Generator:
-    """The generator with all its options; a SourceError for one that makes no sense.
-
-    rows: how many there are (None: endless); rows_per_second: of event time; rows_per_batch; seed; start:
-    the first event time; out_of_order: seconds by which a row may come late; pace: rows a second of real
-    time (None: as fast as they are read); zipf: exponent of the skew of the keys (0: uniform); keys, users,
-    packs, many: how many different values; packs_per_user: each user buys only so many different packs.
-    """
-    kind = GENERATORS.get(name)
-    if kind is None:
+    """The generator with all its options; a SourceError for one that makes no sense."""
+    struct = GENERATORS.get(name)
+    if struct is None:
         raise errors.source_generator_unknown(name, tuple(GENERATORS))
-    known = kind.__struct_fields__
-    for option in options:
-        if option not in known:
-            raise errors.source_option_invalid(f"generate({name!r})", option, f"Known: {', '.join(known)}.")
-    given = {option: _check(name, option, value) for option, value in options.items() if value is not None}
-    return msgspec.structs.replace(kind(), **given)
+
+    def refuse(option: str, reason: str, hint: str | None) -> errors.ThalwegError:
+        return errors.source_option_invalid(f"generate({name!r})", option, reason, hint)
+
+    start = options.get("start")
+    moment = {} if start is None else {"start": _moment(start, refuse)}
+    return read_options(struct, {**options, **moment}, refuse)
 
 
-def _check(name: str, option: str, value: Any) -> int | float | str:
-    if option == "start":
-        return _check_start(name, value)
+def _moment(given: object, refuse: Callable[[str, str, str | None], errors.ThalwegError]) -> str:
     try:
-        number = int(value) if option in _WHOLE else float(value)
-    except (TypeError, ValueError):
-        raise errors.source_option_invalid(f"generate({name!r})", option, f"{value!r} is no number") from None
-    least = 0 if option in ("seed", "out_of_order", "zipf", "rows") else 1e-9
-    if number < least:
-        raise errors.source_option_invalid(f"generate({name!r})", option, f"{value!r} is too small")
-    return number
-
-
-def _check_start(name: str, value: Any) -> str:
-    try:
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        moment = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
     except ValueError:
-        raise errors.source_option_invalid(f"generate({name!r})", "start", f"{value!r} is no ISO-8601 time") from None
+        raise refuse("start", f"must be a time as in ISO 8601, not {given!r}", None) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
-
-
-def schema_of(generator: Generator) -> Schema:
-    return parse_schema(_MEANING[name_of(generator)])
-
-
-def generate_rows(generator: Generator, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """Rows start..end-1, in the data path's types; all columns or only those asked for."""
-    rows = np.arange(start, end, dtype=np.uint64)
-    makers = _MAKERS[name_of(generator)]
-    schema = schema_of(generator).to_inner_arrow()
-    fields = [field for field in schema if columns is None or field.name in columns]
-    arrays = [pa.array(makers[field.name](generator, rows)).view(field.type) for field in fields]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _user(of: Purchases | Ads, rows: UInts) -> Ints:
-    return _keys(of, "userID", rows, of.users)
-
-
-def _pack(of: Purchases | Ads, rows: UInts) -> Ints:
-    """The gem pack that is bought or shown; known almost entirely from the user if packs_per_user says so."""
-    per_user = of.packs_per_user
-    if not per_user:
-        return _keys(of, "gemPackID", rows, of.packs)
-    pick = _draw(of, "gemPackID", rows) % np.uint64(per_user)
-    bits = _mix(_user(of, rows).astype(np.uint64) * np.uint64(per_user) + pick, 2)
-    return (bits % np.uint64(of.packs)).astype(np.int64)
-
-
-def _price(of: Purchases, rows: UInts) -> npt.NDArray[np.float64]:
-    """A pack has a price of its own; the discount is the buyer's luck."""
-    base = 1 + (_mix(_pack(of, rows).astype(np.uint64), 1) % np.uint64(100)).astype(np.int64)
-    discount = (_draw(of, "price", rows) % np.uint64(30)).astype(np.int64)
-    return np.round(base - base * discount / 100 + 0.99, 2)
-
-
-def _attribute(name: str) -> Maker:
-    """Uniform in [0, keys), another seed for every stream: AJoin, section 4 (ATR_MAX is 500 there)."""
-    return lambda of, rows: _keys(of, f"{of.stream}.{name}", rows, of.keys).astype(np.int32)
-
-
-def _key(name: str, count: Callable[[Facts], int]) -> Maker:
-    return lambda of, rows: _keys(of, name, rows, count(of)).astype(np.int32)
-
-
-def _times(of: Generator, rows: UInts) -> Ints:
-    """Evenly spaced event times in microseconds, or up to `out_of_order` seconds earlier."""
-    origin = round(datetime.fromisoformat(of.start).timestamp() * _SECOND)
-    rate = of.rows_per_second
-    whole = float(rate).is_integer()
-    # Integers as far as possible: a double is not exact to the microsecond after 2^53 of them.
-    step = rows.astype(np.int64) * _SECOND // int(rate) if whole else rows * (_SECOND / rate)
-    times = origin + step.astype(np.int64)
-    disorder = int(of.out_of_order * _SECOND)
-    if disorder:
-        times -= (_draw(of, "out_of_order", rows) % np.uint64(disorder + 1)).astype(np.int64)
-    return times
-
-
-def _keys(of: Generator, column: str, rows: UInts, count: int) -> Ints:
-    """Values in [0, count), uniform or by Zipf's law with 0 as the most frequent."""
-    bits = _draw(of, column, rows)
-    exponent = of.zipf
-    if not exponent:
-        return (bits % np.uint64(count)).astype(np.int64)
-    return np.searchsorted(_zipf_steps(count, exponent), _uniform(bits), side="right").astype(np.int64)
-
-
-@lru_cache(maxsize=8)
-def _zipf_steps(count: int, exponent: float) -> npt.NDArray[np.float64]:
-    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    steps: npt.NDArray[np.float64] = np.cumsum(weights) / np.sum(weights)
-    return steps[:-1]
-
-
-def _uniform(bits: UInts) -> npt.NDArray[np.float64]:
-    """[0, 1), from the upper 53 bits."""
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _draw(of: Generator, column: str, rows: UInts) -> UInts:
-    """64 random bits a row, independent between columns, generators and seeds."""
-    return _mix(rows, _salt(of.seed, f"{name_of(of)}.{column}"))
-
-
-@lru_cache(maxsize=256)
-def _salt(seed: int, text: str) -> int:
-    """A fixed number per (seed, text), FNV-1a: Python's own hash differs from process to process."""
-    value = 0xCBF29CE484222325 ^ (seed * _GOLDEN & _MASK)
-    for byte in text.encode():
-        value = (value ^ byte) * 0x100000001B3 & _MASK
-    return value
-
-
-def _mix(values: UInts, salt: int) -> UInts:
-    """Splitmix64's output function at counter `values`, starting from a state that depends on the salt."""
-    state = values * np.uint64(_GOLDEN) + np.uint64(salt * 0xD1342543DE82EF95 + _GOLDEN & _MASK)
-    state ^= state >> np.uint64(30)
-    state *= np.uint64(0xBF58476D1CE4E5B9)
-    state ^= state >> np.uint64(27)
-    state *= np.uint64(0x94D049BB133111EB)
-    state ^= state >> np.uint64(31)
-    return state
-
-
-Maker = Callable[[Any, UInts], npt.NDArray[Any]]
-"""One column, from a generator and the numbers of the rows."""
-_MAKERS: dict[str, dict[str, Maker]] = {
-    "purchases": {"userID": _user, "gemPackID": _pack, "price": _price, "ts": _times},
-    "ads": {"userID": _user, "gemPackID": _pack, "ts": _times},
-    "ajoin": {**{name: _attribute(name) for name in ("a0", "a1", "a2", "a3", "a4", "a5")}, "ts": _times},
-    "facts": {
-        "id": lambda of, rows: rows.astype(np.int64),
-        "ts": _times,
-        **{name: _key(name, lambda of: of.keys) for name in "abce"},
-        "d": _key("d", lambda of: of.many),
-        "v": lambda of, rows: _uniform(_draw(of, "v", rows)),
-    },
-}

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.split import Split
 from thalweg.model.stream import Stream
-from thalweg.source.inventory import ENDLESS, Inventory
+from thalweg.source.contract import ENDLESS
+from thalweg.source.inventory import Inventory
 from thalweg.state.storage import Storage
 
 Streams = Callable[[], Mapping[str, Stream]]

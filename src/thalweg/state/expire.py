@@ -5,7 +5,7 @@ from __future__ import annotations
 from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.plan import Plan
 from thalweg.model.times import BatchTimes, joint_time
-from thalweg.model.windows import needed_until
+from thalweg.model.window import needed_until
 
 
 def is_live(bucket: SliceBucket | RowBucket, plan: Plan, clock: BatchTimes) -> bool:

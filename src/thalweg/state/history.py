@@ -16,9 +16,9 @@ from thalweg.model.failure import Failures, failed_columns
 from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
 from thalweg.model.plan import Grouping, Plan, queries_of
 from thalweg.model.probe import Store
-from thalweg.model.query import Query, Window
+from thalweg.model.query import Query
 from thalweg.model.times import StreamTimes
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING, Window
 
 MOST_WANTED = 8
 """What a store wanted that is remembered each by itself; of what was before them, what they have in common."""
@@ -87,19 +87,13 @@ def held_from(windows: Iterable[Window], closed_us: int) -> int:
     """The event time from which on no slice has expired: some window that starts there is still open."""
     if closed_us <= BEGINNING:
         return BEGINNING
-    return min(first_open(window, closed_us) for window in windows)
+    return min(window.first_open(closed_us) for window in windows)
 
 
 def known_from(lane: SliceHistory, closed_us: int) -> SliceHistory:
     """Of a watermark that begins anew, having closed so far: slices that had expired then are not whole."""
     first = held_from(lane.windows, closed_us)
     return structs.replace(lane, since={name: max(us, first) for name, us in lane.since.items()})
-
-
-def first_open(window: Window, closed_us: int) -> int:
-    """The start of the earliest window that has not closed."""
-    past = closed_us - window.range_us
-    return past - (past - window.start_us) % window.slide_us + window.slide_us
 
 
 # -- rows
@@ -158,7 +152,7 @@ def fence(query: Query, alone: Plan, past: History, moment: StreamTimes) -> tupl
     complete = max(
         _complete_from(g, past.slices.get(id_), window, closed, moment) for id_, g in alone.groupings.items()
     )
-    start = BEGINNING if closed <= BEGINNING else first_open(window, closed)
+    start = BEGINNING if closed <= BEGINNING else window.first_open(closed)
     return None if complete <= start else (moment.batch, complete)
 
 
@@ -170,7 +164,7 @@ def _complete_from(
         return unseen
     fitting = unseen
     for width, start, since in reversed(past.grids):
-        if window.range_us % width or window.slide_us % width or (window.start_us - start) % width:
+        if not window.fits(width, start):
             break
         fitting = since
     return max(fitting, held_from(past.windows, closed), *(past.since[p.name] for p in grouping.partials))

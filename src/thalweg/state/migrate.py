@@ -31,8 +31,9 @@ from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
 from thalweg.model.manifest import READABLE, Manifest, ResultFile, StreamProgress
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets
-from thalweg.model.query import Query, Window, query_from_json
+from thalweg.model.query import Query, query_from_json
 from thalweg.model.stream import Field, Schema
+from thalweg.model.window import Window
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from thalweg.engine.local_engine import LocalEngine
 from thalweg.errors import no_event_time, wrong_rows
 from thalweg.model.budget import Budget
 from thalweg.session import Session
-from thalweg.source.sources import Memory, memory
+from thalweg.source.memory import Memory, memory
 from thalweg.state.places import open_storage
 from thalweg.state.storage import Storage
 from thalweg.streams import to_microseconds

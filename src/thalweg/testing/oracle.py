@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.errors import oracle_select_unsupported
 from thalweg.model.types import from_arrow
+from thalweg.model.window import Window
 from thalweg.testing.compare import rows_equal as rows_equal
 
 _END = "__window_end"
@@ -115,14 +116,14 @@ def watermarks(feed: Feed) -> list[int | None]:
     return marks
 
 
-def late_rows(feed: Feed, range_us: int, slide_us: int, start_us: int = 0) -> int:
+def late_rows(feed: Feed, window: Window) -> int:
     """How many rows are late for every window they belong to."""
     count = 0
     for batch, mark in zip(feed.batches[1:], watermarks(feed), strict=False):
         if mark is None:
             continue
         times = [time for time in event_times(batch, feed.time).to_pylist() if time is not None]
-        ends = ((time - start_us) // slide_us * slide_us + start_us + range_us for time in times)
+        ends = (window.closes_at(time) for time in times)
         # The last window a row belongs to ends last; with a gap between windows it may belong to none.
         count += sum(time < end <= mark for time, end in zip(times, ends, strict=True))
     return count

@@ -7,8 +7,9 @@ import random
 from thalweg.adapt.combining import FEW, NEAR, next_loads
 from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.model.plan import Plan
-from thalweg.model.query import Aggregate, Query, Window
+from thalweg.model.query import Aggregate, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.window import Window
 from thalweg.optimize.grouping import Registered, make_plan
 
 SECOND = 1_000_000

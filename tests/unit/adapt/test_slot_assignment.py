@@ -16,9 +16,10 @@ from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Measurements, Moves, SlotAssignment
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
-from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.report import GroupedRows
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.window import Window
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.stats.sharing import Sample
 

@@ -21,9 +21,10 @@ from thalweg.adapt.small_batches import (
     small_work,
 )
 from thalweg.model.plan import Plan
-from thalweg.model.query import Aggregate, Query, Window
+from thalweg.model.query import Aggregate, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.way import Way
+from thalweg.model.window import Window
 from thalweg.optimize.grouping import Registered, make_plan
 
 STREAM = Stream("s", Schema((Field("ts", "timestamp"),)), "ts", 0, SourceSpec("memory", {}))

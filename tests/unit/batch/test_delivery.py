@@ -17,7 +17,7 @@ from thalweg.model.entry import Entry
 from thalweg.model.expr import Expr
 from thalweg.model.manifest import Manifest, Prepared
 from thalweg.model.query import Output, Query, SinkSpec
-from thalweg.sink.specs import to_files
+from thalweg.sink.files import to_files
 from thalweg.state.container import read_section
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.term import Term

@@ -21,8 +21,10 @@ from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 from thalweg.model.split import Split, parse_splits
 from thalweg.model.stream import Stream
 from thalweg.observe.progress import BatchReport, Progress
-from thalweg.source.read import Chunk, read
-from thalweg.source.sources import Memory, files, memory
+from thalweg.source.chunks import Chunk
+from thalweg.source.files import files
+from thalweg.source.memory import Memory, memory
+from thalweg.source.read import read
 from thalweg.state.local_storage import LocalStorage
 
 
@@ -117,7 +119,7 @@ class Rig:
 
     def add(self, name: str, **options: Any) -> Memory:
         source = memory("a bigint", **options)
-        source.bind(self.storage, name, self.loop.wake)
+        source.attach(self.storage, name, self.loop.wake)
         self.register(Stream(name, source.schema(), "a", 0, source.spec()))
         return source
 

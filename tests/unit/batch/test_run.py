@@ -17,7 +17,7 @@ from thalweg.batch import run as module
 from thalweg.batch.hands import Inline
 from thalweg.errors import StateError, ThalwegError
 from thalweg.model.manifest import Manifest
-from thalweg.sink.specs import to_files
+from thalweg.sink.files import to_files
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import Manifests, latest_manifest

@@ -15,8 +15,9 @@ from thalweg.frontend.functions import AGGREGATES, FUNCTIONS
 from thalweg.frontend.lex import lex
 from thalweg.frontend.literals import number_literal
 from thalweg.frontend.tree import Binary, Literal, Node
-from thalweg.model.query import Query, SinkSpec, Window
+from thalweg.model.query import Query, SinkSpec
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.window import Window
 from thalweg.optimize.partials import Columns, take_apart
 
 FIELDS = "id:bigint pack:int price:decimal(10,2) qty:int name:string ok:boolean ts:timestamp other:timestamp"

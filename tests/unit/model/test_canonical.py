@@ -14,7 +14,7 @@ from thalweg.errors import InternalError
 from thalweg.model.canonical import canonical, named, write
 from thalweg.model.expr import Expr
 from thalweg.model.join import Atom
-from thalweg.model.query import Window
+from thalweg.model.window import Window
 
 
 class Number(IntEnum):

@@ -12,7 +12,7 @@ from thalweg.model.columns import START
 from thalweg.model.expr import Expr
 from thalweg.model.failure import Failures, OfColumn, OfPartial
 from thalweg.model.plan import Computed, Grouping, Partial
-from thalweg.model.query import Window
+from thalweg.model.window import Window
 from thalweg.operate import combine as module
 from thalweg.operate import duck
 from thalweg.operate.combine import combine

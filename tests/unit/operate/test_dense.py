@@ -13,7 +13,8 @@ from thalweg.model.columns import START
 from thalweg.model.expr import Expr, quote
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping
-from thalweg.model.query import Aggregate, Window
+from thalweg.model.query import Aggregate
+from thalweg.model.window import Window
 from thalweg.operate import dense
 from thalweg.operate.combine import Slices, combine, combine_dense
 from thalweg.optimize.partials import Columns, presence, take_apart

@@ -11,7 +11,7 @@ from thalweg.model.columns import START, key
 from thalweg.model.expr import Expr
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Grouping, Member, Partial, Piece
-from thalweg.model.query import Window
+from thalweg.model.window import Window
 from thalweg.operate import duck
 from thalweg.operate.finish import Closing, _texts, finish
 from thalweg.operate.merge_slices import SliceTable

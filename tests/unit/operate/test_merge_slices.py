@@ -13,7 +13,7 @@ import pytest
 
 from thalweg.model.columns import START, key
 from thalweg.model.plan import Grouping, Partial
-from thalweg.model.query import Window
+from thalweg.model.window import Window
 from thalweg.operate import dense
 from thalweg.operate import merge_slices as slices
 from thalweg.operate.merge_slices import SliceTable, window_rounds

@@ -25,9 +25,9 @@ from thalweg.model.budget import Budget
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, Functions, Own
 from thalweg.model.plan import Plan
-from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.model.windows import BEGINNING
+from thalweg.model.window import BEGINNING, Window
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 

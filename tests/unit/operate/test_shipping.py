@@ -15,9 +15,10 @@ from thalweg.model.address import Address, WholeRows
 from thalweg.model.columns import GROUP, SERVES
 from thalweg.model.expr import Expr
 from thalweg.model.plan import Plan, shipped_keys
-from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.times import BatchTimes
+from thalweg.model.window import Window
 from thalweg.operate.consume import consume
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.partitioners import Partitioners

@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from thalweg.model.bucket import Section, SliceBucket
 from thalweg.model.expr import Expr
-from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.times import BatchTimes
-from thalweg.model.windows import node_spans
+from thalweg.model.window import Window, node_spans
 from thalweg.operate.slot import StoredBucket, run_slot
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.route.bucket import encode_offsets

@@ -7,8 +7,9 @@ import pytest
 from thalweg.model.expr import Expr
 from thalweg.model.partitioning import Skew
 from thalweg.model.plan import Plan
-from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.model.window import Window
 from thalweg.optimize.dealing import choose, choose_partitioner
 from thalweg.optimize.grouping import Registered, make_plan
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from thalweg.model.expr import Expr, quote
-from thalweg.model.query import Aggregate, Output, Query, Window
+from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.optimize.grouping import Registered, make_plan, slice_grid
+from thalweg.model.window import Window, slice_grid
+from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.optimize.shipping import GroupingLoad
 
 SECOND = 1_000_000

@@ -20,9 +20,9 @@ from thalweg.errors import SinkError
 from thalweg.model.expr import Expr
 from thalweg.model.manifest import Prepared
 from thalweg.model.query import Output, Query
-from thalweg.sink.base import Sink, SinkContext, open_sink
-from thalweg.sink.files import FilesInTasks
-from thalweg.sink.specs import to_files
+from thalweg.sink.contract import Sink, SinkContext
+from thalweg.sink.files import FilesInTasks, to_files
+from thalweg.sink.kinds import open_sink
 from thalweg.state import durable
 from thalweg.state.durable import temporary_name
 from thalweg.testing.faults import Death

@@ -13,19 +13,14 @@ from rich.console import Console
 
 from thalweg.errors import SinkError
 from thalweg.model.query import SinkSpec
-from thalweg.sink.base import Sink, SinkContext, open_sink
-from thalweg.sink.callback import check_callback
-from thalweg.sink.console import ConsoleSink
-from thalweg.sink.specs import (
-    delivery_of,
-    parse_spec,
-    to_callable,
-    to_console,
-    to_files,
-    to_memory,
-    to_noop,
-    to_spark,
-)
+from thalweg.sink.callables import check_callback, to_callable
+from thalweg.sink.console import ConsoleSink, to_console
+from thalweg.sink.contract import Sink, SinkContext
+from thalweg.sink.files import to_files
+from thalweg.sink.kinds import delivery_of, open_sink, parse_spec
+from thalweg.sink.memory import to_memory
+from thalweg.sink.noop import to_noop
+from thalweg.sink.spark import to_spark
 
 TABLE = pa.table({"n": [1, 2], "s": ["x", None]})
 CONTEXT = SinkContext("revenue", "state-1", term="term-1", newest=1000)
@@ -103,9 +98,9 @@ def test_specs_are_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("Parquet", {}, r"no sink 'Parquet'\n  hint: Write INTO files OPTIONS \(format = 'parquet', path = '...'\)"),
         ("pigeon", {}, "no sink 'pigeon'\n  hint: Use one of: memory"),
         ("files", {}, "'path' is missing"),
-        ("files", {"path": "x", "format": "xml"}, "must be one of parquet, json, csv"),
+        ("files", {"path": "x", "format": "xml"}, "must be one of csv, json, parquet, not 'xml'"),
         ("files", {"path": "x", "colour": "red"}, "'colour' is not known"),
-        ("console", {"rows": "many"}, "must be a number"),
+        ("console", {"rows": "many"}, "must be a whole number"),
         ("console", {"rows": "0"}, "above 0"),
         ("memory", {"rows": "3"}, "'rows' is not known"),
         ("noop", {"rows": "3"}, "'rows' is not known"),
@@ -118,7 +113,7 @@ def test_bad_specs_say_why(kind: str, options: dict[str, str], message: str) -> 
 
 
 def test_an_unknown_kind_cannot_be_opened() -> None:
-    with pytest.raises(SinkError, match="callable, console, files"):
+    with pytest.raises(SinkError, match="memory, console, files, spark, noop"):
         open_sink(SinkSpec("carrier pigeon"), CONTEXT)
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from thalweg.model.split import CsvOptions, Split
 from thalweg.model.stream import SourceSpec, Stream
+from thalweg.source.chunks import Chunk
 from thalweg.source.conform import Admission, conform, convert
-from thalweg.source.read import Chunk, read
+from thalweg.source.read import read
 from thalweg.source.schema import parse_schema
 
 BAD = b"caf\xe9"

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from thalweg.source.generate import check_options, generate_rows, schema_of
+from thalweg.source.generate import check_options
+from thalweg.source.generators import generate_rows, schema_of
 
 
 def rows(name: str, low: int, high: int, **options: Any) -> pa.Table:

@@ -11,9 +11,12 @@ import pytest
 
 from thalweg.errors import SourceError, StateError
 from thalweg.model.stream import Schema, Stream
-from thalweg.source import inventory as module
-from thalweg.source.inventory import ENDLESS, Inventory
-from thalweg.source.sources import Source, files, generate
+from thalweg.source import files as files_module
+from thalweg.source import generate as generate_module
+from thalweg.source.contract import ENDLESS, Source
+from thalweg.source.files import files
+from thalweg.source.generate import generate
+from thalweg.source.inventory import Inventory
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.sealed import seal
 
@@ -61,7 +64,7 @@ def test_known_files_are_not_looked_at_again(tmp_path: Path, monkeypatch: pytest
     def refuse(path: str) -> None:
         raise AssertionError(f"opened {path} again")
 
-    monkeypatch.setattr(module.pq, "read_metadata", refuse)
+    monkeypatch.setattr(files_module.pq, "read_metadata", refuse)
     assert inventory.available() == 1
 
 
@@ -81,7 +84,7 @@ def test_a_large_parquet_file_is_cut_by_row_groups(tmp_path: Path) -> None:
 
 
 def test_a_large_text_file_is_cut_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BYTES_PER_SPLIT", 100)
+    monkeypatch.setattr(files_module, "_BYTES_PER_SPLIT", 100)
     (tmp_path / "a.csv").write_text("a\n" + "1\n" * 149)
     for multiline, expected in ((False, [(0, 100), (100, 200), (200, 300)]), (True, [(0, -1)])):
         source = files(str(tmp_path / "*.csv"), multiline=multiline)
@@ -140,7 +143,7 @@ def test_generated_rows_are_units(tmp_path: Path) -> None:
 
 def test_pace_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module._Generate, "clock", staticmethod(lambda: now[0]))
+    monkeypatch.setattr(generate_module.GeneratedUnits, "clock", staticmethod(lambda: now[0]))
     stream = stream_of(generate("facts", pace=10, rows=45))
     inventory = Inventory(stream, storage_of(tmp_path))
     assert inventory.available() == 0
@@ -155,7 +158,7 @@ def test_the_pace_of_an_earlier_release_is_kept_and_a_lost_one_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module._Generate, "clock", staticmethod(lambda: now[0]))
+    monkeypatch.setattr(generate_module.GeneratedUnits, "clock", staticmethod(lambda: now[0]))
     stream, path = stream_of(generate("facts", pace=10)), tmp_path / "sources" / "s" / "pace.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"first_seen": 990.0}')

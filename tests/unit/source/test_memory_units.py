@@ -14,9 +14,9 @@ from tests.support.disk import FaultyDisk
 from thalweg.errors import StateError, UsageError
 from thalweg.model.stream import Stream
 from thalweg.source.inventory import Inventory
+from thalweg.source.memory import Memory, memory
 from thalweg.source.memory_units import MemoryUnits
 from thalweg.source.read import read
-from thalweg.source.sources import Memory, memory
 from thalweg.state import durable
 from thalweg.state.container import container_bytes
 from thalweg.state.local_storage import LocalStorage
@@ -34,7 +34,7 @@ def table(*values: int) -> pa.Table:
 
 def bound(path: Path, *tables: pa.Table, stream: str = "s") -> Memory:
     source = memory("a bigint")
-    source.bind(storage_of(path), stream)
+    source.attach(storage_of(path), stream)
     for appended in tables:
         source.append(appended)
     return source
@@ -73,7 +73,7 @@ def test_units_are_the_appends(tmp_path: Path) -> None:
     source.append(table(1, 2))
     inventory = inventory_of(tmp_path)
     assert inventory.available() == 0
-    source.bind(storage_of(tmp_path), "s")
+    source.attach(storage_of(tmp_path), "s")
     source.append(table(3))
     assert inventory.available() == 2
     assert [split.rows for split in inventory.splits(0, 2)] == [2, 1]
@@ -128,14 +128,14 @@ def test_two_handles_never_write_the_same_unit(tmp_path: Path) -> None:
 def test_after_the_session_has_stopped_an_append_is_refused(tmp_path: Path) -> None:
     told: list[str] = []
     source = memory("a bigint")
-    source.unbind()
+    source.detach()
     source.append(table(1))
-    source.bind(storage_of(tmp_path), "s", lambda: told.append("s"))
+    source.attach(storage_of(tmp_path), "s", lambda: told.append("s"))
     source.append(table(2))
-    source.unbind()
+    source.detach()
     with pytest.raises(UsageError, match="the session that reads stream s has stopped"):
         source.append(table(3))
-    source.bind(storage_of(tmp_path), "s")
+    source.attach(storage_of(tmp_path), "s")
     source.append(table(4))
     assert values(tmp_path) == [1, 2, 4]
     assert told == ["s"]

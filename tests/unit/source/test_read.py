@@ -26,9 +26,10 @@ from thalweg.errors import SourceError
 from thalweg.model.generator import Generator
 from thalweg.model.split import CsvOptions, Split
 from thalweg.model.stream import SourceSpec, Stream
-from thalweg.source import read as module
+from thalweg.source import chunks as module
 from thalweg.source import text
-from thalweg.source.read import Chunk, read
+from thalweg.source.chunks import Chunk
+from thalweg.source.read import read
 from thalweg.source.schema import parse_schema
 from thalweg.state.local_storage import LocalStorage
 
@@ -455,7 +456,7 @@ def test_small_blocks_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_generated_rows_are_read_in_the_streams_types() -> None:
-    from thalweg.source.sources import generate
+    from thalweg.source.generate import generate
 
     source = generate("facts", rows=10)
     stream = Stream("s", source.schema(), "ts", 0, source.spec())

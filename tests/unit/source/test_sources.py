@@ -14,10 +14,12 @@ import pytest
 
 from thalweg.errors import SourceError
 from thalweg.model.stream import Field, Schema, Stream
+from thalweg.source.files import files
+from thalweg.source.generate import generate
 from thalweg.source.inventory import Inventory
+from thalweg.source.memory import memory
 from thalweg.source.read import read
 from thalweg.source.schema import parse_schema
-from thalweg.source.sources import files, generate, memory
 from thalweg.state.local_storage import LocalStorage
 
 
@@ -145,7 +147,7 @@ def test_appends_from_many_threads_are_all_kept_once(tmp_path: Path) -> None:
     source = memory("a bigint", max_files_per_batch=5)
     source.append(pa.table({"a": [-1]}))
     storage = LocalStorage(str(tmp_path))
-    source.bind(storage, "s")
+    source.attach(storage, "s")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: source.append(pa.table({"a": [i]})), range(40)))
     stream = Stream("s", source.schema(), "a", 0, source.spec())

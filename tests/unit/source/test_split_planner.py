@@ -11,7 +11,10 @@ import pytest
 from thalweg.errors import StateError
 from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 from thalweg.model.stream import Stream
-from thalweg.source.sources import Source, files, generate, memory
+from thalweg.source.contract import Source
+from thalweg.source.files import files
+from thalweg.source.generate import generate
+from thalweg.source.memory import memory
 from thalweg.source.split_planner import SplitPlanner
 from thalweg.state.local_storage import LocalStorage
 
@@ -93,7 +96,7 @@ def test_what_a_source_had_at_the_last_batch_is_there_at_the_next_start(tmp_path
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"ts": pa.array([0], pa.timestamp("us"))}), tmp_path / "in" / "a.parquet")
     world = World(tmp_path / "state", stream(files(f"{tmp_path}/in/*.parquet"), "f"), stream(fed, "m"))
-    fed.bind(world.storage, "m")
+    fed.attach(world.storage, "m")
     fed.append(pa.table({"ts": pa.array([0], pa.timestamp("us", tz="UTC"))}))
     planner = world.planner()
     end = planner.latest(NOTHING, 0)

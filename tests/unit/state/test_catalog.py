@@ -13,7 +13,10 @@ import pytest
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.source.sources import Source, files, generate, memory
+from thalweg.source.contract import Source
+from thalweg.source.files import files
+from thalweg.source.generate import generate
+from thalweg.source.memory import memory
 from thalweg.state.catalog import (
     Table,
     check_catalog,

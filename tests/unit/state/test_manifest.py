@@ -35,7 +35,8 @@ from thalweg.model.measurements import (
 )
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import Ordering
-from thalweg.model.query import Aggregate, Output, Query, SinkSpec, Window
+from thalweg.model.query import Aggregate, Output, Query, SinkSpec
+from thalweg.model.window import Window
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import Manifests, latest_manifest, manifest_batches, read_manifest, read_query

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.support.randomly import COLUMNS, Shape, random_feed, random_queries
 
+from thalweg.model.window import Window
 from thalweg.testing.oracle import Feed, event_times, expected, late_rows, parse_select
 
 SEEDS = range(30)
@@ -28,7 +29,7 @@ def test_feeds_hold_what_breaks_engines(feeds: list[Feed]) -> None:
     assert {c.name for c in COLUMNS} <= {name for feed in feeds for name in feed.schema.names}
     assert any(table.num_rows == 0 for feed in feeds for table in feed.batches)
     assert any(event_times(table, "ts").null_count for feed in feeds for table in feed.batches)
-    assert sum(late_rows(feed, 10_000_000, 5_000_000) for feed in feeds) > 20
+    assert sum(late_rows(feed, Window(10_000_000, 5_000_000)) for feed in feeds) > 20
 
 
 def test_event_times_are_unique(feeds: list[Feed]) -> None:

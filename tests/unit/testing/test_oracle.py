@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from thalweg.errors import UsageError
+from thalweg.model.window import Window
 from thalweg.testing.oracle import Feed, expected, expected_emissions, late_rows, parse_select, watermarks
 
 SECOND = 1_000_000
@@ -59,7 +60,7 @@ def test_row_is_late_only_for_windows_already_closed(spark: SparkSession) -> Non
         (5, at(10)),
         (16, at(20)),
     ]
-    assert late_rows(given, 10 * SECOND, 5 * SECOND) == 1
+    assert late_rows(given, Window(10 * SECOND, 5 * SECOND)) == 1
 
 
 def test_emissions_name_the_batch(spark: SparkSession) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from thalweg.errors import failed_callback, missing_callback, unusable_callback
+from thalweg.errors import ThalwegError, failed_callback, missing_callback, unusable_callback
+from thalweg.kinds.options import NoOptions
 from thalweg.model.query import SinkSpec
-from thalweg.sink.base import Callback, RowSink, SinkContext
+from thalweg.sink.contract import Callback, RowSink, SinkContext, SinkKind
 
 _WAYS_OUT = {
     "a coroutine": "Give a plain function: def sink(table, batch_id). In it, asyncio.run(...) waits for a coroutine.",
@@ -28,12 +29,6 @@ class CallbackSink(RowSink):
         self._query = query
         self._callback = callback
 
-    @classmethod
-    def open(cls, spec: SinkSpec, context: SinkContext) -> CallbackSink:
-        if context.callback is None:
-            raise missing_callback(context.query)
-        return cls(context.query, context.callback)
-
     def commit(self, batch_id: int, token: str, table: pa.Table | None) -> None:
         if table is None or table.num_rows == 0:
             return
@@ -42,6 +37,31 @@ class CallbackSink(RowSink):
             _check_is_done(given)
         except BaseException as error:  # whatever it raises is no wish to end other queries
             raise failed_callback(self._query, batch_id, error) from error
+
+
+class CallableKind(SinkKind[NoOptions]):
+    """A Python callable `(table, batch_id)`, which must be given again after a restart."""
+
+    name = "callable"
+    options = NoOptions
+    opens_early = False
+    in_sql = False
+
+    def missing(self, query: str, callback: Callback | None) -> ThalwegError | None:
+        return missing_callback(query) if callback is None else None
+
+    def open(self, options: NoOptions, context: SinkContext) -> CallbackSink:
+        if context.callback is None:
+            raise missing_callback(context.query)
+        return CallbackSink(context.query, context.callback)
+
+
+CALLABLE = CallableKind()
+
+
+def to_callable() -> SinkSpec:
+    """Marks a query whose results go to a Python callable; the callable itself is kept by the session."""
+    return CALLABLE.spec()
 
 
 def _check_is_done(given: object) -> None:

@@ -1,18 +1,28 @@
-"""The contract of a sink, and the registry of those that this process can write to."""
+"""The contract of a sink: a kind, which is what users name, and what it opens, which takes the results of one query.
+
+A new kind is one file with a `SinkKind`, and one line in `sink/__init__`. From outside it is `thalweg.register_sink`,
+or an entry point of the group "thalweg.sinks".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
+import msgspec
 import pyarrow as pa
 
-from thalweg.errors import ThalwegError, sink_raised, unknown_sink
+from thalweg.errors import ThalwegError, bad_sink_option, sink_raised
+from thalweg.kinds.options import read_options
 from thalweg.model.bucket import Section
 from thalweg.model.manifest import Prepared
-from thalweg.model.query import SinkSpec
+from thalweg.model.query import Query, SinkSpec
 
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly once", "at least once"
+"""How often a row of results is seen, after crashes and failures too."""
+O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741
 Callback = Callable[[pa.Table, int], Any]
 
 
@@ -112,37 +122,78 @@ class SinkContext:
     pending: Callable[[], Sequence[Prepared]] = tuple
     """What was prepared and may still be committed, at any time."""
     callback: Callback | None = None
-    """The callable of a `callable` sink: not part of the durable spec."""
+    """What the program has given beside the spec, and has to give again after a restart."""
     place: str = ""
     """Where the state is, by which the first release identified it."""
     is_trial: bool = False
     """Whether the sink is only asked what it has against being opened: nothing may be made."""
 
 
-Opener = Callable[[SinkSpec, SinkContext], Sink]
+class SinkKind(ABC, Generic[O]):
+    """What can be said of a sink before it is opened. One object for each kind, without state."""
 
+    name: ClassVar[str]
+    """As SQL and specs have it."""
+    options: ClassVar[type[Any]]
+    """What it takes: SQL's OPTIONS, Python's keywords, the checks and the docs come from this struct."""
+    wants_rows: ClassVar[bool] = True
+    """False: results are counted where they are made, and dropped."""
+    keeps_results: ClassVar[bool] = False
+    """Whether they are part of the state, where `results()` reads them."""
+    unique_columns: ClassVar[bool] = False
+    """Whether two columns of results must not have one name."""
+    opens_early: ClassVar[bool] = True
+    """Whether it is opened when a query is created, so that a place that cannot be written is refused at once."""
+    is_engines: ClassVar[bool] = False
+    """Whether only the engine can check and open it."""
+    in_sql: ClassVar[bool] = True
+    """Whether INTO may name it."""
 
-def open_sink(spec: SinkSpec, context: SinkContext) -> Sink:
-    """The sink of one query. `memory` and `spark` are not opened here: results of memory queries are part of the
-    state (`state/results`), and Spark's writers belong to the engine."""
-    openers = _openers()
-    if spec.kind not in openers:
-        raise unknown_sink(spec.kind, tuple(openers))
-    return openers[spec.kind](spec, context)
+    @property
+    def is_delivered(self) -> bool:
+        """Whether results are handed to it, and can be kept from it for a while."""
+        return self.wants_rows and not self.keeps_results
 
+    def spec(self, **given: Any) -> SinkSpec:
+        """What was given, checked, as plain data."""
+        return SinkSpec(self.name, self.pairs(given))
 
-def _openers() -> dict[str, Opener]:
-    from thalweg.sink.callback import CallbackSink
-    from thalweg.sink.console import ConsoleSink
-    from thalweg.sink.files import FilesSink
-    from thalweg.sink.noop import NoopSink
+    def pairs(self, given: Mapping[str, object]) -> tuple[tuple[str, Any], ...]:
+        """The options as they are kept: those of the struct, all of them."""
+        return tuple(msgspec.to_builtins(self.read(given)).items())
 
-    return {
-        "callable": CallbackSink.open,
-        "console": ConsoleSink.open,
-        "files": FilesSink.open,
-        "noop": NoopSink.open,
-    }
+    def read(self, given: Mapping[str, object]) -> O:
+        options: O = read_options(self.options, given, self.refuse)
+        return options
+
+    def options_of(self, spec: SinkSpec) -> O:
+        options: O = msgspec.convert(dict(spec.options), self.options)
+        return options
+
+    def refuse(self, option: str, reason: str, hint: str | None = None) -> ThalwegError:
+        return bad_sink_option(self.name, option, reason, hint)
+
+    def delivery(self, options: O) -> str:
+        """EXACTLY_ONCE or AT_LEAST_ONCE."""
+        return AT_LEAST_ONCE
+
+    def check(self, query: Query) -> None:
+        """Raises where results of the query cannot be given to it."""
+
+    def missing(self, query: str, callback: Callback | None) -> ThalwegError | None:
+        """What a program that started again has not given yet."""
+        return None
+
+    @abstractmethod
+    def open(self, options: O, context: SinkContext) -> Sink: ...
+
+    def in_tasks(self, query: Query) -> TaskSink | None:
+        """How tasks prepare results that are too many for the driver; None: they are kept with the state."""
+        return None
+
+    def meant_by(self, word: str) -> str | None:
+        """What to write, if the word is no sink and this kind is meant."""
+        return None
 
 
 class RowSink:

@@ -1,0 +1,1 @@
+"""What kinds of all sorts have in common: a registry by name, and options that are structs."""
