@@ -19,7 +19,12 @@ import thalweg
 from thalweg import errors as errors_of_thalweg
 from thalweg.frontend.listing import AGGREGATE, SCALAR
 from thalweg.frontend.listing import functions as listed_functions
+from thalweg.kinds.options import options_table
 from thalweg.observe import progress as progress_of_batches
+from thalweg.sink import KINDS as SINK_KINDS
+from thalweg.sink.kinds import SINKS
+from thalweg.source import KINDS as SOURCE_KINDS
+from thalweg.source.kinds import SOURCES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WRITTEN = "This page is written by `tools/make_reference.py`."
@@ -66,6 +71,24 @@ Each takes `FILTER (WHERE ...)`. [Your own](guide.md#aggregates-of-your-own) com
 ## Functions of one row: {len(scalar)}
 
 {_table(("name", "arguments"), scalar)}"""
+
+
+# -- options ---------------------------------------------------------------------------------------------------
+
+
+def options() -> str:
+    """Of Thalweg's own sources and sinks, from the structs that check them."""
+    parts = []
+    for title, names, kinds in (("Sources", SOURCE_KINDS, SOURCES), ("Sinks", SINK_KINDS, SINKS)):
+        parts.append(f"## {title}\n")
+        for name in names:
+            for said, struct in kinds.get(name).structs().items():
+                parts.append(f"### {said}\n\n{options_table(struct)}")
+    return f"""# Options of sources and sinks
+
+What SQL may write in OPTIONS and Python gives as keywords. {WRITTEN}
+
+{chr(10).join(parts)}"""
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
@@ -201,6 +224,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "functions.md": functions,
     "reference/errors.md": errors,
+    "reference/options.md": options,
     "reference/progress.md": progress,
     "reference/settings.md": settings,
 }
