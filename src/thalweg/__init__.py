@@ -43,7 +43,6 @@ from thalweg.source import KINDS as SOURCES
 
 if TYPE_CHECKING:
     from thalweg import clustering, errors, partition, testing
-    from thalweg.aggregates import aggregate
     from thalweg.errors import ThalwegError
     from thalweg.handle import QueryHandle
     from thalweg.session import Session, connect
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from thalweg.source.files import files
     from thalweg.source.generate import generate
     from thalweg.source.memory import memory
+    from thalweg.user_aggregates import aggregate
 
 __all__ = [
     "QueryHandle",
@@ -79,7 +79,7 @@ __all__ = [
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program asks: see observe/log
 
 _HOMES = {
-    "thalweg.aggregates": ("aggregate",),
+    "thalweg.user_aggregates": ("aggregate",),
     "thalweg.errors": ("ThalwegError",),
     "thalweg.handle": ("QueryHandle",),
     "thalweg.session": ("Session", "connect"),

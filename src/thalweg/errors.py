@@ -280,6 +280,14 @@ def kind_broken(sort: str, name: str, package: str, error: BaseException) -> Usa
     return UsageError(f"the {sort} {name!r} of {package} cannot be loaded", detail=said_by(error))
 
 
+def aggregate_not_installed(name: str) -> SqlError:
+    return SqlError(
+        f"there is no aggregate {name!r} in this program",
+        detail="The query was created by a program that had it.",
+        hint="Install the package that brings it, or call thalweg.register_aggregate before connect.",
+    )
+
+
 # model
 
 
