@@ -68,8 +68,11 @@ ALLOWED: dict[str, set[str]] = {
         "statements",
         "streams",
     },
+    # Kinds from outside.
+    "registration": VALUES | {"aggregates", "frontend", "sink", "source"},
     "thalweg": VALUES
-    | {"session", "handle", "user_aggregates", "clustering", "source", "sink", "partition", "testing"},
+    | {"aggregates", "clustering", "frontend", "handle", "partition", "registration", "session", "sink", "source"}
+    | {"testing", "user_aggregates"},
     # Thin faces: they talk to the public interface only.
     "cli": VALUES | {"session", "thalweg", "observe"},
     "web": VALUES | {"session", "thalweg"},

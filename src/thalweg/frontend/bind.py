@@ -146,7 +146,8 @@ def _replaced(text: str, span: Span, word: str) -> str:
 def _analyze(spark: str, tree: Select, select: str, analyzer: Analyzer) -> list[tuple[str, str]]:
     """Names and types of the result as Spark sees it, with aggregates of the same type in the place of users' own."""
     calls = [n for n in _nodes(tree, conditions=False) if isinstance(n, Call) and type_told(n) is not None]
-    shown = stand_in(spark, [(call, type_told(call) or "") for call in calls])
+    windows = [n for n in _nodes(tree, conditions=False) if isinstance(n, Call) and n.shown]
+    shown = stand_in(spark, [(call, type_told(call) or "") for call in calls], windows)
     try:
         columns = analyzer.analyze(shown.text)
     except SqlError as error:

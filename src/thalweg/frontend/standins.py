@@ -40,9 +40,9 @@ class Shown:
         return found if following is None else min(found, following - 1)
 
 
-def stand_in(text: str, calls: Iterable[tuple[Call, str]]) -> Shown:
-    """The text with stand-ins for calls of aggregates, each with the type that it gives."""
-    edits: dict[tuple[int, int], str] = {}
+def stand_in(text: str, calls: Iterable[tuple[Call, str]], windows: Iterable[Call] = ()) -> Shown:
+    """The text with stand-ins for calls of aggregates, each with the type that it gives, and of windows."""
+    edits = {window.span: window.shown for window in windows}
     for call, type_ in calls:
         opening, closing = _brackets(text, call)
         edits[call.span[0], opening + 1] = f"max_by(CAST(NULL AS {type_}), struct("
