@@ -25,13 +25,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.measure import DATA, Bench, add_columns, new_table, out
+from benchmarks.measure import Bench, add_columns, new_table, out
 from benchmarks.paced.feed import Feeder, Supply, fill, make_supply
 from benchmarks.paced.schedule import Size
 from benchmarks.paced.thalweg import Thalweg
 from benchmarks.process import run_process
-from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Finding, Measured, Result, Series, line, measured, medians
+from benchmarks.remaining import Remaining
+from benchmarks.result import Result, line, measured, medians
 from benchmarks.workloads.clash import adaptive
 
 ANSWERS = "CLASH Fig. 8"
@@ -166,19 +166,19 @@ def latencies(releases: Sequence[float], needed: Sequence[int], batches: Sequenc
 def compared(bench: Bench, files: Files) -> Result:
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     planned = [f"adaptivity {side} {files.all}" for side in SIDES] * bench.repetitions
-    with Remaining("adaptivity", planned, Times(DATA / "seconds.json")) as bar:
-        for _ in range(bench.repetitions):
-            with tempfile.TemporaryDirectory() as name:
-                for number, side in enumerate(SIDES):
-                    given = ["--side", side, "--work", f"{name}/{number}", *(["--quick"] if bench.quick else [])]
-                    with bar.during(f"adaptivity {side} {files.all}"):
-                        found = run_process("benchmarks.adaptivity", given)
-                    runs[side].append({**found, **figures(found, files)})
-                rows = equal_rows([Path(name) / str(number) for number in range(len(SIDES))], files)
-                bench.equal["clash/adaptive"] = rows
+    bar = Remaining("adaptivity", planned)
+    for _ in range(bench.repetitions):
+        with tempfile.TemporaryDirectory() as name:
+            for number, side in enumerate(SIDES):
+                given = ["--side", side, "--work", f"{name}/{number}", *(["--quick"] if bench.quick else [])]
+                with bar.during(f"adaptivity {side} {files.all}"):
+                    found = run_process("benchmarks.adaptivity", given)
+                runs[side].append({**found, **figures(found, files)})
+            rows = equal_rows([Path(name) / str(number) for number in range(len(SIDES))], files)
+            bench.equal["clash/adaptive"] = rows
     show(runs)
     ours, theirs = (measured(side, "clash/adaptive", runs[side], "after_seconds") for side in SIDES)
-    current, kept = (runs[side] for side in SIDES)
+    current = runs[SIDES[0]]
     lines = (
         line("latency", "latency in the last third, orders kept current against kept as they were", ours, theirs,
              1.0, unit="s", better="lower"),
@@ -189,8 +189,7 @@ def compared(bench: Bench, files: Files) -> Result:
              measured(SIDES[0], "clash/adaptive", current, "turned_epochs"), None, ASKED_EPOCHS, unit="epochs",
              better="lower"),
     )  # fmt: skip
-    series, finding = _series(current[-1], kept[-1], files), _finding(ours, theirs, current)
-    return bench.result(lines, (series,), (finding,), extra=runs)
+    return bench.result(lines)
 
 
 def figures(found: Mapping[str, Any], files: Files) -> dict[str, Any]:
@@ -230,29 +229,6 @@ def equal_rows(sides: Sequence[Path], files: Files) -> int:
             if different:
                 raise SystemExit(f"{side.name}: {different} rows differ from DuckDB's")
     return int(database.execute("SELECT count(*) FROM expected").fetchall()[0][0])
-
-
-def _series(current: Mapping[str, Any], kept: Mapping[str, Any], files: Files) -> Series:
-    flip = files.flip - files.before
-    curves = {
-        f"orders {side}": tuple((float(i - flip), seconds) for i, seconds in enumerate(run["latencies"]))
-        for side, run in zip(SIDES, (current, kept), strict=True)
-    }
-    return Series("latency", "Selectivities flip at 0", "batches after the flip", "latency in seconds", curves, True)
-
-
-def _finding(ours: Measured, theirs: Measured, runs: Sequence[Mapping[str, Any]]) -> Finding:
-    found = medians(runs)
-    recovered = all(run["recovered"] for run in runs)
-    back = f"normal again {found['epochs']:g} epochs after the flip" if recovered else "not normal by the end"
-    return Finding(
-        "CLASH, Fig. 8a",
-        "Both plans fall behind after the flip. The adaptive one is healthy again after about a window (5 epochs); "
-        "the static one never, until memory runs out.",
-        f"Other orders are in force {found['turned_epochs']:g} epochs after the flip; latency is {back} "
-        f"({found['normal_seconds']:.2f} s before, {found['worst_seconds']:.1f} s at worst, {ours.median:.2f} s at "
-        f"the end; with the first orders {theirs.median:.1f} s at the end).",
-    )
 
 
 def show(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

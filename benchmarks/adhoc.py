@@ -15,13 +15,12 @@ comes after its start, and the time is until its first batch is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.measure import Bench, parser
 from benchmarks.paced.runs import Runs, Side, scalars
-from benchmarks.result import Finding, Line, Measured, Series, line, measured, medians
+from benchmarks.result import Line, Measured, line, measured
 
 ANSWERS = "AJoin Fig. 15, 16, 18, 20"
 MINUTES = (2, 30)
@@ -95,22 +94,19 @@ QUICK_CASES = (
     ),
 )
 
-Told = Callable[[dict[str, Any]], str]
-
 
 def main(arguments: list[str]) -> int:
     options = parser("adhoc", __doc__, [case.name for case in CASES]).parse_args(arguments)
     bench = Bench("adhoc", "Queries that come and go while the streams run", options, ANSWERS)
     offered = QUICK_CASES if bench.quick else CASES
     chosen = [case for case in offered if not options.only or case.name in options.only]
-    with Runs(bench, [case.side for case in chosen] * bench.repetitions) as runs:
-        for _ in range(bench.repetitions):
-            for case in chosen:
-                runs.run(case.side, case.options(_rate(case, runs)), work=case.work)
+    runs = Runs(bench, [case.side for case in chosen] * bench.repetitions)
+    for _ in range(bench.repetitions):
+        for case in chosen:
+            runs.run(case.side, case.options(_rate(case, runs)), work=case.work)
     there = [case for case in chosen if case.side in runs.found]
     lines = [line for case in there if case.system == "thalweg" for line in _lines(case, there, runs)]
-    extra = {case.name: scalars(_medians(case, runs)) for case in there}
-    bench.result(lines, _series(there, runs), _findings(there, runs), _notes(there, runs), extra)
+    bench.result(lines, _notes(there, runs))
     return 0
 
 
@@ -168,12 +164,6 @@ def _step(case: Case, step: str, runs: Runs) -> Measured | None:
     return measured(*case.side, found, "figure") if found else None
 
 
-def _medians(case: Case, runs: Runs) -> dict[str, Any]:
-    """Of all repetitions, with what the first one found out to be sustained; lists are those of the last."""
-    found = runs.found[case.side]
-    return {**medians(found), "sustained_rows_per_second": found[0]["sustained_rows_per_second"]}
-
-
 STEPS = {
     "create_acked": "create until it is durable, median",
     "create_began": "create until a batch begins with it, median",
@@ -189,110 +179,6 @@ AFTERWARDS = {
     "after_p99": ("p99 of latency once all are there, against all up front", "s", "lower"),
     "after_busy_rows_per_second": ("rows a busy second once all are there, against all up front", "rows/s", "higher"),
 }
-
-
-def _series(cases: Sequence[Case], runs: Runs) -> list[Series]:
-    ours = [case for case in cases if case.system == "thalweg"]
-    series = []
-    for case in ours:
-        points = _medians(case, runs)["over_time"]
-        curves = {name: [(p[0], p[i]) for p in points] for i, name in ((1, "least"), (2, "mean"), (3, "most"))}
-        series.append(Series(f"latency-{case.name}", f"Latency, {case.meaning}", "seconds", "s", curves))
-    for figure, place, title, y in (
-        ("throughput", 1, "Rows a second while a batch runs", "rows/s"),
-        ("state", 2, "State held", "bytes"),
-    ):
-        counted = {case.name: [(p[0], p[place]) for p in _medians(case, runs)["by_queries"]] for case in ours}
-        curves = {name: points for name, points in counted.items() if len(points) > 1}
-        if curves:
-            series.append(Series(figure, f"{title}, by queries that run", "queries", y, curves))
-    return series
-
-
-def _findings(cases: Sequence[Case], runs: Runs) -> list[Finding]:
-    ours = [case for case in cases if case.system == "thalweg"]
-    first = [case for case in ours if case.kind == "sc1" and not case.pace_of]
-    second = [case for case in ours if case.kind == "sc2"]
-    asked: list[tuple[str, str, Sequence[Case], Told, str]] = [
-        (
-            "Fig. 18a (SC1)",
-            "the more queries come per second, the farther least and greatest latency are apart; the mean is low",
-            first,
-            _latency,
-            f"latency-{first[-1].name}" if first else "",
-        ),
-        (
-            "Fig. 18a (SC2)",
-            "mean latency is lower than in SC1 and fluctuates more",
-            second,
-            _latency,
-            f"latency-{second[-1].name}" if second else "",
-        ),
-        (
-            "Fig. 18b",
-            "deployment takes longer at 1qs 20qp than at 10qs 100qp: requests are gathered for a second",
-            first,
-            _deployment,
-            "",
-        ),
-        (
-            "Fig. 15",
-            "more parallel queries raise the overall throughput (the sum over queries): more is shared",
-            first,
-            _overall,
-            "throughput",
-        ),
-        (
-            "Fig. 16",
-            "with more queries more is kept, of indexes more than of rows, which are shared",
-            first,
-            _held,
-            "state",
-        ),
-        (
-            "Fig. 20a",
-            "the same queries reach less throughput ad hoc than at compile time, more so the more there are",
-            [c for c in ours if c.kind == "all" or any(o.pace_of == c.name and o.kind == "all" for o in ours)],
-            _ad_hoc,
-            "",
-        ),
-    ]
-    return [
-        Finding(f"AJoin, {figure}", theirs, "; ".join(f"{c.meaning}: {told(_medians(c, runs))}" for c in some), plot)
-        for figure, theirs, some, told, plot in asked
-        if some
-    ]
-
-
-def _latency(run: dict[str, Any]) -> str:
-    return f"mean {run['mean']:.2f} s, from {run['least']:.2f} to {run['most']:.2f} s"
-
-
-def _deployment(run: dict[str, Any]) -> str:
-    acked, began, done = (run[f"create_{step}"] for step in ("acked", "began", "done"))
-    return (
-        f"durable after {acked['median']:.2f} s, in a batch after {began['median']:.2f} s "
-        f"(at most {began['most']:.2f}), which is over after {done['median']:.2f} s"
-    )
-
-
-def _overall(run: dict[str, Any]) -> str:
-    if run["sustained_rows_per_second"] is None:
-        return f"fed at {run['rows_per_second'] / 1e6:.3f}M rows/s"
-    queries, rate = run["by_queries"][-1][0], run["sustained_rows_per_second"]
-    return f"{rate / 1e6:.3f}M rows/s sustained, times {queries} queries {rate * queries / 1e6:.1f}M"
-
-
-def _held(run: dict[str, Any]) -> str:
-    (least, _, small), (most, _, large) = run["by_queries"][0], run["by_queries"][-1]
-    return f"{small / 2**20:.1f} MiB with {least}, {large / 2**20:.1f} MiB with {most}"
-
-
-def _ad_hoc(run: dict[str, Any]) -> str:
-    if "after_p99" not in run or "after_busy_rows_per_second" not in run:
-        return "no result once all were there"
-    busy = f"{run['after_busy_rows_per_second'] / 1e6:.3f}M rows a busy second once all are there"
-    return f"{busy}, latency p50 {run['after_p50']:.2f} s, p99 {run['after_p99']:.2f} s"
 
 
 def _notes(cases: Sequence[Case], runs: Runs) -> list[str]:

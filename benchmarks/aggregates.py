@@ -9,11 +9,11 @@ fewer rows of the same stream where it is slow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarks import measure
 from benchmarks.measure import Bench, Check, Comparison, Side, side
-from benchmarks.result import Finding, Line, Series
+from benchmarks.result import Line
 from benchmarks.result import line as make_line
 from benchmarks.workloads import named
 from benchmarks.workloads.facts import EIGHT
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
         sides.append(EMPTY)
     bench.run(_checks(sides), sides, once=[EMPTY])
     lines = bench.with_older([*bench.lines(comparisons), *measure.shuffle_lines(bench), *_empty(bench)])
-    bench.result(lines, _series(measure.rates(lines)), _findings(lines), NOTES)
+    bench.result(lines, NOTES)
     return 0
 
 
@@ -132,34 +132,3 @@ def _empty(bench: Bench) -> list[Line]:
     return [make_line("empty-batch", meaning, found, asked=EMPTY_TARGET, unit="s", better="lower")]
 
 
-CURVES = {
-    "Thalweg": {n: ("thalweg", f"facts/{n}") for n in (1, 4, 8)},
-    "N queries of Structured Streaming": {n: ("spark", f"facts/{n}") for n in (1, 4, 8)},
-    "Thalweg, 20 key sets": {20 * n: ("thalweg", f"facts/20x{n}") for n in (1, 5)},
-    "Thalweg, 20 key sets, six of 250,000 groups": {20 * n: ("thalweg", f"facts/wide20x{n}") for n in (1, 5)},
-}
-
-
-def _series(rates: Mapping[tuple[str, str], float]) -> list[Series]:
-    title = "Windowed aggregations: rows of the stream per second"
-    curves = measure.curves(CURVES, rates)
-    return [Series("throughput", title, "queries", "rows/s", curves, log=True)] if curves else []
-
-
-def _findings(lines: Sequence[Line]) -> list[Finding]:
-    ratios = {line.name: line for line in lines if line.ratio is not None}
-    ours = [
-        f"{n} {'query' if n == 1 else 'queries'}: {ratios[name].ours.median / 1e6:.2f}M rows/s, "
-        f"{ratios[name].ratio:.1f}x plain Spark's"
-        for n, name in ((1, "1-query"), (4, "4-queries"), (8, "8-queries"))
-        if name in ratios
-    ]
-    if {"4-queries", "8-queries"} <= ratios.keys():
-        ours.append("the last four have 200 to 500 times the groups of the first")
-    if "100-queries" in ratios:
-        ours.append(f"100 queries of few groups run at {ratios['100-queries'].ratio:.2f} of the rate of 20")
-    theirs = (
-        "with one query sharing the partitioning changes nothing; with more, systems that copy the stream for every "
-        "query get slower from some number of queries on, those that share it do not"
-    )
-    return [Finding("SASPAR, Fig. 6", theirs, "; ".join(ours))] if ours else []

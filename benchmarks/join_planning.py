@@ -23,9 +23,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import join_planning_findings as findings
-from benchmarks.measure import DATA, Bench, add_columns, coloured, new_table, out
-from benchmarks.remaining import Remaining, Times
+from benchmarks import join_planning_lines as compared
+from benchmarks.measure import Bench, add_columns, coloured, new_table, out
+from benchmarks.remaining import Remaining
 from thalweg.optimize.joins import JoinQuery, Plan, Statistics, attach, detach, optimize
 
 ANSWERS = "CLASH Section V.2, Fig. 9"
@@ -126,12 +126,11 @@ def main(arguments: list[str]) -> int:
     runs = {name: f"join-planning {name} {sizes.seeds} {len(sizes.counts)}" for name in chosen}
     found: dict[str, Any] = {}
     planned(*draw(Workload(5, 3, 5, parallelism=2), 0), budget=1.0)  # what loads with the first call is not its time
-    with Remaining("join-planning", list(runs.values()), Times(DATA / "seconds.json")) as bar:
-        for name, run in runs.items():
-            with bar.during(run):
-                found[name] = sections[name](sizes)
-    lines, series, told = (tuple(of(found)) for of in (findings.lines, findings.series, findings.findings))
-    bench.result(lines, series, told, findings.NOTES, {"sizes": asdict(sizes), **found})
+    bar = Remaining("join-planning", list(runs.values()))
+    for name, run in runs.items():
+        with bar.during(run):
+            found[name] = sections[name](sizes)
+    bench.result(tuple(compared.lines(found)), compared.NOTES)
     return 0
 
 

@@ -10,13 +10,13 @@ all streams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 from benchmarks import measure
 from benchmarks.measure import Bench, Check, Comparison, Side, side
-from benchmarks.result import Finding, Line, Measured, Series
+from benchmarks.result import Line, Measured
 from benchmarks.workloads.joins import MAX_OUTPUT, joins_named
 
 ANSWERS = "AJoin Fig. 15, 16, 20"
@@ -94,9 +94,8 @@ def main(arguments: list[str]) -> int:
     sides = [s for c in comparisons for s in c.sides]
     bench.run(_checks(sides, "quick" if options.quick else "equal"), sides)
     lines = bench.with_older([*bench.lines(comparisons), *_states(bench), *measure.shuffle_lines(bench)])
-    states = [line for line in lines if line.name.startswith("state-")]
     notes = (*SETTINGS, *_sizes_said(s.work for s in sides))
-    bench.result(lines, _series(lines, states), _findings(lines, states), notes, {"sizes": SIZES})
+    bench.result(lines, notes)
     return 0
 
 
@@ -136,75 +135,3 @@ def _states(bench: Bench) -> list[Line]:
     return lines
 
 
-CURVES = {
-    "Thalweg": {n: ("thalweg", f"ajoin-{n}") for n in (1, 20, 100, 500)},
-    "N queries of Structured Streaming": {n: ("spark", f"ajoin-{n}") for n in (1, 20)},
-}
-WAYS = {
-    "Thalweg": {n: ("thalweg", f"nway-{n}") for n in (3, 4, 5)},
-    "Structured Streaming": {n: ("spark", f"nway-{n}") for n in (3, 4, 5)},
-}
-STATES = {"state held": {n: ("thalweg", f"ajoin-{n}") for n in (1, 20, 100, 500)}}
-
-
-def _series(lines: Sequence[Line], states: Sequence[Line]) -> list[Series]:
-    rates = measure.rates(lines)
-    held = {(line.ours.system, line.ours.work): line.ours.median for line in states}
-    title = "AJoin's queries: rows of both streams per second"
-    ways = "One join of n streams: rows of all streams per second"
-    kept = "AJoin's queries: state held, against the rows inside the windows"
-    made = [
-        Series("throughput", title, "queries", "rows/s", measure.curves(CURVES, rates), log=True),
-        Series("streams", ways, "streams", "rows/s", measure.curves(WAYS, rates), log=True),
-        Series("state", kept, "queries", "x", measure.curves(STATES, held)),
-    ]
-    return [series for series in made if series.curves]
-
-
-def _findings(lines: Sequence[Line], states: Sequence[Line]) -> list[Finding]:
-    rates = measure.rates(lines)
-    held = {(line.ours.system, line.ours.work): line.ours.median for line in states}
-    made = [
-        Finding(
-            "AJoin, Fig. 15",
-            "throughput over all queries rises steeply with their number, without selections, since more is shared; "
-            "AJoin's join has 2.04M rows/s where Flink's has 0.1M (on another machine, over other key ranges)",
-            _over_all(measure.curves(CURVES, rates)),
-            "throughput",
-        ),
-        Finding(
-            "AJoin, Fig. 16",
-            "tuples are shared, indexes grow with the number of queries",
-            _each(measure.curves(STATES, held), "with {x:g} {y:.2f}x the rows inside the windows"),
-            "state",
-        ),
-        Finding(
-            "AJoin, Fig. 20",
-            "throughput falls with the number of streams, most from two to three (which is not measured here)",
-            _each(_in_millions(measure.curves(WAYS, rates)), "{x:g} streams {y:.2f}M rows/s"),
-            "streams",
-        ),
-    ]
-    return [finding for finding in made if finding.ours]
-
-
-Curves = Mapping[str, Sequence[tuple[float, float]]]
-
-
-def _over_all(curves: Curves) -> str:
-    """Rows of the streams times queries."""
-    parts = [
-        f"{name}: " + ", ".join(f"with {x:g} {x * y / 1e6:,.2f}M rows/s" for x, y in points)
-        for name, points in curves.items()
-    ]
-    return f"over all queries together, with selections{AS_MANY}, {'; '.join(parts)}" if parts else ""
-
-
-def _in_millions(curves: Curves) -> Curves:
-    return {name: [(x, y / 1e6) for x, y in points] for name, points in curves.items()}
-
-
-def _each(curves: Curves, form: str) -> str:
-    return "; ".join(
-        f"{name}: " + ", ".join(form.format(x=x, y=y) for x, y in points) for name, points in curves.items()
-    )

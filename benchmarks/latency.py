@@ -20,8 +20,7 @@ from typing import Any
 
 from benchmarks.measure import Bench, parser
 from benchmarks.paced.runs import Runs, Side
-from benchmarks.result import Finding, Line, Series, line
-from benchmarks.workloads import named
+from benchmarks.result import Line, line
 
 ANSWERS = "AJoin Fig. 18a"
 MINUTES = (2, 60)
@@ -102,13 +101,12 @@ def main(arguments: list[str]) -> int:
     offered = QUICK_CASES if bench.quick else CASES
     chosen = [case for case in offered if not options.only or case.work in options.only]
     planned = [side for case in chosen for side in case.sides] * bench.repetitions
-    with Runs(bench, planned) as runs:
-        for _ in range(bench.repetitions):
-            for case in chosen:
-                _measure(runs, case)
-    counted = {f"{system} {work}": found[-1]["output_rows"] for (system, work), found in runs.found.items()}
+    runs = Runs(bench, planned)
+    for _ in range(bench.repetitions):
+        for case in chosen:
+            _measure(runs, case)
     lines = [line for case in chosen for line in _lines(case, runs)]
-    bench.result(lines, _series(chosen, runs), _findings(chosen, runs), _notes(chosen, runs), {"counted": counted})
+    bench.result(lines, _notes(chosen, runs))
     return 0
 
 
@@ -182,47 +180,6 @@ def _share(side: Side, runs: Runs) -> str:
     sustained = first.get("sustained_rows_per_second")
     share = first["rows_per_second"] / sustained if sustained else SHARE
     return f"{share:.0%}".replace("%", " %")
-
-
-def _series(cases: Sequence[Case], runs: Runs) -> list[Series]:
-    series = []
-    by_queries: dict[str, list[tuple[float, float]]] = {}
-    for case in cases:
-        sides = {"Thalweg": case.ours, "Spark": case.theirs}
-        curves = {
-            name: [(point[0], point[2]) for point in runs.found[side][-1]["over_time"]]
-            for name, side in sides.items()
-            if side in runs.found
-        }
-        title = f"Latency while it runs: {case.meaning}"
-        series.append(Series(f"time-{case.work}", title, "seconds", "mean latency, s", curves, log=True))
-        queries = float(len(named(case.work).queries))
-        for name, side in sides.items():
-            for figure in ("p50", "p99") if case.has_windows else ():
-                found = runs.measured(side, figure)
-                if found is not None:
-                    by_queries.setdefault(f"{name} {figure}", []).append((queries, found.median))
-    if by_queries:
-        series.append(Series("queries", "Latency by number of aggregations", "queries", "s", by_queries, log=True))
-    return series
-
-
-def _findings(cases: Sequence[Case], runs: Runs) -> list[Finding]:
-    told = []
-    for case in cases:
-        ours, theirs = _brief(case.ours, runs), _brief(case.theirs, runs)
-        if ours and theirs:
-            told.append(f"{case.meaning}: {ours} against Spark's {theirs}")
-    paper = "AJoin's event-time latency is like that of Flink with one query, at many times Flink's throughput"
-    return [Finding("AJoin, Fig. 18a", paper, "; ".join(told), "queries")] if told else []
-
-
-def _brief(side: Side, runs: Runs) -> str | None:
-    found = [runs.measured(side, figure) for figure in ("p50", "p99", "rows_per_second")]
-    p50, p99, pace = (None if one is None else one.median for one in found)
-    if p50 is None or p99 is None or pace is None:
-        return None
-    return f"p50 {p50:.2f} s, p99 {p99:.2f} s at {pace / 1e6:.3f}M rows/s"
 
 
 def _notes(cases: Sequence[Case], runs: Runs) -> list[str]:

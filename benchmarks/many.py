@@ -64,7 +64,7 @@ AGGREGATES = {
 PREDICATES = ("", "v > {n}", "v >= {n}", "v < {n}", "u > {n}", "u <= {n}", "x > {n}.5")
 FIELDS = (Field("ts", "timestamp"), *(Field(key, "int") for key in KEYS))
 FIELDS += (Field("u", "int"), Field("v", "int"), Field("x", "double"))
-STREAM = Stream("s", Schema(FIELDS), "ts", 0, SourceSpec("memory", {}))
+STREAM = Stream("s", Schema(FIELDS), "ts", 0, SourceSpec("files", {"path": "*.parquet", "format": "parquet"}))
 SLOTS = 2
 CHECKED = (80, 5)
 """Queries and batches whose results are compared in full."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -24,8 +23,8 @@ from rich.markup import escape
 from benchmarks import result, systems
 from benchmarks.equality import DifferenceError, compare_results
 from benchmarks.process import TREE, SideFailedError, run_process
-from benchmarks.remaining import Remaining, Times
-from benchmarks.result import Finding, Line, Measured, Result, Series
+from benchmarks.remaining import Remaining
+from benchmarks.result import Line, Measured, Result
 from benchmarks.tables import add_columns, coloured, new_table, out, show
 from benchmarks.workloads import make_files, named
 from benchmarks.workloads.model import Workload
@@ -174,7 +173,6 @@ class Bench:
         self._left_out: set[str] = set()
         """Names of sides, whatever their size: what is not equal is not timed."""
         self._began = time.perf_counter()
-        self._times = Times(DATA / "seconds.json")
         self._progress: Remaining | None = None
 
     def chosen(
@@ -202,15 +200,16 @@ class Bench:
         compared = [s for c in checks if c.peers for s in (c.ours, *c.peers)]
         timed = [s for s in sides if not (self.quick and s in compared)]
         rounds = [[s for s in timed if round_ == 0 or s not in once] for round_ in range(self.repetitions)]
-        with self._progressing([*compared, *(s for sides in rounds for s in sides)]):
-            for check in checks:
-                self._check(check)
-            if self.quick:
-                self.runs |= {s: [self.checked[s]] for s in sides if s in self.checked}
-            for one in (s for sides in rounds for s in sides):
-                found = self.run_once(one)
-                if found is not None:
-                    self.runs.setdefault(one, []).append(found)
+        to_time = [s for sides in rounds for s in sides]
+        self._progress = Remaining(self.experiment, [one.run for one in (*compared, *to_time)])
+        for check in checks:
+            self._check(check)
+        if self.quick:
+            self.runs |= {s: [self.checked[s]] for s in sides if s in self.checked}
+        for one in to_time:
+            found = self.run_once(one)
+            if found is not None:
+                self.runs.setdefault(one, []).append(found)
 
     def run_once(self, one: Side, destination: Path | None = None) -> dict[str, Any] | None:
         """None: it failed, now or before."""
@@ -223,10 +222,6 @@ class Bench:
         except SideFailedError as error:
             self.leave_out(one, str(error))
             return None
-        finally:
-            if self._progress:
-                self._progress.ended()
-        self._times.learn(one.run, found["total_seconds"])
         self._say(one, found)
         return found
 
@@ -282,10 +277,7 @@ class Bench:
     def result(
         self,
         lines: Sequence[Line],
-        series: Sequence[Series] = (),
-        findings: Sequence[Finding] = (),
         notes: Sequence[str] = (),
-        extra: Mapping[str, Any] | None = None,
     ) -> Result:
         """What was found; shown, and written where `--json` says."""
         said = [*notes, *result.short_of_memory(lines, machine := result.machine())]
@@ -301,12 +293,9 @@ class Bench:
             took_seconds=round(time.perf_counter() - self._began, 1),
             repetitions=self.repetitions,
             lines=tuple(lines),
-            series=tuple(series),
-            findings=tuple(findings),
             equal=self.equal,
             skipped=tuple(self.skipped),
             notes=tuple(said),
-            extra=extra or {},
         )
         show(found)
         if self.options.json:
@@ -360,34 +349,16 @@ class Bench:
         out.print(f"  results of {peer.name} are equal: {rows:,} rows", highlight=False)
         return True
 
-    @contextmanager
-    def _progressing(self, runs: Sequence[Side]) -> Iterator[None]:
-        self._progress = Remaining(self.experiment, [one.run for one in runs], self._times)
-        try:
-            with self._progress:
-                yield
-        finally:
-            self._progress = None
-
     def _say(self, one: Side, found: Mapping[str, Any]) -> None:
         rate = f"{found['rows_per_second'] / 1e6:.3f}M rows/s" if "rows_per_second" in found else ""
         costs = f"peak {found['peak_mib']:,.0f} MiB, {found['total_seconds']:.0f} s in all"
-        left = f", about {self._progress.left()} left" if self._progress and not out.is_terminal else ""
-        out.print(f"  {one.system:14} {one.work:32} {rate:16} {costs}{left}", soft_wrap=True, highlight=False)
+        out.print(f"  {one.system:14} {one.work:32} {rate:16} {costs}", soft_wrap=True, highlight=False)
 
 
 def rates(lines: Iterable[Line]) -> dict[tuple[str, str], float]:
     """(system, work) -> rows per second."""
     found = (m for line in lines if line.unit == "rows/s" for m in (line.ours, line.theirs) if m)
     return {(m.system, m.work): m.median for m in found}
-
-
-def curves(
-    wanted: Mapping[str, Mapping[float, tuple[str, str]]], found: Mapping[tuple[str, str], float]
-) -> dict[str, list[tuple[float, float]]]:
-    """Curve -> x -> (system, work), with what was found of them."""
-    drawn = {name: [(x, found[key]) for x, key in points.items() if key in found] for name, points in wanted.items()}
-    return {name: points for name, points in drawn.items() if points}
 
 
 def shuffle_lines(bench: Bench) -> list[Line]:

@@ -8,13 +8,10 @@ The data sets cannot be had here; these are generated likenesses with the papers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from benchmarks import measure
 from benchmarks.measure import Bench, Check, Comparison, Side, side
-from benchmarks.partitioner_findings import above_even
-from benchmarks.result import Finding, Line, Series
 from benchmarks.workloads import named
 
 ANSWERS = "SASPAR Listing 1, Fig. 1; Holistic Fig. 8, 12; Dalton Fig. 7, 8"
@@ -90,9 +87,7 @@ def main(arguments: list[str]) -> int:
     comparisons = bench.chosen(tuple(_quick())) if options.quick else bench.chosen(COMPARISONS, usual=USUAL)
     bench.run(_checks(comparisons), [s for c in comparisons for s in c.sides])
     lines = bench.with_older([*bench.lines(comparisons), *measure.shuffle_lines(bench)])
-    loads = dict(bench.older.extra["dealt"]) if bench.older else {}
-    loads |= {c.name: _loads(bench, c) for c in comparisons if c.name in DEALT}
-    bench.result(lines, [*_series(lines), *_load_series(loads)], _findings(lines, loads), extra={"dealt": loads})
+    bench.result(lines, _dealt_out(bench, comparisons))
     return 0
 
 
@@ -125,95 +120,13 @@ def _queries(c: Comparison) -> int:
 # -- how rows were dealt out -------------------------------------------------------------------------------
 
 
-def _loads(bench: Bench, c: Comparison) -> dict[str, Any]:
-    """`chosen` and `hash` -> who dealt the rows of the last batch out, and how many each worker got."""
-    found = {}
-    for name, one in (("chosen", c.ours), ("hash", c.theirs)):
-        runs = bench.runs.get(one, []) if one else []
-        if runs and runs[-1].get("dealt"):
-            found[name] = runs[-1]["dealt"]
-    return found
-
-
-def _load_series(loads: Mapping[str, Mapping[str, Any]]) -> list[Series]:
-    """Rows of each slot, the busiest first, for the grouping that is least even by hash."""
-    made = []
-    for work, found in loads.items():
-        if len(found) < 2:
-            continue
-        worst = max(found["hash"], key=lambda g: above_even(found["hash"][g]["loads"]))
-        curves = {
-            f"{name} ({dealt[worst]['partitioner']})": [
-                (float(i), float(rows)) for i, rows in enumerate(sorted(dealt[worst]["loads"], reverse=True))
-            ]
-            for name, dealt in found.items()
-            if worst in dealt
-        }
-        made.append(
-            Series(_loads_plot(work), f"{work}: rows of each worker in the last batch", "worker", "rows", curves)
-        )
-    return made
-
-
-def _loads_plot(work: str) -> str:
-    return f"loads-{work.replace('/', '-')}"
-
-
-# -- what was found ----------------------------------------------------------------------------------------
-
-
-def _series(lines: Sequence[Line]) -> list[Series]:
-    names = {"Thalweg": "thalweg", "Thalweg, sharing off": "thalweg-apart", "Structured Streaming": "spark"}
-    counts = sorted({*GAME_SPARK, *GAME_APART, *GAME_THALWEG})
-    wanted = {name: {float(n): (system, f"game/{n}") for n in counts} for name, system in names.items()}
-    curves = measure.curves(wanted, measure.rates(lines))
-    title = "SASPAR's game: rows of both streams per second, every query answered"
-    return [Series("game", title, "queries", "rows/s", curves, log=True)] if curves else []
-
-
-PAPERS = {
-    "words": (
-        "Dalton, Fig. 7, 8",
-        "hashing scales for even keys and not for skewed ones; learned splitting is 1.6 to 2.1 times as fast as "
-        "other partitioners in micro-batches",
-    ),
-    "gcm": (
-        "Holistic, Fig. 12",
-        "keeping a group in one place and balancing groups beats splitting by two choices by more than 1.4 times",
-    ),
-    "debs": (
-        "Holistic, Fig. 8",
-        "with millions of groups whole keys win: putting split ones together takes most of the time",
-    ),
-}
-
-
-def _findings(lines: Sequence[Line], loads: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    ratios = {line.name: line for line in lines if line.ratio is not None}
-    game = [
-        f"{line.meaning.removeprefix('the game, ')}: {line.ratio:.1f}x"
-        for name, line in ratios.items()
-        if name.startswith("game-")
-    ]
-    game += [
-        f"{line.ratio:.2f}x the bytes of plain Spark change hands for every row, with those that become state"
-        for name, line in ratios.items()
-        if name.startswith("shuffled-game") and name.endswith("-spark")
-    ]
-    theirs = "one partitioning shared by queries of different keys sends a row once where the keys are correlated"
-    found = [Finding("SASPAR, Listing 1, Fig. 1", theirs, "; ".join(game), "game")] if game else []
-    for kind, (paper, told) in PAPERS.items():
-        ours = {
-            name: f"{name}: {_against_hash(loads.get(name, {}), line)}"
-            for name, line in ratios.items()
-            if name.split("/")[0] == kind
-        }
-        if ours:
-            found.append(Finding(paper, told, "; ".join(ours.values()), _loads_plot(list(ours)[-1])))
-    return found
-
-
-def _against_hash(found: Mapping[str, Any], line: Line) -> str:
-    """What the engine's choices are worth, and which they were in the end."""
-    chosen = ", ".join(dict.fromkeys(g["partitioner"] for g in found.get("chosen", {}).values()))
-    return f"{line.ratio:.2f}x the rate of hash{f' (dealt by {chosen} in the end)' if chosen else ''}"
+def _dealt_out(bench: Bench, comparisons: Sequence[Comparison]) -> list[str]:
+    """Who dealt the rows of the last batch out, where the engine chose."""
+    told = []
+    for c in comparisons:
+        runs = bench.runs.get(c.ours, []) if c.name in DEALT else []
+        dealt = runs[-1].get("dealt") if runs else None
+        if dealt:
+            chosen = ", ".join(dict.fromkeys(each["partitioner"] for each in dealt.values()))
+            told.append(f"{c.name}: dealt by {chosen} in the end")
+    return told

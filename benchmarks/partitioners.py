@@ -13,22 +13,22 @@ import argparse
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import partition_streams as streams
-from benchmarks import partitioner_findings as findings
+from benchmarks import partitioner_lines as compared
 from benchmarks.equality import DifferenceError
-from benchmarks.measure import DATA, Bench, add_columns, coloured, measure, new_table, out
+from benchmarks.measure import Bench, add_columns, coloured, measure, new_table, out
 from benchmarks.partition_contenders import CONTENDERS, SEED, Contender, Sizes, sizes_of
 from benchmarks.partition_modelled import cooperative, quality, shift
 from benchmarks.partition_streams import Keys
-from benchmarks.partitioner_findings import ENGINE, PAPER_MB, SKETCHES_MB
+from benchmarks.partitioner_lines import ENGINE, PAPER_MB, SKETCHES_MB
 from benchmarks.process import SideFailedError
-from benchmarks.remaining import Remaining, Times
+from benchmarks.remaining import Remaining
 
 ANSWERS = "Holistic Table 4, Fig. 8, 13; Dalton Fig. 7-9, 13, 14"
 MINUTES = (2, 30)
@@ -52,8 +52,7 @@ def main(arguments: list[str]) -> int:
     sizes = replace(sizes_of(options.quick), engine_runs=bench.repetitions)
     found = run(options.only or SECTIONS, sizes, bench)
     bench.equal |= {line["work"]: line["result_rows"] for line in found.get("engine", ())}
-    lines, series, told = (tuple(of(found)) for of in (findings.lines, findings.series, findings.findings))
-    bench.result(lines, series, told, findings.NOTES, {"sizes": asdict(sizes), **found})
+    bench.result(tuple(compared.lines(found)), compared.NOTES)
     return 0
 
 
@@ -66,13 +65,13 @@ def run(chosen: Sequence[str], sizes: Sizes, bench: Bench) -> dict[str, Any]:
     runs = [f"partitioners {name} {size}" for name in chosen if name in alone]
     runs += _sides(sizes) if "engine" in chosen else []
     found = {}
-    with Remaining("partitioners", runs, Times(DATA / "seconds.json")) as bar:
-        for name in chosen:
-            if name in alone:
-                with bar.during(f"partitioners {name} {size}"):
-                    found[name] = alone[name](sizes)
-            else:
-                found[name] = engine(sizes, bar, bench)
+    bar = Remaining("partitioners", runs)
+    for name in chosen:
+        if name in alone:
+            with bar.during(f"partitioners {name} {size}"):
+                found[name] = alone[name](sizes)
+        else:
+            found[name] = engine(sizes, bar, bench)
     return found
 
 

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import partition_findings as findings
+from benchmarks import partition_lines as compared
 from benchmarks import partition_planning as planning
 from benchmarks.equality import DifferenceError, compare_directories
-from benchmarks.measure import DATA, Bench, measure, out
+from benchmarks.measure import Bench, measure, out
 from benchmarks.partition_problems import FIG8, Point
 from benchmarks.partition_sides import WORKS, queries
 from benchmarks.process import SideFailedError
-from benchmarks.remaining import Remaining, Times
+from benchmarks.remaining import Remaining
 
 ANSWERS = "SASPAR Fig. 1, 8, 9"
 MINUTES = (2, 27)
@@ -51,25 +51,19 @@ def main(arguments: list[str]) -> int:
     runs += [_side(side, work, size) for work in works for side in SIDES] * bench.repetitions
     grid: list[dict[str, Any]] = []
     ran: list[dict[str, Any]] = []
-    with Remaining("partitioning", runs, Times(DATA / "seconds.json")) as bar:
-        for point in points:
-            with bar.during(_point(point)):
-                grid += planning.grid(findings.BUDGET, options.prove, [point])
-        for work in works:
-            try:
-                ran.append(engine(work, size, bench.repetitions, bar))
-            except (SideFailedError, DifferenceError) as error:
-                bench.skip(work, str(error))
+    bar = Remaining("partitioning", runs)
+    for point in points:
+        with bar.during(_point(point)):
+            grid += planning.grid(compared.BUDGET, options.prove, [point])
+    for work in works:
+        try:
+            ran.append(engine(work, size, bench.repetitions, bar))
+        except (SideFailedError, DifferenceError) as error:
+            bench.skip(work, str(error))
     if grid:
         out.print(planning.table(grid), soft_wrap=True, highlight=False)
     bench.equal |= {work["work"]: work["result_rows"] for work in ran}
-    bench.result(
-        (*findings.engine_lines(ran), *findings.grid_lines(grid)),
-        (*(findings.engine_series(ran) if ran else ()), *(findings.grid_series(grid) if grid else ())),
-        (*findings.engine_findings(ran), *(findings.grid_findings(grid) if grid else ())),
-        NOTES,
-        {"grid": grid, "engine": ran},
-    )
+    bench.result((*compared.engine_lines(ran), *compared.grid_lines(grid)), NOTES)
     return 0
 
 
@@ -99,6 +93,6 @@ def engine(work: str, size: Sequence[str], repetitions: int, bar: Remaining) -> 
                 with bar.during(_side(side, work, size)):
                     run = measure("benchmarks.partition_sides", side, work, options)
                 done.append({name: value for name, value in run.items() if name != "explain"})
-            compared = compare_directories(Path(folder, "hashed"), Path(folder, "optimised"), len(queries(work)))
-            rows = sum(compared.values())
+            equal = compare_directories(Path(folder, "hashed"), Path(folder, "optimised"), len(queries(work)))
+            rows = sum(equal.values())
     return {"work": work, "meaning": WORKS[work], "result_rows": rows, "runs": runs}

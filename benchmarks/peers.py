@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.measure import Bench, Check, Comparison, Side, side
-from benchmarks.result import Finding, Line, Measured, Series
+from benchmarks.result import Line, Measured
 from benchmarks.result import line as make_line
 from benchmarks.result import measured as make_measured
 from benchmarks.workloads.facts import EIGHT
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
         if c.name in scans:
             lines.extend(_net_of_parsing(bench, c, scans[c.name]))
     lines = bench.with_older([*lines, *measure.shuffle_lines(bench)])
-    bench.result(lines, _series(lines), _findings(lines), NOTES)
+    bench.result(lines, NOTES)
     return 0
 
 
@@ -150,37 +150,3 @@ SHOWN = {
 }
 
 
-def _series(lines: Sequence[Line]) -> list[Series]:
-    """Rows/s and CPU by the number of aggregation queries, of every system that was measured there."""
-    counts = {"facts/1": 1.0, "facts/8": 8.0, "facts/20x1": 20.0}
-    sides = [s for line in lines for s in (line.ours, line.theirs) if s and s.system in SHOWN and s.work in counts]
-    made = []
-    for figure, title, unit in (
-        ("rows_per_second", "Aggregations: rows per second, every system", "rows/s"),
-        ("cpu_seconds_per_million", "Aggregations: CPU seconds for a million rows, every system", "CPU s/M rows"),
-    ):
-        curves: dict[str, dict[float, float]] = {}
-        for one in sides:
-            if figure in one.measures:
-                curves.setdefault(SHOWN[one.system], {})[counts[one.work]] = one.measures[figure]
-        points = {name: sorted(curve.items()) for name, curve in curves.items()}
-        made.append(Series(figure, title, "queries", unit, points, log=True))
-    return [series for series in made if series.curves]
-
-
-def _findings(lines: Sequence[Line]) -> list[Finding]:
-    ratios = {line.name: line.ratio for line in lines if line.ratio is not None}
-    said = {
-        "foreach-20": "{:.1f}x one foreachBatch at 20",
-        "foreach-8": "{:.1f}x at 8 of many groups",
-        "flink-1-net": "{:.1f}x Flink net of CSV at 1",
-        "flink-8-net": "{:.1f}x at 8",
-        "flink-interval-net": "{:.1f}x for an interval join",
-        "apart-8": "{:.1f}x itself with sharing off at 8",
-        "duckdb-8": "{:.2f}x the CPU time of a DuckDB batch",
-    }
-    ours = "; ".join(form.format(ratios[name]) for name, form in said.items() if name in ratios)
-    theirs = (
-        "systems that share the partitioning of streams among queries pull ahead of those that do not as queries join"
-    )
-    return [Finding("SASPAR, Fig. 6", theirs, ours, "rows_per_second")] if ours else []

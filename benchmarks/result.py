@@ -1,4 +1,4 @@
-"""What an experiment found, as JSON: the report reads nothing else.
+"""What an experiment found, as JSON: medians with their spread, machine and commit. The report reads nothing else.
 
 A line sets ours beside theirs: `ratio` is ours / theirs, of medians, whichever is better. `better` says in which
 direction: `higher` is reached where the ratio is at least what is asked, `lower` where it is at most that. Without
@@ -24,6 +24,20 @@ from typing import Any
 TREE = Path(__file__).resolve().parents[1]
 CORES = 2
 """What every system is given, however many the machine has."""
+
+
+MEASURES = {
+    "peak_mib": ("peak memory", "MiB"),
+    "cpu_seconds_per_million": ("CPU per million rows", "s"),
+    "shuffled_bytes_per_row": ("handed over per row", "bytes"),
+    "shuffled_rows_per_row": ("shuffled rows per row", ""),
+    "copies_per_row": ("copies per row", ""),
+    "batch_seconds": ("a batch", "s"),
+    "first_batch_seconds": ("first batch", "s"),
+    "start_seconds": ("start", "s"),
+    "create_seconds": ("queries accepted in", "s"),
+}
+"""What else a side may have measured -> how a reader calls it, and its unit."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +71,10 @@ class Measured:
     median: float
     low: float
     high: float
-    values: tuple[float, ...]
+    values: tuple[float, ...] = ()
+    """Of the repetitions: they say how far ratios spread, and are not written."""
     measures: Mapping[str, Any] = field(default_factory=dict)
-    """The median of every other figure."""
+    """The medians of what else a reader sees: `MEASURES`, and the shares of `phases`."""
 
 
 @dataclass(frozen=True)
@@ -88,29 +103,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Series:
-    """Curves over one x: numbers, or the names of what is compared."""
-
-    name: str
-    title: str
-    x: str
-    y: str
-    curves: Mapping[str, Sequence[tuple[float | str, float]]]
-    log: bool = False
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a paper found and what is found here, a line each."""
-
-    paper: str
-    theirs: str
-    ours: str
-    series: str = ""
-    """The plot that shows it."""
-
-
-@dataclass(frozen=True)
 class Result:
     experiment: str
     title: str
@@ -123,41 +115,38 @@ class Result:
     took_seconds: float = 0.0
     repetitions: int = 1
     lines: tuple[Line, ...] = ()
-    series: tuple[Series, ...] = ()
-    findings: tuple[Finding, ...] = ()
     equal: Mapping[str, int] = field(default_factory=dict)
     """Workload -> result rows that were compared and equal before anything was timed."""
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        lines = [{**asdict(line), "ours": _kept(line.ours), "theirs": _kept(line.theirs)} for line in self.lines]
+        return {**asdict(self), "lines": lines}
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+        """A line of the file for every line of the table, so that a new run is a short difference."""
+        found = self.to_json()
+        lines = ",\n".join(f"  {json.dumps(line, ensure_ascii=False)}" for line in found.pop("lines"))
+        text = json.dumps(found, indent=1, ensure_ascii=False).removesuffix("\n}")
+        path.write_text(f'{text},\n "lines": [\n{lines}\n ]\n}}\n', encoding="utf-8")
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Result:
         parts = {
             "machine": Machine(**found["machine"]),
             "lines": tuple(_line(line) for line in found["lines"]),
-            "series": tuple(Series(**series) for series in found["series"]),
-            "findings": tuple(Finding(**finding) for finding in found["findings"]),
         }
         return cls(**{**found, **parts, "skipped": tuple(found["skipped"]), "notes": tuple(found["notes"])})
 
     def updated(self, part: Result) -> Result:
-        """With what a run of some comparisons has measured again; what it says of all lines, it has made from all."""
+        """With what a run of some comparisons has measured again."""
         return replace(
             self,
             answers=part.answers,
             lines=part.lines,
-            series=tuple({s.name: s for s in (*self.series, *part.series)}.values()),
-            findings=tuple({f.paper: f for f in (*self.findings, *part.findings)}.values()),
             equal={**self.equal, **part.equal},
             notes=tuple(dict.fromkeys((*self.notes, *part.notes))),
-            extra={**self.extra, **part.extra},
         )
 
     @classmethod
@@ -180,7 +169,25 @@ def _line(found: Mapping[str, Any]) -> Line:
 
 
 def _measured(found: Mapping[str, Any] | None) -> Any:
-    return found and Measured(**{**found, "values": tuple(found["values"])})
+    return found and Measured(**found)
+
+
+def _kept(one: Measured | None) -> dict[str, Any] | None:
+    """What is written of a side: five digits that count."""
+    if one is None:
+        return None
+    measures: dict[str, Any] = {}
+    for name in MEASURES:
+        if isinstance(one.measures.get(name), int | float):
+            measures[name] = _rounded(one.measures[name])
+    if phases := one.measures.get("phases"):
+        measures["phases"] = {name: round(value / (sum(phases.values()) or 1), 3) for name, value in phases.items()}
+    figures = {name: _rounded(getattr(one, name)) for name in ("median", "low", "high")}
+    return {"system": one.system, "work": one.work, **figures, "measures": measures}
+
+
+def _rounded(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.5g}")
 
 
 def measured(system: str, work: str, runs: Sequence[Mapping[str, Any]], figure: str = "rows_per_second") -> Measured:

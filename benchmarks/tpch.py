@@ -9,12 +9,11 @@ are static (benchmarks/workloads/tpch.py). Some of the comparisons run only when
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks import measure
 from benchmarks.measure import Bench, Check, Comparison, Side, side
-from benchmarks.result import Finding, Line, Series
 from benchmarks.workloads import named, tpch
 
 ANSWERS = "SASPAR Fig. 6"
@@ -67,7 +66,7 @@ def main(arguments: list[str]) -> int:
     comparisons = bench.chosen(_quick()) if options.quick else bench.chosen(COMPARISONS, usual=USUAL)
     bench.run(_checks(comparisons, options.quick), [s for c in comparisons for s in c.sides])
     lines = bench.with_older([*bench.lines(comparisons), *measure.shuffle_lines(bench)])
-    bench.result(lines, _series(lines), _findings(lines))
+    bench.result(lines)
     return 0
 
 
@@ -96,41 +95,3 @@ def _checks(comparisons: Sequence[Comparison], quick: bool) -> list[Check]:
     return list(checks.values())
 
 
-def _series(lines: Sequence[Line]) -> list[Series]:
-    found = {(system, work.partition("@")[0]): rate for (system, work), rate in measure.rates(lines).items()}
-    names = {"Thalweg": "thalweg", "Thalweg, sharing off": "thalweg-apart", "Structured Streaming": "spark"}
-    works = {1: "tpch/q3", **{n: f"tpch/{n}" for n in TOGETHER}}
-    wanted = {name: {float(n): (system, work) for n, work in works.items()} for name, system in names.items()}
-    curves = measure.curves(wanted, found)
-    if not curves:
-        return []
-    alone = "TPC-H as streams: rows of all streams per second, every query answered"
-    return [
-        Series("throughput", alone, "queries", "rows/s", curves, log=True),
-        # SASPAR's overall throughput is the sum of that of all queries.
-        Series("overall", "The same, times the queries (SASPAR's measure)", "queries", "rows/s", _overall(curves)),
-    ]
-
-
-def _overall(curves: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, list[tuple[float, float]]]:
-    return {name: [(n, n * rate) for n, rate in points] for name, points in curves.items()}
-
-
-def _findings(lines: Sequence[Line]) -> list[Finding]:
-    ratios = {line.name: line for line in lines if line.ratio is not None}
-    ours = [
-        f"{name.replace('-queries', ' queries')}: {ratios[name].ratio:.1f}x plain Spark's rate"
-        for name in ("q3", *(f"{n}-queries" for n in TOGETHER))
-        if name in ratios
-    ]
-    ours += [
-        f"{name.replace('-apart', ' queries')}: {ratios[name].ratio:.1f}x that of Thalweg with sharing off"
-        for name in (f"{n}-apart" for n in TOGETHER)
-        if name in ratios
-    ]
-    theirs = (
-        "one query is as fast with shared partitioning as without; with more, the overall throughput of systems that "
-        "copy lineitem for every query falls from some number on, that of those that share it keeps rising (up to 3 "
-        "times theirs, over all experiments)"
-    )
-    return [Finding("SASPAR, Fig. 6", theirs, "; ".join(ours), "throughput")] if ours else []

@@ -18,7 +18,7 @@ from tests.support.side import ORACLE, Side, Tables
 
 from thalweg.engine.spark import create_session
 from thalweg.testing import LocalSession
-from thalweg.testing.disk import Death
+from thalweg.testing.faults import Death
 from thalweg.testing.recorded import Answers
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
-from benchmarks.measure import DATA, Bench, out
+from benchmarks.measure import Bench, out
 from benchmarks.process import SideFailedError, run_process
-from benchmarks.remaining import Remaining, Times
+from benchmarks.remaining import Remaining
 from benchmarks.result import Measured, measured
 
 Side = tuple[str, str]
@@ -16,23 +15,13 @@ Side = tuple[str, str]
 
 
 class Runs:
-    """Used as a context, in which a bar says how long it will still take."""
+    """What the sides of an experiment gave, in the order in which they ran."""
 
     def __init__(self, bench: Bench, planned: Iterable[Side]) -> None:
         self.found: dict[Side, list[dict[str, Any]]] = {}
         self._bench = bench
         self._prefix = f"{bench.experiment}{' quick' if bench.quick else ''}"
-        self._times = Times(DATA / "seconds.json")
-        self._remaining = Remaining(bench.experiment, [self._name(side) for side in planned], self._times)
-
-    def __enter__(self) -> Runs:
-        self._remaining.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._remaining.__exit__(kind, error, trace)
+        self._remaining = Remaining(bench.experiment, [self._name(side) for side in planned])
 
     def run(self, side: Side, options: Sequence[str], work: str | None = None) -> dict[str, Any] | None:
         """What it measured; None: it failed. `work`: the workload's name, where the side has another."""
@@ -43,9 +32,6 @@ class Runs:
         except SideFailedError as error:
             self._bench.skip(" ".join(side), str(error))
             return None
-        finally:
-            self._remaining.ended()
-        self._times.learn(self._name(side), found["total_seconds"])
         self._say(side, found)
         self.found.setdefault(side, []).append(found)
         return found
@@ -61,8 +47,7 @@ class Runs:
     def _say(self, side: Side, found: dict[str, Any]) -> None:
         rate = f"{found['rows_per_second'] / 1e6:.4f}M rows/s"
         late = f"p50 {found['p50']:.2f} s, p99 {found['p99']:.2f} s" if "p50" in found else "no results"
-        left = f", about {self._remaining.left()} left" if not out.is_terminal else ""
-        took = f"{found['total_seconds']:.0f} s in all{left}"
+        took = f"{found['total_seconds']:.0f} s in all"
         out.print(f"  {side[0]:8} {side[1]:28} {rate:16} {late}, {took}", soft_wrap=True, highlight=False)
 
 
@@ -74,5 +59,5 @@ def check_rows(found: dict[str, Any]) -> None:
 
 
 def scalars(run: dict[str, Any]) -> dict[str, Any]:
-    """Without the lists, which go into series."""
+    """Without the lists."""
     return {name: value for name, value in run.items() if not isinstance(value, list)}

@@ -16,7 +16,7 @@ Sinks for results    to_memory, to_files, to_console, to_spark, to_noop, or a ca
 Functions            aggregate defines an aggregate of your own; clustering is one
 Kinds of your own    register_source, register_sink, register_aggregate, register_window
 Errors               all are ThalwegErrors; their kinds are in thalweg.errors
-For your tests       thalweg.testing: results computed by batch Spark SQL, random queries, faults
+For your tests       thalweg.testing: a session without Spark, results compared, faults on cue
 
 The same from a shell: thalweg run FILE.sql, thalweg explain FILE.sql, thalweg demo. docs/guide.md tells the rest.
 """

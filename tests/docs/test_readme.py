@@ -19,8 +19,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Result]:
     """What is committed, but for quick runs."""
-    results, _ = report.read(ROOT / "docs" / "benchmarks")
-    return {result.experiment: result for result in results if not result.quick}
+    results = report.read(ROOT / "docs" / "benchmarks")
+    return {name: result for name, result in results.items() if not result.quick}
 
 
 def readme() -> str:

@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
+from tests.support.join_randomly import random_world
+from tests.support.randomly import RandomQuery, Shape, random_feed, random_queries
 
 from thalweg.engine.analyzer import SparkAnalyzer
 from thalweg.frontend.bind import bind
@@ -22,9 +24,7 @@ from thalweg.model.own import Definition
 from thalweg.model.query import Query, query_from_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.source.memory import memory
-from thalweg.testing.join_randomly import random_world
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries
 
 FILE = Path(__file__).parent / "ids" / "queries.json.gz"
 AGGREGATIONS = range(1, 13)

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.join_oracle import bag_difference
+from tests.support.join_randomly import Crowd, World, random_world
+from tests.support.randomly import RandomQuery
 from tests.support.side import Side
 
 import thalweg
 from thalweg.source.memory import Memory
 from thalweg.testing.compare import difference, rows_equal
-from thalweg.testing.join_oracle import bag_difference
-from thalweg.testing.join_randomly import Crowd, World, random_world
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import RandomQuery
 
 pytestmark = pytest.mark.slow
 

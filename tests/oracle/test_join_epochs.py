@@ -12,16 +12,16 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.support.join_oracle import bag_difference
+from tests.support.join_turning import Turning, turning_feeds, turning_queries
 from tests.support.side import Side
+from tests.support.unsettled import random_ordering
 
 import thalweg
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.testing.compare import difference
-from thalweg.testing.join_oracle import bag_difference
-from thalweg.testing.join_turning import Turning, turning_feeds, turning_queries
 from thalweg.testing.oracle import Feed
-from thalweg.testing.unsettled import random_ordering
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.randomly import Shape, random_feed, random_queries
 from tests.support.side import Side
 
 import thalweg
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import Shape, random_feed, random_queries
 
 
 def open_stream(session: thalweg.Session, feed: Feed) -> object:

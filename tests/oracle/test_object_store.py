@@ -13,7 +13,7 @@ from tests.support.pipeline_program import Program, finished
 from thalweg import faults
 from thalweg.errors import StateError
 from thalweg.testing import LocalSession
-from thalweg.testing.disk import Death
+from thalweg.testing.faults import Death
 
 pytestmark = pytest.mark.slow
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.randomly import Shape, random_feed, random_queries
 from tests.support.side import Side
+from tests.support.unsettled import unsettle
 
 import thalweg
 from thalweg.adapt import slot_count as scaling
 from thalweg.testing.compare import difference, rows_equal
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import Shape, random_feed, random_queries
-from thalweg.testing.unsettled import unsettle
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.randomly import RandomQuery, Shape, random_feed, random_queries
 from tests.support.side import Side
 
 import thalweg
@@ -22,7 +23,6 @@ from thalweg.model.plan import Plan
 from thalweg.model.way import Way
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries
 
 PAIR = "ON e.k = o.k AND e.gemPackID = o.gemPackID WITHIN 2 SECONDS"
 JOINS = {

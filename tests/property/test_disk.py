@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.disk import FaultyDisk
 
 from thalweg.state import durable
 from thalweg.state.container import ContainerWriter, read_footer, read_section
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.requests import DropQuery, RequestLog
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 NAMES = ("a", "b", "d/a", "d/b", "e/a")
 FOLDERS = ("", "d", "e")

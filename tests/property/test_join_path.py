@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.support.local_pipeline import LocalPipeline
+from tests.support.unsettled import random_ordering
 
 from thalweg.adapt.probe_orders import loop as joinplanning
 from thalweg.adapt.probe_orders.loop import JoinPlanning
@@ -29,7 +30,6 @@ from thalweg.model.window import BEGINNING
 from thalweg.operate import probe_layout as laid
 from thalweg.optimize import joining
 from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.testing.unsettled import random_ordering
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.join_randomly import Crowd, World, random_world
 from tests.support.side import Side
 
 import thalweg
 from thalweg.source.memory import Memory
 from thalweg.testing.compare import difference
-from thalweg.testing.join_randomly import Crowd, World, random_world
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.randomly import RandomQuery, Shape, random_feed, random_queries
 from tests.support.side import Side
 
 import thalweg
 from thalweg.testing.compare import difference
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries
 
 pytestmark = pytest.mark.slow
 

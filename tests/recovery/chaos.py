@@ -56,16 +56,17 @@ from tests.recovery.chaos_oracle import (
     look,
 )
 from tests.recovery.chaos_world import WORLDS, define_total, make_world
+from tests.support.chance import Seeded
+from tests.support.disk import FaultyDisk
+from tests.support.unsettled import unsettle
 
 from thalweg import faults
 from thalweg.batch.hands import Inline, Threads
 from thalweg.errors import ThalwegError
 from thalweg.state import durable
 from thalweg.testing import LocalSession
-from thalweg.testing.chance import Seeded
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 from thalweg.testing.recorded import Answers
-from thalweg.testing.unsettled import unsettle
 
 RECORDED = Path(__file__).parents[1] / "golden" / "chaos"
 MOST_LIVES = 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,26 @@ from tests.recovery.chaos_hands import Drawn
 from tests.recovery.chaos_input import Inputs
 from tests.recovery.chaos_sink import TIMEOUT, Trouble
 from tests.recovery.chaos_world import NAMES, Query, Step, World
+from tests.support.disk import FaultyDisk
 
 import thalweg
+from thalweg.model.shown import shown, shown_schema
+from thalweg.state.container import read_section
 from thalweg.testing import LocalSession
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 _TRIES = 6
 """How often a query is resumed before it is given up."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How far a batch has come."""
+
+    reached: Mapping[str, int]
+    """Stream -> how many of its units are read."""
+    closed_us: Mapping[str, int]
+    """Stream -> the event time before which nothing is taken."""
 
 
 class Client:
@@ -63,8 +77,17 @@ class Client:
         """Why queries had failed when they were dropped. The session forgets it with them."""
         self._parts_when_paused: dict[str, int] = {}
         """How many files the sinks of queries had that were paused."""
+        self._before_drop_kept: dict[str, dict[int, pa.Table]] = {}
+        """Queries that were dropped while they were paused by hand -> batch -> what waited for their sinks then."""
         self.gaps: dict[str, dict[int, int]] = {}
         """Query -> batch from which on results are missing -> how many rows of it, as it was said."""
+        self.ends_of_gaps: dict[str, dict[int, int]] = {}
+        """Query -> batch from which on results are missing -> the last batch before it goes on."""
+        self.ranges: dict[str, int] = {}
+        """Query -> how long its windows are, in microseconds; 0 without any."""
+        self.turns: dict[int, Turn] = {}
+        """Batch -> how far it has come."""
+        self._session: LocalSession | None = None
         self.inputs = Inputs(world, place)
         self._lives = 0
         self.complete_from: dict[str, int] = {}
@@ -82,6 +105,8 @@ class Client:
         """Everything that is left to do, or as many steps of it as it shall, in a session that was just opened."""
         self._lives += 1
         self._offered.clear()
+        self._session = session
+        self._note_turn()
         session._runner.wall_clock = self._clock
         for feed in self.world.feeds:
             self.inputs.open_stream(session, feed)
@@ -115,8 +140,16 @@ class Client:
         """A batch has come to this fault point."""
         if name == "batch.start":
             self.inputs.grow()
+        if name == "batch.end":
+            self._note_turn()
         if self.hands is not None:
             self.hands.pass_point(name)
+
+    def _note_turn(self) -> None:
+        """What the newest manifest says. One that died before it could be looked at is looked at by the next life."""
+        assert self._session is not None
+        manifest = self._session._runner.manifest
+        self.turns[manifest.batch] = Turn(dict(manifest.reached.streams), dict(manifest.closed))
 
     def end_life(self, session: LocalSession | None) -> None:
         """The process is gone, with all that sinks were in the middle of."""
@@ -212,6 +245,8 @@ class Client:
             status = handle.status
             if status.gap is not None:
                 self.gaps.setdefault(name, {})[status.gap.from_batch] = status.gap.rows
+                if status.gap.until_batch is not None:
+                    self.ends_of_gaps.setdefault(name, {})[status.gap.from_batch] = status.gap.until_batch
             if status.state == "stopped" and (status.gap is None or f"{status.gap.rows:,} rows" not in status.error):
                 self.wrong.append(f"{name} stopped, and does not say what is missing: {status}")
 
@@ -248,7 +283,11 @@ class Client:
         known = session.queries.get(query.name)
         if known is not None and not known.restored:
             return
-        session.create_query(query.name, query.select, self._sink(query), options=self._options.get(query.name))
+        handle = session.create_query(
+            query.name, query.select, self._sink(query), options=self._options.get(query.name)
+        )
+        window = handle.definition.window
+        self.ranges[query.name] = 0 if window is None else window.range_us
 
     def _sink(self, query: Query) -> Any:
         if query.sink == "files":
@@ -308,23 +347,46 @@ class Client:
 
     def _drop(self, session: LocalSession, name: str) -> None:
         if name in session.queries:
-            if name not in self._paused(self.done):
+            if name in self._paused(self.done):
+                self._note_kept(session, name)
+            else:
                 self._cure(session, name)
+            self._note_gaps(session)
             self._note_completeness(session)
             self._note_error(session, name)
             if self.world.queries[name].sink == "memory":
                 self._before_drop[name] = session.query(name).results()
             session.drop_query(name)
 
+    def _note_kept(self, session: LocalSession, name: str) -> None:
+        """What waits for a sink goes with its query, if that is dropped while it is paused. So many rows of it are
+        counted, and these are they."""
+        handle, kept = session.query(name), {}
+        for one in session._delivery.queues.items_of(handle.id):
+            files = [self.sink_directory(name) / file for file in (one.token, *one.parts) if file]
+            parts = [read_section(session.storage, section) for section in one.sections]
+            table = _concat(
+                [*(shown(part, shown_schema(handle.definition)) for part in parts), *map(pq.read_table, files)]
+            )
+            kept[one.batch] = table
+        self._before_drop_kept[name] = kept
+        rows, told = sum(table.num_rows for table in kept.values()), handle.status.undelivered
+        if (told.batches, told.rows) != (len(kept), rows):
+            self.wrong.append(f"{name} is dropped with {rows} rows of {len(kept)} batches, and says {told}")
+
     def _run(self, session: LocalSession, _: None) -> None:
         session.run_available()
 
     def _results(self, session: LocalSession, query: Query) -> pa.Table:
+        """What went with the drop of a query counts, too: it is the rest, whichever batch was given last."""
+        kept = self._before_drop_kept.get(query.name, {})
         if query.sink == "callable":
-            given = self._given[query.name]
+            given = {**kept, **self._given[query.name]}
             return _concat([given[batch] for batch in sorted(given)])
         if query.sink == "files":
-            return _concat([pq.read_table(part) for part in self._parts(query.name)])
+            parts = {int(part.name[5:17]): part for part in self._parts(query.name)}
+            rest = [table for batch, table in kept.items() if batch not in parts]
+            return _concat([*(pq.read_table(part) for part in parts.values()), *rest])
         if query.name in self.world.dropped:
             return self._before_drop[query.name]
         return session.query(query.name).results()

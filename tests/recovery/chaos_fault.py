@@ -11,12 +11,13 @@ from dataclasses import replace
 from tests.recovery.chaos_client import Client
 from tests.recovery.chaos_sink import TIMEOUT, Trouble
 from tests.recovery.chaos_world import World
+from tests.support.disk import FaultyDisk
 
 from thalweg import faults
 from thalweg.sink import outlet
 from thalweg.source import log
 from thalweg.state import compact, results
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 _KINDS = (
     *("verb", "verb", "verb", "point", "point", "failing"),

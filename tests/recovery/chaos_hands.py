@@ -12,7 +12,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from thalweg.testing.disk import Death
+from thalweg.testing.faults import Death
 
 _POINTS = ("batch.start", "batch.tasks", "batch.prepared", "batch.manifest", "batch.sinks", "batch.end")
 """Where a batch may be overtaken by deliveries."""

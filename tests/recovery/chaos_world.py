@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.support.join_randomly import Crowd, random_world
+from tests.support.randomly import Shape, random_feed, random_queries
 
 import thalweg
-from thalweg.testing.join_randomly import Crowd, random_world
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import Shape, random_feed, random_queries
 
 WORLDS = 48
 """Streams and queries that seeds share: what Spark's analyser says to their texts is recorded."""

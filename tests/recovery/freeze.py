@@ -35,6 +35,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from tests.recovery.frozen_case import FROZEN, LIVES, OWN, Case, Program, load_case, save_case
+from tests.support.join_oracle import expected as expected_of_join
+from tests.support.unsettled import random_dealing, random_partitioning
 
 import thalweg
 from thalweg import faults
@@ -45,9 +47,7 @@ from thalweg.model.plan import route_keys
 from thalweg.state import term
 from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
-from thalweg.testing.join_oracle import expected as expected_of_join
 from thalweg.testing.oracle import Feed, expected
-from thalweg.testing.unsettled import random_dealing, random_partitioning
 
 SECOND = 1_000_000
 _SEED = 22

@@ -1,6 +1,6 @@
 """The program that recovery tests kill: fixed feeds through fixed queries, in a process of its own.
 
-    python program.py STATE_DIR OUT_DIR SEED
+    python -m tests.recovery.program STATE_DIR OUT_DIR SEED
 
 The partitioning and the orders of joins change at every batch boundary. Run again after a kill it defines the same
 streams and queries, goes on, and in the end writes every query's results as a file in OUT_DIR.
@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from tests.support.randomly import RandomQuery, Shape, random_feed, random_queries
+from tests.support.unsettled import unsettle
 
 import thalweg
 from thalweg.testing.oracle import Feed
-from thalweg.testing.randomly import RandomQuery, Shape, random_feed, random_queries
-from thalweg.testing.unsettled import unsettle
 
 PAIR = "ON e.k = o.k AND e.gemPackID = o.gemPackID WITHIN 2 SECONDS"
 JOINS = {

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from tests.support.join_turning import Turning, turning_feeds
 
 import thalweg
 from thalweg.model.plan import Plan
-from thalweg.testing.join_turning import Turning, turning_feeds
 from thalweg.testing.oracle import Feed
 
 TURNING = Turning(batches=26, stretch=4, rows=30)

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import ThalwegError
 from thalweg.model.history import History, SliceHistory
@@ -35,7 +36,7 @@ from thalweg.state.reader import StateReader
 from thalweg.state.requests import DropQuery, RequestLog
 from thalweg.state.results import Results
 from thalweg.state.term import newest_term, take_term
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from thalweg.batch.hands import Inline
 from thalweg.errors import ThalwegError
 from thalweg.source.memory_units import MemoryUnits
 from thalweg.testing import LocalSession
-from thalweg.testing.disk import Death
+from thalweg.testing.faults import Death
 from thalweg.testing.memory_storage import MemoryStorage
 
 pytestmark = pytest.mark.slow

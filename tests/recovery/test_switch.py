@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.recovery import switching
 from tests.support.clocks import CountingClock
+from tests.support.disk import FaultyDisk
 from tests.support.side import Side
 
 from thalweg import faults
@@ -21,7 +22,7 @@ from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import latest_manifest
 from thalweg.testing.compare import rows_equal
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 SEED = 1
 LIVES = (

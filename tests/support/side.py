@@ -21,13 +21,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc as pa_ipc
+from tests.support import join_oracle
+from tests.support.join_oracle import Emissions, Versions
 
 import thalweg
 from thalweg.adapt.probe_orders.measure import EPOCH
 from thalweg.errors import result_not_recorded
-from thalweg.testing import LocalSession, join_oracle, oracle
+from thalweg.testing import LocalSession, oracle
 from thalweg.testing.compare import difference
-from thalweg.testing.join_oracle import Emissions, Versions
 from thalweg.testing.oracle import Feed
 from thalweg.testing.recorded import Answers, spark_version
 

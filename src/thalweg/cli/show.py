@@ -21,7 +21,7 @@ from thalweg.session import Session
 
 BENCH_COMMANDS = {
     "thalweg bench NAME [--quick] [--json FILE]": "measure; --help says more",
-    "thalweg bench report": "docs/benchmarks/*.json into docs/benchmarks.md and its plots",
+    "thalweg bench report": "docs/benchmarks/*.json into the tables of docs/benchmarks.md",
 }
 _ROWS = 20
 _STATES = {

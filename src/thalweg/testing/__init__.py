@@ -1,5 +1,5 @@
-"""For tests, those of users too: a session without Spark (`LocalSession`, `record`). And for Thalweg's own: what is
-right (`oracle`), what to try (`randomly`), a disk that fails (`disk`)."""
+"""For your tests: a session without Spark (`LocalSession`, `record`), two results compared (`compare`), what batch
+Spark SQL says is right (`oracle`), and a storage that dies on cue (`memory_storage`, `faults`)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from thalweg.errors import missing_file
 from thalweg.state.ownership import check_objects, mark_objects
 from thalweg.state.storage import Data, Hold, Holes, NoHold, ObjectWriter, Stamp
-from thalweg.testing.disk import Death
+from thalweg.testing.faults import Death
 
 Done = TypeVar("Done")
 

@@ -17,7 +17,7 @@ from thalweg import faults
 from thalweg.batch.hands import Inline
 from thalweg.errors import SinkError, StateError
 from thalweg.testing import LocalSession
-from thalweg.testing.disk import Death
+from thalweg.testing.faults import Death
 
 Local = Callable[..., LocalSession]
 START = datetime(2026, 1, 1, tzinfo=UTC)

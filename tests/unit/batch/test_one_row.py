@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.chance import Seeded
 
 from thalweg.frontend import group as binding
 from thalweg.testing import LocalSession
-from thalweg.testing.chance import Seeded
 
 Local = Callable[..., LocalSession]
 Row = dict[str, Any]

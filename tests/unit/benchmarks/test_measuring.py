@@ -17,7 +17,7 @@ from benchmarks import aggregates, joins, measure, papers, peers, process, resul
 from benchmarks.equality import DifferenceError, compare_directories, compare_results
 from benchmarks.measure import Bench, Check, Comparison, side
 from benchmarks.process import SideFailedError
-from benchmarks.remaining import Remaining, Times
+from benchmarks.remaining import Remaining
 from benchmarks.result import Measured
 from benchmarks.systems import SYSTEMS, Given, linked, run
 from benchmarks.systems.eventlog import written
@@ -44,15 +44,17 @@ def test_a_line_has_the_ratio_of_medians_and_the_spread_of_neighbours() -> None:
 
 def test_results_survive_json(tmp_path: Path) -> None:
     ours = result.measured(
-        "thalweg", "w", [{"rows_per_second": 1.5, "phases": {"read": 1}}, {"rows_per_second": 2.5}]
+        "thalweg", "w", [
+            {"rows_per_second": 1.5, "phases": {"read": 1, "operate": 3}, "peak_mib": 1235.5678, "batches": 9},
+            {"rows_per_second": 2.5},
+        ]
     )
-    series = result.Series("s", "t", "x", "y", {"Thalweg": [(1, 2.0)]})
-    made = result.Result("e", "t", result.machine(), lines=(result.line("n", "m", ours, ours, 2),), series=(series,))
+    made = result.Result("e", "t", result.machine(), lines=(result.line("n", "m", ours, ours, 2),))
     made.write(tmp_path / "e.json")
     read = result.Result.read(tmp_path / "e.json")
-    assert read.lines == made.lines
-    assert read.lines[0].ours.measures == {"rows_per_second": 2.0, "phases": {"read": 1}}
-    assert [tuple(point) for point in read.series[0].curves["Thalweg"]] == [(1, 2.0)]
+    kept, whole = read.lines[0], made.lines[0]
+    assert (kept.ratio, kept.ours.median, kept.ours.low, kept.ours.high) == (whole.ratio, 2.0, 1.5, 2.5)
+    assert kept.ours.measures == {"peak_mib": 1235.6, "phases": {"read": 0.25, "operate": 0.75}}
 
 
 def test_options_are_said_as_they_were_written() -> None:
@@ -166,8 +168,7 @@ def test_what_is_measured_again_leaves_the_rest_of_the_file(runs: Runs, tmp_path
         chosen = bench.chosen([COMPARISON, ROCKS_COMPARISON])
         bench.run([], [s for c in chosen for s in c.sides])
         lines = bench.with_older(bench.lines(chosen))
-        shown = result.Series("s", "t", "x", "y", {line.name: [(0.0, line.ratio or 0)] for line in lines})
-        bench.result(lines, [shown], notes=["n"])
+        bench.result(lines, notes=["n"])
         return result.Result.read(file)
 
     first = measured_with(None)
@@ -176,7 +177,6 @@ def test_what_is_measured_again_leaves_the_rest_of_the_file(runs: Runs, tmp_path
     assert [line.name for line in again.lines] == ["spark", "spark-rocksdb"]
     assert [bool(line.again) for line in again.lines] == [False, True]
     assert (again.options, again.notes) == (first.options, ("n",))
-    assert set(again.series[0].curves) == {"spark", "spark-rocksdb"}
     elsewhere = replace(again, machine=replace(again.machine, cores=999))
     elsewhere.write(file)
     assert [line.name for line in measured_with(["spark"]).lines] == ["spark"]
@@ -204,16 +204,12 @@ def test_what_a_jvm_is_about_to_start_has_no_memory_of_its_own(monkeypatch: pyte
     assert not process._is_being_started(2, 1)
 
 
-def test_time_left_is_that_of_the_runs_ahead(tmp_path: Path) -> None:
-    times = Times(tmp_path / "seconds.json")
-    times.learn("a", 60)
-    times.learn("b", 30)
-    remaining = Remaining("e", ["a", "b", "a", "new"], Times(tmp_path / "seconds.json"))
-    assert remaining.left() == "0:02:55"
-    for run_ in ("a", "b"):
-        remaining.begins(run_)
-        remaining.ended()
-    assert remaining.left() == "0:01:25"
+def test_every_run_says_which_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    remaining = Remaining("e", ["a", "b"])
+    with remaining.during("a"):
+        pass
+    remaining.begins("b")
+    assert capsys.readouterr().out.splitlines() == ["e 1 of 2: a", "e 2 of 2: b"]
 
 
 def test_every_comparison_is_over_workloads_and_systems_that_there_are() -> None:

@@ -71,7 +71,6 @@ def _requests(times: float) -> dict[str, Any]:
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Made:
     processes = Made()
     monkeypatch.setattr(runs, "run_process", processes)
-    monkeypatch.setattr(runs, "DATA", tmp_path)
     return processes
 
 
@@ -91,8 +90,6 @@ def test_latency_sets_both_systems_side_by_side(made: Made, tmp_path: Path) -> N
     assert lines["facts/1-beyond-p50"].ours.median == 0.25
     assert "interval-beyond-p50" not in lines
     assert all("over_time" not in line.ours.measures for line in found.lines)
-    assert {series.name for series in found.series} == {"time-facts/1", "time-interval", "queries"}
-    assert "p99 2.00 s at 0.700M rows/s against Spark's p50 5.00 s" in found.findings[0].ours
     assert [call[0] for call in made.calls] == [*["thalweg", "spark"] * 2, "thalweg"]
 
 
@@ -107,7 +104,7 @@ def test_latency_also_at_plain_sparks_pace(made: Made, tmp_path: Path) -> None:
     assert "--rate" not in made.calls[0]
     lines = {line.name: line for line in _read(tmp_path / "found.json").lines}
     assert lines["interval-same-pace-p50"].theirs is not None
-    assert lines["interval-p50"].ours.values == (0.5, 0.5)
+    assert (lines["interval-p50"].ours.low, lines["interval-p50"].ours.high) == (0.5, 0.5)
 
 
 def test_who_does_not_keep_up_is_fed_more_slowly_until_it_does(
@@ -123,7 +120,7 @@ def test_who_does_not_keep_up_is_fed_more_slowly_until_it_does(
     assert not any("behind" in note for note in found.notes)
     line = next(line for line in found.lines if line.name == "facts/1-p50")
     assert line.theirs is not None
-    assert len(line.theirs.values) == 2
+    assert (line.theirs.low, line.theirs.high) == (5.0, 5.0)
 
 
 def test_who_never_keeps_up_is_told(monkeypatch: pytest.MonkeyPatch, made: Made, tmp_path: Path) -> None:
@@ -144,7 +141,7 @@ def test_what_was_found_at_a_faster_pace_stays_when_the_slower_one_fails(
     assert any(note.startswith("spark facts/1 did not keep up: 3.0 s behind") for note in found.notes)
     line = next(line for line in found.lines if line.name == "facts/1-p50")
     assert line.theirs is not None
-    assert len(line.theirs.values) == 2
+    assert (line.theirs.low, line.theirs.high) == (5.0, 5.0)
 
 
 def test_a_quick_run_of_latency_looks_for_no_pace(made: Made, tmp_path: Path) -> None:
@@ -161,7 +158,6 @@ def test_a_side_that_fails_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch,
     found = _read(tmp_path / "found.json")
     assert found.skipped == ("spark interval: OutOfMemoryError: heap",)
     assert [line.ratio for line in found.lines] == [None, None]
-    assert found.findings == ()
 
 
 def test_a_side_with_other_results_is_left_out(monkeypatch: pytest.MonkeyPatch, made: Made, tmp_path: Path) -> None:
@@ -182,8 +178,6 @@ def test_adhoc_tells_requests_latency_and_batches(made: Made, tmp_path: Path) ->
     assert lines["sc2-5-drop-done"].ours.median == 0.2
     assert lines["sc1-20-slowest-batch"].ours.median == 3.0
     assert not any(name.startswith("spark") for name in lines)
-    assert {"throughput", "state", "latency-sc1-20"} <= {series.name for series in found.series}
-    assert {finding.paper for finding in found.findings} >= {"AJoin, Fig. 18b", "AJoin, Fig. 15", "AJoin, Fig. 16"}
     assert any("late" in note for note in found.notes)
 
 
@@ -212,7 +206,6 @@ def test_adhoc_compares_at_one_pace(made: Made, tmp_path: Path) -> None:
     assert (after.ratio, after.unit, after.better) == (1.0, "rows/s", "higher")
     assert after.theirs is not None
     assert after.theirs.work == "front-20"
-    assert "AJoin, Fig. 20a" in {finding.paper for finding in found.findings}
 
 
 @pytest.mark.parametrize("case", [*adhoc.CASES, *adhoc.QUICK_CASES], ids=lambda case: case.name)

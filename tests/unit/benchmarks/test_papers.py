@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 import pytest
 from benchmarks import papers, tpch
-from benchmarks.result import line, measured
+from benchmarks.measure import Bench
 from benchmarks.systems import SYSTEMS
 from benchmarks.workloads import named
 
@@ -32,22 +34,8 @@ def test_results_are_compared_with_a_batch_before_anything_is_timed(quick: bool)
             assert all(query.batch for query in named(peer.work).queries)
 
 
-def test_loads_are_drawn_busiest_first_for_the_grouping_that_hash_leaves_least_even() -> None:
-    hashed = {
-        "g0": {"partitioner": "hash", "loads": [50, 50]},
-        "g1": {"partitioner": "hash", "loads": [10, 90]},
-    }
+def test_who_dealt_the_rows_out_is_told_where_the_engine_chose() -> None:
     chosen = {name: {"partitioner": "combine", "loads": [50, 50]} for name in ("g0", "g1")}
-    (series,) = papers._load_series({"words/zipf": {"chosen": chosen, "hash": hashed}})
-    assert series.curves == {"chosen (combine)": [(0, 50), (1, 50)], "hash (hash)": [(0, 90), (1, 10)]}
-    assert papers.above_even([10, 90]) == pytest.approx(0.8)
-
-
-def test_findings_say_what_the_engine_chose_and_only_what_was_measured() -> None:
-    ours = measured("thalweg", "words/zipf", [{"rows_per_second": 300.0}])
-    theirs = measured("thalweg", "words/zipf", [{"rows_per_second": 100.0}])
-    chosen = {"words/zipf": {"chosen": {"g0": {"partitioner": "combine", "loads": [1]}}}}
-    (finding,) = papers._findings([line("words/zipf", "", ours, theirs)], chosen)
-    assert finding.ours == "words/zipf: 3.00x the rate of hash (dealt by combine in the end)"
-    assert papers._findings([], {}) == []
-    assert tpch._findings([]) == []
+    bench = Bench("papers", "t", Namespace(quick=False, repetitions=1))
+    bench.runs = {c.ours: [{"dealt": chosen}] for c in papers.COMPARISONS if c.name == "words/zipf"}
+    assert papers._dealt_out(bench, papers.COMPARISONS) == ["words/zipf: dealt by combine in the end"]

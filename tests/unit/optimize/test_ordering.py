@@ -7,6 +7,7 @@ from itertools import permutations
 
 import pytest
 from tests.support.clocks import counted
+from tests.support.unsettled import random_order
 
 from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Order, Ordered, can_find
@@ -28,7 +29,6 @@ from thalweg.optimize.ordering import (
     rows_of,
     statistics_of,
 )
-from thalweg.testing.unsettled import random_order
 
 optimize, judge, cost_apart = counted(joins.optimize), counted(ordering.judge), counted(ordering.cost_apart)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import SinkError
 from thalweg.model.expr import Expr
@@ -24,7 +25,7 @@ from thalweg.sink.files import FilesInTasks, to_files
 from thalweg.sink.kinds import open_sink
 from thalweg.state import durable
 from thalweg.state.durable import temporary_name
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 TABLE = pa.table({"n": [1, 2], "s": ["x", None]})
 CONTEXT = SinkContext("revenue", "state-1", term="term-1", known_terms=frozenset({"term-0", "term-1"}), newest=100)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import StateError
 from thalweg.model.offsets import SourceMark
@@ -15,7 +16,7 @@ from thalweg.source.log import FILES, LANDED, File, Landed, Log
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.sealed import seal
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 
 def file(number: int) -> File:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc as pa_ipc
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import StateError, UsageError
 from thalweg.model.stream import Stream
@@ -20,7 +21,7 @@ from thalweg.state import durable
 from thalweg.state.container import container_bytes
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.sealed import seal
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 
 def storage_of(path: Path) -> LocalStorage:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import StateError
 from thalweg.state import durable
 from thalweg.state.container import ContainerWriter
 from thalweg.state.durable import create_atomic, make_directory, write_atomic
 from thalweg.state.local_storage import LocalStorage
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import StateError
 from thalweg.state import durable
 from thalweg.state.durable import temporary_name
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.places import open_storage
-from thalweg.testing.disk import FaultyDisk
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.disk import FaultyDisk
 from tests.support.profiles import examples
 
 from thalweg.errors import StateError
@@ -40,7 +41,7 @@ from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import Manifests, latest_manifest, manifest_batches, read_manifest, read_query
 from thalweg.state.sealed import Header, seal
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 SECTION = Section("buckets/000000000003-1-ab.arrow", "g0", 64, 100, 7, 0xDEADBEEF)
 JOINS = JoinMeasurements(

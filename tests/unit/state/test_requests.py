@@ -14,13 +14,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import StateError
 from thalweg.model.query import Query
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.requests import CreateQuery, DropQuery, Request, RequestLog
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 
 def log_of(path: Path, through: int = 0) -> RequestLog:

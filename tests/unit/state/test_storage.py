@@ -21,7 +21,7 @@ from thalweg.state.object_storage import ObjectStorage
 from thalweg.state.ownership import MARKER
 from thalweg.state.places import open_storage
 from thalweg.state.storage import Storage
-from thalweg.testing.disk import Death
+from thalweg.testing.faults import Death
 from thalweg.testing.memory_storage import MemoryStorage
 
 OBJECTS = pytest.param("objects", marks=pytest.mark.slow)

@@ -8,13 +8,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.disk import FaultyDisk
 
 from thalweg.errors import StateError
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.sealed import seal
 from thalweg.state.term import Term, check_term, forget_terms, newest_term, take_term
-from thalweg.testing.disk import Death, FaultyDisk
+from thalweg.testing.faults import Death
 
 
 @pytest.fixture

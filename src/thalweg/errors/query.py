@@ -1,0 +1,81 @@
+"""Names, tables, and options of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thalweg.errors.family import NamingError, SinkError, SourceError, UsageError
+
+
+def name_taken(kind: str, name: str) -> NamingError:
+    hint = f"choose another name{', or DROP QUERY ' + name + ' first' if kind == 'query' else ''}"
+    return NamingError(f"there is already a {kind} named '{name}'", hint=hint)
+
+
+def definition_differs(kind: str, name: str) -> NamingError:
+    return NamingError(
+        f"the {kind} '{name}' in the state directory is defined differently",
+        detail="a restarted program must define what it had before in the same way",
+        hint=f"DROP QUERY {name} first, and it sees rows from then on; or use another name"
+        if kind == "query"
+        else "use another name or another state directory",
+    )
+
+
+def unknown_name(kind: str, name: str, near: list[str], known: Iterable[str] = ()) -> NamingError:
+    """`known`: those that there are."""
+    listed = sorted(known)
+    more = f" and {len(listed) - 10} more" if len(listed) > 10 else ""
+    there = f"there are {', '.join(listed[:10])}{more}" if listed else f"there is no {kind} yet"
+    hint = f"did you mean {' or '.join(near)}?" if near else there
+    return NamingError(f"there is no {kind} named '{name}'", hint=hint)
+
+
+def bad_name(kind: str, name: object) -> NamingError:
+    return NamingError(
+        f"{name!r} cannot be the name of a {kind}",
+        hint="use letters, digits and underscores, not starting with a digit",
+    )
+
+
+def bad_columns(kind: str, name: str, reason: str) -> SourceError:
+    return SourceError(
+        f"the columns of {kind} '{name}' cannot be used",
+        detail=reason,
+        hint="give every column a name that differs in more than case, and a type that Spark knows",
+    )
+
+
+def updates_are_unordered(query: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' cannot order or limit its updates",
+        detail="EMIT UPDATES gives the rows that changed, and a change can move others in or out of a top-k",
+        hint="leave out ORDER BY and LIMIT, or EMIT UPDATES",
+    )
+
+
+def repeated_column(query: str, column: str) -> SinkError:
+    return SinkError(
+        f"the results of query '{query}' have two columns named '{column}'",
+        detail="a file cannot hold them both",
+        hint="give one of them another name with AS",
+    )
+
+
+def bad_table(table: str, reason: str, hint: str | None) -> UsageError:
+    return UsageError(f"the table '{table}' cannot be made: {reason}", hint=hint)
+
+
+def table_in_use(table: str, what: str) -> UsageError:
+    return UsageError(f"queries are joined with the table '{table}': {what}", hint="drop those queries first")
+
+
+def bad_option(query: str, option: str, value: str, meaning: str, wanted: str = "a number above 0") -> UsageError:
+    return UsageError(f"query '{query}': {option} = '{value}' is not {wanted}", detail=f"{option}: {meaning}")
+
+
+def bad_size(query: str, option: str, value: str) -> UsageError:
+    return UsageError(
+        f"query '{query}': {option} = '{value}' is not a size",
+        hint="give a number of bytes above 0, or one with a unit, such as '500 MB' or '1 GiB'",
+    )
