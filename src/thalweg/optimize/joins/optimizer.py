@@ -51,7 +51,7 @@ def optimize(
         whole = Deadline.after(left, clock)
     # To put the answer into words takes about as long as to read the question.
     reserve = max((1.0 - USED) * budget_seconds, budget_seconds - left)
-    forest, bound, found_by = solve_space(space, method, Deadline(whole.end - reserve, clock))
+    forest, bound, found_by = solve_space(space, method, Deadline(whole.end - reserve, whole.clock))
     return make_plan(space, forest, bound, found_by)
 
 

@@ -143,21 +143,36 @@ def _solve_all(
     seed: int,
     start: Mapping[RouteKey, Ids] | None,
 ) -> list[_Course]:
-    """Each part in a thread; of the time, each gets what its size asks for."""
-    workers = min(len(parts), os.cpu_count() or 1)
-    if workers <= 1:
-        return [_solve(part, objective, heuristics, deadline, seed, start) for part in parts]
+    """Parts side by side in threads; of a thread's time, each gets what its size asks for."""
     sizes = [1 + part.groups * len(part.counts) for part in parts]
-    weights = np.array(sizes) / (sum(sizes) / workers)
-    forks = [deadline.fork() for _ in parts]
+    lanes = _lanes(sizes, min(len(parts), os.cpu_count() or 1))
+    forks = [deadline.fork() for _ in lanes]
 
-    def one(i: int) -> _Course:
-        ahead = max(weights[i:].sum() / workers, 1e-9)
-        share = min(weights[i] / ahead, 1.0)
-        return _solve(parts[i], objective, heuristics, forks[i].share(share), seed, start)
+    def run(lane: list[int], until: Deadline) -> list[tuple[int, _Course]]:
+        solved, left = [], sum(sizes[i] for i in lane)
+        for i in lane:
+            share = until.share(sizes[i] / left)
+            solved.append((i, _solve(parts[i], objective, heuristics, share, seed, start)))
+            left -= sizes[i]
+        return solved
 
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, range(len(parts))))
+    if len(lanes) <= 1:
+        found = [pair for lane in lanes for pair in run(lane, deadline)]
+    else:
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            found = [pair for pairs in pool.map(run, lanes, forks) for pair in pairs]
+    return [course for _, course in sorted(found, key=lambda pair: pair[0])]
+
+
+def _lanes(sizes: list[int], count: int) -> list[list[int]]:
+    """The parts dealt to threads, the largest first to the emptiest; in each thread the small ones run first.
+
+    What they leave of their time is for the others. Who runs where does not depend on how fast a thread is.
+    """
+    lanes: list[list[int]] = [[] for _ in range(count)]
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        min(lanes, key=lambda lane: sum(sizes[j] for j in lane)).insert(0, i)
+    return lanes
 
 
 class _Course:
