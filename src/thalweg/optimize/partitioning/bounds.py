@@ -23,7 +23,8 @@ def spectral_bound(graph: Graph, seconds: float) -> float:
     orthogonal. Their part along the ones has at most weight M; the rest, W - M, spreads over the P - 1 other
     directions, none with more than M. So the rows in common inside the slots are at most half of
         mu * M + the greatest sum of eigenvalues, M times each, W - M in all.
-    This is linear in M between W/1, W/2, ..., and so is the cost; the least is at one of these or at the least M.
+    This is linear in M between W/1, W/2, ..., and so is the cost; the least is at one of these, at the least M, or at the
+    load cap.
     """
     weights = graph.weights
     used = np.flatnonzero(weights > 0.0)
@@ -33,9 +34,10 @@ def spectral_bound(graph: Graph, seconds: float) -> float:
     mu = float(graph.edge_rows.sum()) / total
     values = _eigenvalues_beside_ones(graph.part(used), mu, graph.slots - 1)
     least = min(graph.fullest(0), total)
+    greatest = max(min(float(graph.most[0]), total), least)
     loads = total / np.arange(1, graph.slots + 1)
     cheapest = np.inf
-    for most in (*loads[loads > least], least):
+    for most in (*loads[(loads > least) & (loads < greatest)], least, greatest):
         inside = (mu * most + _fill(values, most, total - most)) / 2.0
         shipped = graph.freight.sum() - min(inside, graph.edge_rows.sum() / 2.0)
         cheapest = min(cheapest, shipped * graph.latency.min() + graph.price * most)

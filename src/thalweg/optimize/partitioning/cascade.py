@@ -18,7 +18,7 @@ from thalweg.optimize.partitioning.graph import Places, to_places, to_slots
 from thalweg.optimize.partitioning.model import size_of, solve
 from thalweg.optimize.partitioning.problem import Ids, Objective, Problem
 from thalweg.optimize.partitioning.reduce import HOPELESS, Effort, solve_by
-from thalweg.optimize.partitioning.search import WORTH, quick_places
+from thalweg.optimize.partitioning.search import WORTH, quick_places, within_cap
 from thalweg.optimize.partitioning.warm import warm_kernels
 
 USED = 0.85
@@ -92,7 +92,7 @@ def optimize(
     start: Mapping[RouteKey, ArrayLike] | None = None,
     clock: Clock = SECONDS,
 ) -> Answer:
-    """A cheap assignment, never dearer than hashing or than `start`, the assignment in force.
+    """A cheap assignment, never dearer than hashing or than `start`, the assignment in force, if these keep the load cap.
 
     Of assignments with equal cost, the one that moves fewest rows away from `start`, or else from hashing.
     The budget holds but for the first run on a machine, which compiles the kernels.
@@ -180,18 +180,21 @@ class _Course:
 
     def __init__(self, goal: Goal, home: Places, method: str) -> None:
         self.goal, self.home = goal, home
-        self.places, self.cost, self.method = home, goal.cost(home), method
+        inside = within_cap(goal.graph, home)
+        self.places, self.cost = inside, goal.cost(inside)
+        self.method = method if inside is home else f"{method}, within the load cap"
         self.bound = goal.graph.bound()
 
     def offer(self, places: Places, method: str) -> None:
         """Taken if it is truly cheaper: what costs the same moves nothing."""
+        places = within_cap(self.goal.graph, places)
         cost = self.goal.cost(places)
         if cost < self.cost - WORTH * abs(self.cost):
             self.places, self.cost, self.method = places, cost, method
 
     def offer_equal(self, places: Places) -> None:
-        """The same for less: taken unless it costs more."""
-        if self.goal.cost(places) <= self.cost + WORTH * abs(self.cost):
+        """The same for less: taken unless it costs more, or loads a slot too much."""
+        if not self.goal.graph.over(places) and self.goal.cost(places) <= self.cost + WORTH * abs(self.cost):
             self.places, self.cost = places, self.goal.cost(places)
 
     def raise_bound(self, bound: float) -> None:

@@ -14,7 +14,16 @@ from thalweg.optimize.partitioning.graph import Floats, Graph, Places, compile_g
 from thalweg.optimize.partitioning.model import Model, linear_model, pivot_model
 from thalweg.optimize.partitioning.pivots import CELLS, Pivots, compile_pivots, pivot_cost, sweep
 from thalweg.optimize.partitioning.problem import Objective, Problem
-from thalweg.optimize.partitioning.search import PATIENCE, SPREAD, WORTH, bring_home, search, settle
+from thalweg.optimize.partitioning.search import (
+    PATIENCE,
+    SPREAD,
+    WORTH,
+    bring_home,
+    search,
+    settle,
+    with_attainable_cap,
+    within_cap,
+)
 
 WARMTHS, COOLING = (0.02, 0.1, 0.3), (1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05, 0.03)
 """Where rounds of sweeps start, as a share of what a node ships, and how they go on, as shares of that."""
@@ -56,7 +65,8 @@ class Goal:
 
     def _explore(self, starts: list[Places], deadline: Deadline, seed: int, floor: float) -> Places:
         """Rounds of sweeps on the true cost that grow cooler."""
-        best = min((self.settle(start, deadline, seed) for start in starts), key=self.cost)
+        inside = [within_cap(self.graph, start) for start in starts]
+        best = min((self.settle(start, deadline, seed) for start in inside), key=self.cost)
         lowest, idle = self.cost(best), 0
         rng = np.random.default_rng(seed)
         while idle < PATIENCE and deadline.left > 0.0 and lowest > floor * (1.0 + WORTH):
@@ -64,7 +74,7 @@ class Goal:
             warmth = float(rng.choice(WARMTHS))
             load = self.graph.load_of(places)
             cap = 1.0 + SPREAD * float(rng.standard_normal())
-            caps = np.maximum(cap * load.max(axis=1), load.mean(axis=1))
+            caps = np.minimum(np.maximum(cap * load.max(axis=1), load.mean(axis=1)), self.graph.most)
             for share in COOLING:
                 if deadline.left > 0.0:
                     places = self._sweep(places, places, rng, warmth * share, caps)
@@ -117,7 +127,7 @@ def _renumbered(places: Places, home: Places, graph: Graph) -> Places:
 
 def make_goal(problem: Problem, objective: Objective) -> Goal:
     pivots = compile_pivots(problem) if objective == "saspar" else None
-    return Goal(compile_graph(problem, objective), pivots)
+    return Goal(with_attainable_cap(compile_graph(problem, objective)), pivots)
 
 
 def lower_bound(problem: Problem, goal: Goal, objective: Objective, deadline: Deadline) -> float:
@@ -126,5 +136,6 @@ def lower_bound(problem: Problem, goal: Goal, objective: Objective, deadline: De
         return goal.graph.bound()
     if len(problem.streams) == 1:
         return spectral_bound(goal.graph, deadline.left)
-    parts = [problem.part([stream]) for stream in problem.streams]
-    return sum(spectral_bound(compile_graph(part, objective), deadline.left) for part in parts)
+    graphs = [compile_graph(problem.part([stream]), objective) for stream in problem.streams]
+    capped = [graph._replace(most=goal.graph.most[i : i + 1]) for i, graph in enumerate(graphs)]
+    return sum(spectral_bound(graph, deadline.left) for graph in capped)

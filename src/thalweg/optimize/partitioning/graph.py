@@ -7,6 +7,7 @@ each stream costs. That is balanced graph partitioning, and so is what remains a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Places = NDArray[np.int64]
 """Node -> slot."""
+SLACK = 1e-9
+"""The share by which a slot may be above the load cap: rounding."""
+TINY = 1e-300
 
 
 class Graph(NamedTuple):
@@ -31,6 +35,8 @@ class Graph(NamedTuple):
     """Lat_p of each slot."""
     price: float
     """Of a row in the fullest slot of its stream."""
+    most: Floats
+    """Stream -> rows that no slot may exceed: the load cap."""
     streams: int
     layer: Ids
     """Node -> its class of route keys."""
@@ -87,13 +93,13 @@ class Graph(NamedTuple):
         layer = np.zeros(count, np.int64)
         layer[owner] = self.layer
         return _build(
-            self.latency, self.price, self.streams, layer, freight,
+            self.latency, self.price, self.most, self.streams, layer, freight,
             (owners, self.load_stream, self.load_rows),
             (first[~inside], second[~inside], shared[~inside]),
         )  # fmt: skip
 
-    def part(self, members: Ids, latency: Floats | None = None) -> Graph:
-        """The graph of some nodes alone, and perhaps of other slots."""
+    def part(self, members: Ids, latency: Floats | None = None, most: Floats | None = None) -> Graph:
+        """The graph of some nodes alone, and perhaps of other slots; they may fill as much of a slot as of all rows."""
         place = np.full(self.nodes, -1, np.int64)
         place[members] = np.arange(len(members))
         heads = place[np.repeat(np.arange(self.nodes), np.diff(self.edge_start))]
@@ -101,12 +107,23 @@ class Graph(NamedTuple):
         kept = (heads >= 0) & (heads < tails)
         owners = place[np.repeat(np.arange(self.nodes), np.diff(self.load_start))]
         here = owners >= 0
+        if most is None:
+            rows = count_rows(self.load_stream[here], self.load_rows[here], self.streams)
+            most = self.most * rows / np.maximum(count_rows(self.load_stream, self.load_rows, self.streams), TINY)
         return _build(
-            self.latency if latency is None else latency, self.price, self.streams,
+            self.latency if latency is None else latency, self.price, most, self.streams,
             self.layer[members], self.freight[members],
             (owners[here], self.load_stream[here], self.load_rows[here]),
             (heads[kept], tails[kept], self.edge_rows[kept]),
-        )  # fmt: skip
+        ).with_room()  # fmt: skip
+
+    def with_room(self) -> Graph:
+        """With a load cap that the heaviest nodes leave possible."""
+        return self._replace(most=np.maximum(self.most, [self.fullest(stream) for stream in range(self.streams)]))
+
+    def over(self, places: Places) -> bool:
+        """Whether some slot is above the load cap."""
+        return bool((self.load_of(places) > (self.most * (1.0 + SLACK))[:, None]).any())
 
     def bound(self) -> float:
         """Less than any assignment costs: no edge is cut, no slot has more than it must."""
@@ -154,11 +171,13 @@ def compile_graph(problem: Problem, objective: Objective) -> Graph:
     shared = np.concatenate([np.empty(0), *(edge[2] for edge in edges)])
     loop = first == second
     freight = count_rows(owners, rows, count) - count_rows(first[loop], shared[loop], count)
+    even = count_rows(stream_of, rows, len(streams)) / problem.slots
+    most = problem.most_load * even if math.isfinite(problem.most_load) else np.full(len(streams), np.inf)
     return _build(
-        problem.latency, problem.price, len(streams), np.arange(count) // max(problem.groups, 1), freight,
+        problem.latency, problem.price, most, len(streams), np.arange(count) // max(problem.groups, 1), freight,
         (owners, stream_of, rows),
         (first[~loop], second[~loop], shared[~loop]),
-    )  # fmt: skip
+    ).with_room()  # fmt: skip
 
 
 def to_places(problem: Problem, slots: Mapping[RouteKey, Ids]) -> Places:
@@ -178,6 +197,7 @@ def to_slots(problem: Problem, places: Places) -> dict[RouteKey, Ids]:
 def _build(
     latency: Floats,
     price: float,
+    most: Floats,
     streams: int,
     layer: Ids,
     freight: Floats,
@@ -192,6 +212,7 @@ def _build(
     return Graph(
         np.array(latency, np.float64),
         float(price),
+        np.array(most, np.float64),
         streams,
         np.array(layer, np.int64),
         np.array(freight, np.float64),

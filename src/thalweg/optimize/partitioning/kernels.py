@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.kernel import inlined, kernel
-from thalweg.optimize.partitioning.graph import Floats, Graph, Ids, Places
+from thalweg.optimize.partitioning.graph import SLACK, Floats, Graph, Ids, Places
 
 Flags = NDArray[np.bool_]
 
@@ -83,6 +83,76 @@ def load_all(graph: Graph, places: Places, load: Floats, top: Ids) -> None:
         rank(load, stream, top)
 
 
+@inlined
+def beyond(graph: Graph, load: Floats, u: int, q: int) -> float:
+    """How far u, which is not in q, would bring it above the load cap, as a share of the cap; up to 0: it fits."""
+    worst = 0.0
+    for i in range(graph.load_start[u], graph.load_start[u + 1]):
+        most = graph.most[graph.load_stream[i]]
+        rows = load[graph.load_stream[i], q] + graph.load_rows[i]
+        if rows > most * (1.0 + SLACK):
+            worst = max(worst, (rows - most) / most)
+    return worst
+
+
+@inlined
+def swap_fits(graph: Graph, load: Floats, net: Floats, u: int, v: int, p: int, q: int) -> bool:
+    """Whether p and q stay below the load cap when u goes from p to q, and v, unless it is -1, from q to p.
+
+    `net` is all 0 before and after.
+    """
+    for i in range(graph.load_start[u], graph.load_start[u + 1]):
+        net[graph.load_stream[i]] += graph.load_rows[i]
+    if v >= 0:
+        for i in range(graph.load_start[v], graph.load_start[v + 1]):
+            net[graph.load_stream[i]] -= graph.load_rows[i]
+    fits = True
+    for node in (u, v):
+        for i in range(graph.load_start[node], graph.load_start[node + 1] if node >= 0 else 0):
+            stream = graph.load_stream[i]
+            rows, most = net[stream], graph.most[stream] * (1.0 + SLACK)
+            if rows > 0.0 and load[stream, q] + rows > most:
+                fits = False
+            elif rows < 0.0 and load[stream, p] - rows > most:
+                fits = False
+            net[stream] = 0.0
+    return fits
+
+
+@kernel
+def relieve(graph: Graph, places: Places, order: Ids) -> int:
+    """Moves nodes out of slots above the load cap, each to where it fits and adds fewest copies. Returns how many."""
+    slots = graph.latency.shape[0]
+    load = np.zeros((graph.streams, slots))
+    top = np.zeros((graph.streams, 3), np.int64)
+    load_all(graph, places, load, top)
+    shared = np.zeros(slots)
+    moved = 0
+    for u in order:
+        p = places[u]
+        full = False
+        for i in range(graph.load_start[u], graph.load_start[u + 1]):
+            stream = graph.load_stream[i]
+            full |= load[stream, p] > graph.most[stream] * (1.0 + SLACK)
+        if not full:
+            continue
+        for e in range(graph.edge_start[u], graph.edge_start[u + 1]):
+            shared[places[graph.edge_node[e]]] += graph.edge_rows[e]
+        best, chosen = np.inf, p
+        for q in range(slots):
+            if q != p and beyond(graph, load, u, q) <= 0.0:
+                cost = graph.latency[q] * (graph.freight[u] - shared[q])
+                if cost < best:
+                    best, chosen = cost, q
+        for e in range(graph.edge_start[u], graph.edge_start[u + 1]):
+            shared[places[graph.edge_node[e]]] = 0.0
+        if chosen != p:
+            places[u] = chosen
+            carry(graph, load, top, u, p, chosen)
+            moved += 1
+    return moved
+
+
 @kernel
 def descend(graph: Graph, places: Places, order: Ids, awake: Flags, least: float) -> float:
     """Visits the nodes that are awake and moves each to its best slot if that saves more than `least`.
@@ -109,7 +179,7 @@ def descend(graph: Graph, places: Places, order: Ids, awake: Flags, least: float
         for q in range(slots):
             if q != p:
                 change = graph.latency[q] * (graph.freight[u] - shared[q]) - here
-                if change - relief < best:
+                if change - relief < best and beyond(graph, load, u, q) <= 0.0:
                     change += move_price(graph, load, top, u, p, q)
                     if change < best:
                         best, chosen = change, q
@@ -127,6 +197,8 @@ def descend(graph: Graph, places: Places, order: Ids, awake: Flags, least: float
 def place(graph: Graph, places: Places, order: Ids, opened: Ids, sharing: float) -> None:
     """Puts unplaced nodes (-1), in order, where each adds least to the cost; of equals, where there is least load.
 
+    Only slots below the load cap are looked at, as long as there are any.
+
     Common rows count `sharing` times: with 0 it is greedy list scheduling. Only the slots `opened` are used.
     """
     slots = graph.latency.shape[0]
@@ -139,8 +211,13 @@ def place(graph: Graph, places: Places, order: Ids, opened: Ids, sharing: float)
             v = graph.edge_node[e]
             if places[v] >= 0:
                 shared[places[v]] += graph.edge_rows[e]
-        best, lowest, chosen = np.inf, np.inf, opened[0]
+        best, lowest, chosen, least = np.inf, np.inf, opened[0], np.inf
         for q in opened:
+            above_cap = beyond(graph, load, u, q)
+            if above_cap > least:
+                continue
+            if above_cap < least:
+                least, best, lowest = above_cap, np.inf, np.inf
             cost = graph.latency[q] * (graph.freight[u] - shared[q]) * sharing
             level = 0.0
             for i in range(graph.load_start[u], graph.load_start[u + 1]):
@@ -265,7 +342,7 @@ def anneal(
             q = places[graph.edge_node[graph.edge_start[u] + np.random.randint(degree)]]
         else:
             q = np.random.randint(slots)
-        if q == p:
+        if q == p or not swap_fits(graph, load, net, u, v, p, q):
             continue
         change = latency[q] * (freight[u] - affinity[u, q]) - latency[p] * (freight[u] - affinity[u, p])
         if v >= 0:
@@ -304,7 +381,8 @@ def return_home(graph: Graph, places: Places, home: Places, most: float) -> int:
                 change += graph.latency[p] * graph.edge_rows[e]
             elif slot == q:
                 change -= graph.latency[q] * graph.edge_rows[e]
-        if change + move_price(graph, load, top, u, p, q) <= most:
+        fits = beyond(graph, load, u, q) <= 0.0
+        if fits and change + move_price(graph, load, top, u, p, q) <= most:
             places[u] = q
             carry(graph, load, top, u, p, q)
             moved += 1

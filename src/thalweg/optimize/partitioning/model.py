@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.partitioning.correlation import count_rows
-from thalweg.optimize.partitioning.graph import Floats, Graph, Ids, Places
+from thalweg.optimize.partitioning.graph import SLACK, Floats, Graph, Ids, Places
 from thalweg.optimize.partitioning.pivots import Pivots
 
 
@@ -130,7 +130,7 @@ def _factors(graph: Graph, values: Floats) -> Floats:
 
 
 def _finish(graph: Graph, rows: _Rows, shipped: Floats) -> Model:
-    """Adds what all models have: one slot for each node, the fullest slot of each stream, broken symmetry."""
+    """Adds what all models have: one slot for each node, the fullest slot and the cap of each stream, broken symmetry."""
     each = np.arange(graph.nodes)
     cells = _cells(graph, each)
     rows.add(graph.nodes, 1.0, 1.0, (_cells(graph, each) // graph.slots, cells, np.ones(cells.shape)))
@@ -145,6 +145,7 @@ def _finish(graph: Graph, rows: _Rows, shipped: Floats) -> Model:
     lower, upper = np.zeros(len(cost)), np.full(len(cost), highspy.kHighsInf)
     lower[len(shipped) :] = [graph.fullest(stream) for stream in range(graph.streams)]
     upper[: cells.size] = 1.0
+    upper[len(shipped) :] = graph.most * (1.0 + SLACK)
     order = np.argsort(-graph.weights, kind="stable")
     if graph.uniform:
         for i, node in enumerate(order[: graph.slots - 1]):

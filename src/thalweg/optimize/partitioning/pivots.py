@@ -13,6 +13,7 @@ import numpy as np
 from thalweg.kernel import inlined, kernel
 from thalweg.optimize.partitioning.correlation import Pair, RouteKey, count_rows
 from thalweg.optimize.partitioning.graph import Floats, Graph, Ids, Places, classes_of
+from thalweg.optimize.partitioning.kernels import beyond
 from thalweg.optimize.partitioning.problem import Problem
 
 CELLS = 40_000_000
@@ -185,10 +186,14 @@ def sweep(
         for p in range(slots):
             most[row, p] = greatest(pivots, needed, row, p)
     for u in order:
-        put(pivots, needed, most, u, places[u], -1.0)
-        lift(graph, load, u, places[u], -1.0)
-        best, chosen = np.inf, home[u]
+        old = places[u]
+        put(pivots, needed, most, u, old, -1.0)
+        lift(graph, load, u, old, -1.0)
+        best, chosen = np.inf, old
         for p in range(slots):
+            # Where it was, it fits as well as it did.
+            if p != old and beyond(graph, load, u, p) > 0.0:
+                continue
             cost = added(graph, pivots, needed, most, u, p) + crowd(graph, load, caps, u, p)
             if warmth > 0.0:
                 cost += warmth * np.log(1e-300 - np.log(1.0 - np.random.random()))

@@ -45,15 +45,20 @@ class Problem:
     """Route keys that must have one assignment, such as the two sides of a join."""
     lat_net: float = 1.0
     lat_mem: float = 0.0
-    lat_proc: float = 0.1
+    lat_proc: float | None = None
+    """What a slot's work on a row costs, in units of LatNet. None: a quarter for each slot, so that work counts as much
+    as copies whatever the number of slots."""
     near: ArrayLike | None = None
     """Of each slot, the share of the sources on its node."""
+    most_load: float = 1.25
+    """No slot gets more of a stream's work than so many times an even share, unless a key group alone is more."""
 
     def __post_init__(self) -> None:
-        validate.check_settings(self.slots, self.lat_net, self.lat_mem, self.lat_proc)
+        validate.check_settings(self.slots, self.lat_net, self.lat_mem, self.lat_proc, self.most_load)
         counts = validate.check_counts(self.counts)
         frozen: dict[str, object] = {
             "slots": int(self.slots),
+            "lat_proc": self.slots / 4 if self.lat_proc is None else self.lat_proc,
             "counts": MappingProxyType(counts),
             "joint": MappingProxyType(validate.check_joint(self.joint, counts)),
             "equal": validate.check_equal(self.equal, counts),
@@ -91,6 +96,7 @@ class Problem:
     @property
     def price(self) -> float:
         """What a row in the fullest slot costs (SASPAR Eq. 9, second term; its unbound Lat_p is taken as LatNet)."""
+        assert self.lat_proc is not None, "it is set when the problem is built"
         return self.lat_net * self.lat_proc
 
     @cached_property

@@ -103,14 +103,15 @@ def _merge_slots(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced 
     logical = np.array_split(np.argsort(graph.latency, kind="stable"), count)
     latency = np.array([graph.latency[slots].mean() for slots in logical])
     # The rows of a logical slot will be spread over its slots.
-    outer = graph.part(np.arange(graph.nodes), latency)._replace(price=graph.price * count / graph.slots)
+    room = graph.most * graph.slots / count
+    outer = graph.part(np.arange(graph.nodes), latency, room)._replace(price=graph.price * count / graph.slots)
     first = solve_by(steps, outer, effort.divided(count + 1))
     if first is None:
         return None
     places, proven = np.zeros(graph.nodes, np.int64), first.proven
     for i, slots in enumerate(logical):
         members = np.flatnonzero(first.places == i)
-        inner = solve_by(steps, graph.part(members, graph.latency[slots]), effort.divided(count - i))
+        inner = solve_by(steps, graph.part(members, graph.latency[slots], graph.most), effort.divided(count - i))
         if inner is None:
             return None
         places[members] = slots[inner.places]

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.partitioning.graph import Graph, Ids, Places
+from thalweg.optimize.partitioning.correlation import count_rows
+from thalweg.optimize.partitioning.graph import SLACK, TINY, Graph, Ids, Places
 from thalweg.optimize.partitioning.kernels import (
     agglomerate,
     anneal,
     descend,
     match,
     place,
+    relieve,
     return_home,
     tie,
 )
@@ -50,6 +52,7 @@ def search(
 ) -> Places:
     """The best assignment found until the deadline, until it costs no more than `floor`, or until rounds are idle."""
     found = _Best(graph, floor)
+    starts = [within_cap(graph, start) for start in starts]
     for start in starts:
         found.offer(start)
     levels = coarsen(graph, np.zeros(graph.nodes, np.int64), seed)
@@ -92,15 +95,32 @@ def quick_places(graph: Graph) -> dict[str, Places]:
     heaviest, everywhere = np.argsort(-graph.weights, kind="stable"), np.arange(graph.slots)
     apart = graph._replace(
         streams=int(graph.layer.max(initial=-1)) + 1,
+        most=np.full(int(graph.layer.max(initial=-1)) + 1, np.inf),
         load_start=np.arange(graph.nodes + 1),
         load_stream=graph.layer,
         load_rows=graph.weights,
     )
     return {
         "list scheduling": placed(graph, heaviest, everywhere, sharing=0.0),
-        "list scheduling by route key": placed(apart, heaviest, everywhere, sharing=0.0),
-        "greedy": placed(graph, heaviest, everywhere, sharing=1.0),
+        "list scheduling by route key": within_cap(graph, placed(apart, heaviest, everywhere, sharing=0.0)),
+        "greedy": within_cap(graph, placed(graph, heaviest, everywhere, sharing=1.0)),
     }
+
+
+def with_attainable_cap(graph: Graph) -> Graph:
+    """The graph with a load cap that list scheduling keeps: where nodes are few and heavy, an even share is not near."""
+    listed = placed(graph, np.argsort(-graph.weights, kind="stable"), np.arange(graph.slots), sharing=0.0)
+    return graph._replace(most=np.maximum(graph.most, graph.load_of(listed).max(axis=1, initial=0.0)))
+
+
+def within_cap(graph: Graph, places: Places) -> Places:
+    """The assignment itself, or if a slot is above the load cap one near it where none is."""
+    if not graph.over(places):
+        return places
+    places, heaviest = places.copy(), np.argsort(-graph.weights, kind="stable")
+    while relieve(graph, places, heaviest):
+        pass
+    return placed(graph, heaviest, np.arange(graph.slots), sharing=0.0) if graph.over(places) else places
 
 
 def first_places(graph: Graph, deadline: Deadline) -> Iterator[Places]:
@@ -108,15 +128,21 @@ def first_places(graph: Graph, deadline: Deadline) -> Iterator[Places]:
     yield from quick_places(graph).values()
     cheapest = np.argsort(graph.latency, kind="stable")
     edges = _heavy_edges(graph)
-    for count in slot_counts(graph.slots):
+    for count in slot_counts(graph.slots, _fewest_slots(graph)):
         if deadline.left <= 0.0:
             return
-        yield _clustered(graph, edges, cheapest[:count])
+        yield within_cap(graph, _clustered(graph, edges, cheapest[:count]))
 
 
-def slot_counts(slots: int) -> list[int]:
+def _fewest_slots(graph: Graph) -> int:
+    """As many as the load cap asks for."""
+    rows = count_rows(graph.load_stream, graph.load_rows, graph.streams)
+    return int(np.ceil((rows / np.maximum(graph.most, TINY)).max(initial=1.0) * (1.0 - SLACK)))
+
+
+def slot_counts(slots: int, fewest: int = 1) -> list[int]:
     """How many slots to try to do with: few may be best, where work is cheap and copies are not."""
-    counts, count = {slots}, 1.0
+    counts, count = {slots}, float(max(fewest, 1))
     while count < slots:
         counts.add(int(count))
         count = count + 1 if count < 4 else count * 1.5
@@ -173,8 +199,8 @@ def merged_places(places: Places, owner: Ids) -> Places:
 def lift(levels: list[tuple[Graph, Ids]], places: Places, graph: Graph, deadline: Deadline, seed: int) -> Places:
     """From the smallest graph up to the whole one, with a descent on each."""
     for i in range(len(levels) - 1, -1, -1):
-        places = places[levels[i][1]]
-        places = settle(levels[i - 1][0] if i else graph, places, deadline, seed, ENOUGH)
+        finer = levels[i - 1][0] if i else graph
+        places = settle(finer, within_cap(finer, places[levels[i][1]]), deadline, seed, ENOUGH)
     return places
 
 

@@ -24,11 +24,14 @@ MOST = 1e100
 """Greater numbers of rows, or prices of a row, are refused: sums and products of them are to be numbers too."""
 
 
-def check_settings(slots: object, lat_net: object, lat_mem: object, lat_proc: object) -> None:
+def check_settings(slots: object, lat_net: object, lat_mem: object, lat_proc: object, most_load: object) -> None:
     if not isinstance(slots, numbers.Integral) or isinstance(slots, bool) or slots < 1:
         raise errors.bad_partitioning("slots", slots, "a whole number above 0")
     for name, value in (("lat_net", lat_net), ("lat_mem", lat_mem), ("lat_proc", lat_proc)):
-        check_number(name, value)
+        if name != "lat_proc" or value is not None:
+            check_number(name, value)
+    if not isinstance(most_load, numbers.Real) or not float(most_load) >= 1.0:
+        raise errors.bad_partitioning("most_load", most_load, "a number of 1 or more")
 
 
 def check_number(name: str, value: object) -> None:
