@@ -412,7 +412,7 @@ def test_cost_does_not_depend_on_how_joint_counts_are_given(form: str) -> None:
         joint |= {(b, a): table.T.copy() for (a, b), table in case.joint.items()}
     counts: dict[Key, Any] = {k: c.astype(np.int64) if form == "int" else c for k, c in case.counts.items()}
     slots = random_slots(np.random.default_rng(0), case)
-    problem = Problem(slots=4, counts=counts, joint=joint)
+    problem = Problem(slots=4, counts=counts, joint=joint, lat_proc=case.lat_proc)
     for objective in OBJECTIVES:
         expected = plain_cost(case, slots, objective)
         assert problem.cost(slots, objective=objective) == pytest.approx(expected, rel=1e-9)

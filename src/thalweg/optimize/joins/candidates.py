@@ -91,8 +91,9 @@ class Generator:
         self.deadline = deadline
         self.most = most
         self.found = Candidates(whole=all(space.graphs[number].whole for number in numbers))
-        self._ends: dict[tuple[int, int], list[End]] = {}
-        self._moves: dict[int, dict[int, list[Move]]] = {}
+        self._ends: dict[tuple[int, int, int], list[End]] = {}
+        self._moves: dict[tuple[int, int], dict[int, list[Move]]] = {}
+        """By join, and by start where it depends on that which stores can be probed."""
 
     def generate(self) -> Candidates:
         """All candidates of all targets."""
@@ -104,14 +105,16 @@ class Generator:
             self._expand(start, numbers)
         return self.found
 
-    def moves(self, number: int) -> dict[int, list[Move]]:
-        if number not in self._moves:
-            relations = self.space.relations
-            self._moves[number] = {
-                head: [move for move in moves if move[0] in self.stores or relations[move[0]].bit_count() == 1]
-                for head, moves in self.space.graph(number).moves.items()
+    def moves(self, number: int, start: int) -> dict[int, list[Move]]:
+        key = number, start if self.space.restricted else -1
+        if key not in self._moves:
+            space = self.space
+            usable = {store for store in self.stores if space.finds(start, store)}
+            self._moves[key] = {
+                head: [move for move in moves if move[0] in usable or space.base[move[0]]]
+                for head, moves in space.graph(number).moves.items()
             }
-        return self._moves[number]
+        return self._moves[key]
 
     def _expand(self, start: int, numbers: list[int]) -> None:
         """The trie below an arrival: nodes that several targets can use, and how targets go on from each alone."""
@@ -123,7 +126,7 @@ class Generator:
             head, active, shared, probed = stack.pop()
             takers: dict[Move, list[int]] = {}
             for number in active:
-                for move in self.moves(number).get(head, ()):
+                for move in self.moves(number, start).get(head, ()):
                     takers.setdefault(move, []).append(number)
             for move, several in takers.items():
                 if len(several) > 1:
@@ -132,7 +135,7 @@ class Generator:
                     stack.append((move[1], several, (*shared, step), probed if base[move[0]] else (*probed, move[0])))
             for number in active:
                 target = number, start
-                for end in self._ends_from(number, head):
+                for end in self._ends_from(number, head, start):
                     if not end.moves or len(takers[end.moves[0]]) == 1:
                         more = (*probed, *bits(end.stores)) if end.stores else probed
                         orders.append(Order(target, shared, end, more))
@@ -150,20 +153,20 @@ class Generator:
             return sent * space.chi, None
         return sent, Doubt(store, known, sent * (space.chi - 1.0), head)
 
-    def _ends_from(self, number: int, head: int) -> list[End]:
-        key = number, head
+    def _ends_from(self, number: int, head: int, start: int) -> list[End]:
+        key = number, head, start if self.space.restricted else -1
         if key not in self._ends:
             if head == number:
                 self._ends[key] = [End(0.0, 0)]
                 return self._ends[key]
             found = []
-            for move in self.moves(number)[head]:
+            for move in self.moves(number, start)[head]:
                 if self.deadline.over:
                     raise TooManyError
                 cost, doubt = self._step(head, move)
                 mask = 1 << move[0] if move[0] in self.stores else 0
                 doubts = () if doubt is None else (doubt,)
-                for end in self._ends_from(number, move[1]):
+                for end in self._ends_from(number, move[1], start):
                     stores = mask | end.stores
                     found.append(End(cost + end.cost, stores, (move, *end.moves), doubts + end.doubts))
             self._ends[key] = self._unbeaten(found)

@@ -63,7 +63,7 @@ def _solve_part(
     forest = search.forest
     if method == "dp":
         return _searched(search, numbers, stores, deadline), bound, "dp"
-    if space.chi != 1.0 or size > EASY:
+    if (space.chi != 1.0 or size > EASY) and not space.restricted:
         # Where the solver will not end, it finds no better solutions either.
         rounds = ROUNDS if space.chi != 1.0 and size > EASY else 1
         found = annealed(space, numbers, stores, forest, deadline.share(ANNEALED), rounds)
@@ -82,7 +82,9 @@ def _solve_part(
 
 def _searched(search: Search, numbers: list[int], stores: list[int], deadline: Deadline) -> Forest:
     """All the time for search: annealing, or if there is none for its arrays, one change after the other."""
-    found = annealed(search.space, numbers, stores, search.forest, deadline.share(ONLY_ANNEALED), ROUNDS)
+    found = None
+    if not search.space.restricted:
+        found = annealed(search.space, numbers, stores, search.forest, deadline.share(ONLY_ANNEALED), ROUNDS)
     if found is None:
         search.improve(stores)
         search.explore(stores)

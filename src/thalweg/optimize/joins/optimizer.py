@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from thalweg.optimize.deadline import SECONDS, Clock, Deadline
 from thalweg.optimize.joins import exhaustive
@@ -12,7 +12,7 @@ from thalweg.optimize.joins.forest import Forest
 from thalweg.optimize.joins.model import JoinQuery, Plan, Statistics
 from thalweg.optimize.joins.separate import cost_separately
 from thalweg.optimize.joins.space import Space
-from thalweg.optimize.joins.validate import check_method, check_number, check_queries, check_statistics
+from thalweg.optimize.joins.validate import check_method, check_number, check_order, check_queries, check_statistics
 from thalweg.optimize.joins.warm import warm_kernels
 
 USED = 0.9
@@ -26,6 +26,7 @@ def optimize(
     budget_seconds: float = 1.0,
     method: str = "auto",
     materialize: bool | int = True,
+    order: Sequence[str] | None = None,
     clock: Clock = SECONDS,
 ) -> Plan:
     """The plan that sends fewest rows over all queries, as far as the budget allows.
@@ -33,7 +34,8 @@ def optimize(
     method: "auto" and "ilp" solve the integer program if it is not too large, "dp" does without, "exhaustive" tries
     all plans of a small input whatever the time. materialize=False: no intermediate stores; a number: none of more
     relations. There is always an answer, for 500 queries of five relations after some 0.3 s at least; `bound` says
-    how good it is known to be.
+    how good it is known to be. `order`: of all relations; a row probes an intermediate store only if its relation does
+    not stand between those of the store. Without it there is no such rule.
     """
     check_method(method)
     check_number("budget_seconds", budget_seconds, 0.0)
@@ -42,7 +44,7 @@ def optimize(
     known = check_statistics(stats, checked)
     if method == "exhaustive":
         return exhaustive.enumerate_plans(checked, known, materialize)
-    space = Space(checked, known, materialize)
+    space = Space(checked, known, materialize, order=None if order is None else check_order(order, checked))
     left = whole.left
     if needs_kernels(space, method):
         # Once in a process; where no process of this machine has done it yet they are compiled, which takes longer

@@ -69,16 +69,23 @@ class Search:
         self.space = space
         self.deadline = deadline
         self.forest = forest or Forest(space)
-        self._rest: dict[int, Rest] = {}
+        self._rest: dict[tuple[int, int], Rest] = {}
+        """By join, and by start where it depends on that which stores can be probed."""
         if space.chi != 1.0:
             for store, attribute in space.likely_partitions.items():
                 self.forest.partition.setdefault(store, attribute)
 
-    def rest(self, number: int) -> Rest:
-        if number not in self._rest:
-            graph = self.space.graph(number)
-            self._rest[number] = cheapest_rest(self.space, graph, self.forest.kept, self.forest.price)
-        return self._rest[number]
+    def rest(self, number: int, start: int) -> Rest:
+        key = number, start if self.space.restricted else -1
+        if key not in self._rest:
+            self._rest[key] = self._rest_with(number, start, self.forest.kept)
+        return self._rest[key]
+
+    def _rest_with(self, number: int, start: int, kept: set[int]) -> Rest:
+        """As it is for rows of the start if these stores are kept."""
+        if self.space.restricted:
+            kept = {store for store in kept if self.space.finds(start, store)}
+        return cheapest_rest(self.space, self.space.graph(number), kept, self.forest.price)
 
     def begin(self, numbers: Iterable[int]) -> None:
         """Orders for these joins, as if each step were shared by all that could: AJoin's MaxShared."""
@@ -163,7 +170,7 @@ class Search:
     def best(self, target: Target) -> tuple[float, Path]:
         """The order that adds least to what is installed, and what it adds."""
         number, start = target
-        rest = self.rest(number)
+        rest = self.rest(number, start)
         root = self.forest.root(start)
         least, leave = rest[start][0], root
         stack = [root]
@@ -197,10 +204,12 @@ class Search:
 
     def _gain(self, store: int, number: int) -> float:
         """What a join would send less by itself if the store were there, from the relations outside of it."""
-        graph, inside = self.space.graph(number), self.space.relations[store]
-        now = self.rest(number)
-        then = cheapest_rest(self.space, graph, {*self.forest.kept, store}, self.forest.price)
-        return sum(now[s][0] - then[s][0] for s in graph.starts if not self.space.relations[s] & inside)
+        space, kept = self.space, {*self.forest.kept, store}
+        starts = [s for s in space.graph(number).starts if not space.relations[s] & space.relations[store]]
+        then = None if space.restricted or not starts else self._rest_with(number, starts[0], kept)
+        return sum(
+            self.rest(number, s)[s][0] - (then or self._rest_with(number, s, kept))[s][0] for s in starts
+        )
 
     def attempt_store(self, store: int, targets: Collection[Target] | None = None) -> bool:
         """Keeps an intermediate store if that saves more than it costs. Only `targets` may change their orders."""
@@ -277,8 +286,8 @@ class Search:
 
     def _forget(self, store: int) -> None:
         """What is known of joins that could probe the store does not hold any more."""
-        for number in [number for number in self._rest if store in self.space.graph(number).moves]:
-            del self._rest[number]
+        for key in [key for key in self._rest if store in self.space.graph(key[0]).moves]:
+            del self._rest[key]
 
     # -- partitions
 

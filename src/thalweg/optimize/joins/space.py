@@ -51,8 +51,12 @@ class Space:
         statistics: Statistics,
         materialize: bool | int,
         attributes: Iterable[str] = (),
+        order: Sequence[str] | None = None,
     ) -> None:
-        """`attributes`: more of them than the queries have, by which stores are partitioned for others."""
+        """`attributes`: more of them than the queries have, by which stores are partitioned for others.
+
+        `order`: of the relations. A row finds an intermediate only if its relation is not between those of it.
+        """
         self.queries = queries
         self.statistics = statistics
         self.materialize = materialize
@@ -60,6 +64,8 @@ class Space:
         self.names = sorted({name for query in queries for name in query.relations})
         self.predicates: list[Predicate] = sorted({pair for query in queries for pair in query.predicates})
         self.relation_ids = {name: i for i, name in enumerate(self.names)}
+        self._place = None if order is None else [order.index(name) for name in self.names]
+        self._found: dict[tuple[int, int], bool] = {}
         self.predicate_ids = {predicate: i for i, predicate in enumerate(self.predicates)}
         self._rates = [statistics.rates[name] for name in self.names]
         self._shares = [statistics.selectivity[predicate] for predicate in self.predicates]
@@ -200,6 +206,22 @@ class Space:
             for store in graph.moves:
                 found.setdefault(store, []).append(graph.number)
         return found
+
+    @property
+    def restricted(self) -> bool:
+        """Whether it depends on the start which stores can be probed."""
+        return self._place is not None
+
+    def finds(self, start: int, store: int) -> bool:
+        """Whether rows of the start may probe a store."""
+        if self._place is None or self.base[store]:
+            return True
+        known = self._found.get((start, store))
+        if known is None:
+            (mine,) = bits(self.relations[start])
+            places = [self._place[i] for i in bits(self.relations[store])]
+            known = self._found[start, store] = not min(places) < self._place[mine] < max(places)
+        return known
 
     def charge(self, store: int) -> float:
         """What it costs to send an intermediate result into its store, from all its relations together."""

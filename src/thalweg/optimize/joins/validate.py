@@ -45,6 +45,16 @@ def check_query(query: JoinQuery) -> JoinQuery:
     return checked
 
 
+def check_order(order: Sequence[str], queries: Iterable[JoinQuery]) -> tuple[str, ...]:
+    """An order of relations that has each of the queries' once."""
+    named = tuple(order)
+    missing = sorted({name for query in queries for name in query.relations} - {*named})
+    if missing or len({*named}) < len(named):
+        reason = f"{missing[0]!r} is not in it" if missing else "it has a relation twice"
+        raise errors.bad_join_query("order", f"the order of relations is not one: {reason}")
+    return named
+
+
 def relation_of(attribute: str, relations: Collection[str]) -> str | None:
     """The relation whose attribute it is; of two, the longer name, so that names may have dots."""
     name = attribute.rpartition(".")[0]
