@@ -86,12 +86,13 @@ def test_numbers_that_are_none(bad: Any) -> None:
 def test_what_else_is_refused() -> None:
     refused([GOOD], "parallelism", parallelism=0)
     refused([GOOD], "method", "guess", method="guess")
+    refused([GOOD], "method", "exhaustive", method="exhaustive")
     refused(["SELECT 1"], "SELECT 1")
     refused([GOOD], "R.a", selectivity={RS: 0.01, RS[::-1]: 0.5, ST: 0.01})
 
 
 def test_no_queries_cost_nothing() -> None:
-    for method in ("auto", "ilp", "dp", "exhaustive"):
+    for method in ("auto", "ilp", "dp"):
         plan = optimize([], Statistics(rates={}, selectivity={}), method=method)
         assert plan.cost == plan.separate_cost == plan.bound == 0
         assert not plan.probe_orders
@@ -102,19 +103,11 @@ def test_rates_and_selectivities_at_the_ends_of_the_scale() -> None:
     for rate, share in ((1e-9, 1.0), (1e12, 1e-12), (1e12, 0.0), (5.0, 1.0)):
         workload = Workload({"q1": (RS, ST)}, dict.fromkeys("RST", rate), {RS: share, ST: share}, 4)
         costs = []
-        for method in ("exhaustive", "ilp", "auto"):
+        for method in ("ilp", "auto"):
             plan = timed(workload, 5.0, method)
             costs.append(plan.cost)
             assert plan.bound == pytest.approx(plan.cost, rel=1e-6)
-        assert costs == pytest.approx([costs[0]] * 3, rel=1e-6)
-
-
-def test_enumeration_refuses_what_would_take_for_ever() -> None:
-    workload = random_queries(40, 5, 10)
-    began = time.process_time()
-    with pytest.raises(ThalwegError, match="40"):
-        optimize(workload.join_queries, workload.statistics, method="exhaustive")
-    assert time.process_time() - began < 5
+        assert costs == pytest.approx([costs[0]] * 2, rel=1e-6)
 
 
 def random_queries(count: int, size: int, relations: int, parallelism: int = 3, seed: int = 0) -> Workload:

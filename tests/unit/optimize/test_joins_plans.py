@@ -23,8 +23,8 @@ from thalweg.optimize.joins import JoinQuery, Plan, Statistics
 
 optimize = counted(joins.optimize)
 
-METHODS = ("auto", "ilp", "dp", "exhaustive")
-EXACT = ("auto", "ilp", "exhaustive")
+METHODS = ("auto", "ilp", "dp")
+EXACT = ("auto", "ilp")
 
 
 def planned(

@@ -8,7 +8,6 @@ cascade     which method when, within the time that there is
 search      iterative dynamic programming with shared costs
 candidates  probe orders, as tries that end where nothing can be shared any more; reduce: fewer of them
 program     the integer program over the candidates
-exhaustive  every plan there is, for small inputs
 incremental queries attached and detached while the plan is in force
 separate    what the queries cost apart
 """

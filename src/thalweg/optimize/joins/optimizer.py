@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from thalweg.optimize.deadline import SECONDS, Clock, Deadline
-from thalweg.optimize.joins import exhaustive
 from thalweg.optimize.joins.assemble import Wording, label_partitions
 from thalweg.optimize.joins.cascade import needs_kernels, solve_space
 from thalweg.optimize.joins.forest import Forest
@@ -31,9 +30,8 @@ def optimize(
 ) -> Plan:
     """The plan that sends fewest rows over all queries, as far as the budget allows.
 
-    method: "auto" and "ilp" solve the integer program if it is not too large, "dp" does without, "exhaustive" tries
-    all plans of a small input whatever the time. materialize=False: no intermediate stores; a number: none of more
-    relations. There is always an answer, for 500 queries of five relations after some 0.3 s at least; `bound` says
+    method: "auto" and "ilp" solve the integer program if it is not too large, "dp" does without.
+    materialize=False: no intermediate stores; a number: none of more relations. There is always an answer, for 500 queries of five relations after some 0.3 s at least; `bound` says
     how good it is known to be. `order`: of all relations; a row probes an intermediate store only if its relation does
     not stand between those of the store. Without it there is no such rule.
     """
@@ -42,8 +40,6 @@ def optimize(
     whole = Deadline.after(budget_seconds, clock)
     checked = check_queries(queries)
     known = check_statistics(stats, checked)
-    if method == "exhaustive":
-        return exhaustive.enumerate_plans(checked, known, materialize)
     space = Space(checked, known, materialize, order=None if order is None else check_order(order, checked))
     left = whole.left
     if needs_kernels(space, method):

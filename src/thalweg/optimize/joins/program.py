@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.joins.branch import bound_by_cases, relax_nearly
 from thalweg.optimize.joins.candidates import Candidates, Doubt
 from thalweg.optimize.joins.forest import Forest, Path, Target
 from thalweg.optimize.joins.space import Space
@@ -24,13 +23,13 @@ Floats = NDArray[np.float64]
 GAP = 1e-7
 """The share of the cost by which an answer may be above the bound and counts as optimal."""
 HARD = 3000
-"""Columns of a program above which the simplex method takes long."""
+"""Columns of a program above which it is first solved among those in use."""
 RELAXED = 0.6
 """The share of the time that the linear relaxation may take."""
 AMONG_USED = 0.4
 """The share of the time then in which the integer program is solved among the columns that are in use."""
 USED = 1e-3
-"""What counts as in use of a column where the relaxation is solved nearly."""
+"""What counts as in use of a column of the relaxation."""
 FINISHED = 0.9
 """The solver does not look at the clock all the time."""
 
@@ -176,16 +175,9 @@ def solve(program: Program, known: Forest, deadline: Deadline) -> Solved:
     the best known one cannot have. The integer program is then solved without them.
     """
     matrix = Matrix.of(program)
-    if len(program.cost) > HARD:
-        # Cases only divide what is solved; the integer program needs time of its own.
-        near = relax_nearly(matrix, known.cost, deadline if program.doubts else deadline.share(RELAXED))
-        if program.doubts:
-            return Solved(known, min(bound_by_cases(program, near, known.cost, deadline), known.cost))
-        values, duals = near.root.x, near.root.prices * matrix.scale
-    else:
-        values, duals, finished = matrix.relax(deadline.share(RELAXED))
-        rounded = _rounded(program, values) if finished else known
-        known = rounded if rounded.cost < known.cost else known
+    values, duals, finished = matrix.relax(deadline.share(RELAXED))
+    rounded = _rounded(program, values) if finished else known
+    known = rounded if rounded.cost < known.cost else known
     bound, reduced = matrix.lagrangian(duals)
     return _branch(program, matrix, Solved(known, min(bound, known.cost)), values, reduced, deadline)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from thalweg import errors
 from thalweg.optimize.joins.model import JoinQuery, Predicate, Statistics
 
-METHODS = ("auto", "ilp", "dp", "exhaustive")
+METHODS = ("auto", "ilp", "dp")
 AGREE = 1e-9
 """Two selectivities of one predicate, given either way round, may differ by this share."""
 MOST = 1e150
