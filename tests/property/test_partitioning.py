@@ -316,9 +316,7 @@ def every_cost(case: Given, all_slots: dict[Key, NDArray[np.int64]], objective: 
     return total
 
 
-def within_cap(
-    case: Given, all_slots: dict[Key, NDArray[np.int64]], objective: Objective
-) -> NDArray[np.bool_]:
+def within_cap(case: Given, all_slots: dict[Key, NDArray[np.int64]], objective: Objective) -> NDArray[np.bool_]:
     """Which assignments load no slot above the cap."""
     most = make_goal(case.problem(), objective).graph.most
     fits = np.ones(len(next(iter(all_slots.values()))), np.bool_)
@@ -345,7 +343,9 @@ def check_answer(case: Given, answer: Answer, objective: Objective) -> None:
     most = make_goal(problem, objective).graph.most
     for cap, load in zip(most, problem.loads(answer.slots).values(), strict=True):
         assert load.max(initial=0.0) <= cap * (1 + 1e-9), "no slot is above the load cap"
-    if all(load.max(initial=0.0) <= cap for cap, load in zip(most, problem.loads(problem.hashed()).values(), strict=True)):
+    if all(
+        load.max(initial=0.0) <= cap for cap, load in zip(most, problem.loads(problem.hashed()).values(), strict=True)
+    ):
         assert answer.cost <= problem.cost(problem.hashed(), objective=objective) + near
     assert isinstance(answer.method, str)
     assert answer.method

@@ -130,7 +130,7 @@ def busy(processes: int) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_a_busy_machine_gets_the_same_answers() -> None:
-    """Slots by search and solver, probe orders by the integer program: the same costs beside twenty busy processes."""
+    """Slots and probe orders cost the same beside twenty busy processes."""
     rng = np.random.default_rng(3)
     joint = rng.integers(0, 8, (16, 16)).astype(float)
     counts = {("s", "a"): joint.sum(axis=1), ("s", "b"): joint.sum(axis=0)}

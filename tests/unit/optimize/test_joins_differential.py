@@ -69,9 +69,7 @@ def planned(workload: Workload, method: str, materialize: bool | int = True) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("materialize", "parallelism"), SETTINGS)
-def test_the_program_finds_what_the_reference_finds(
-    kind: str, materialize: bool, parallelism: int
-) -> None:
+def test_the_program_finds_what_the_reference_finds(kind: str, materialize: bool, parallelism: int) -> None:
     for workload, best in optima(kind, parallelism, materialize):
         apart = reference.separately(workload.reference, materialize=materialize)
         for method in ("ilp", "auto"):

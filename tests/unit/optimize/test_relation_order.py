@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from itertools import chain, combinations, permutations
 
 import pytest
@@ -78,7 +78,7 @@ def cheapest(join: Ordered, stats: Statistics) -> float:
     pairs = sorted({frozenset(edge[:2]) for edge in join.edges}, key=sorted)
     subsets = list(chain.from_iterable(combinations(pairs, n) for n in range(len(pairs) + 1)))
 
-    @lru_cache(maxsize=None)
+    @cache
     def walk(start: str, kept: frozenset[frozenset[str]], filled: frozenset[str]) -> float:
         """The least that rows of the start send; the first step is free where it fills an intermediate."""
 

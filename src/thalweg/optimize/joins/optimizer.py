@@ -30,10 +30,10 @@ def optimize(
 ) -> Plan:
     """The plan that sends fewest rows over all queries, as far as the budget allows.
 
-    method: "auto" and "ilp" solve the integer program if it is not too large, "dp" does without.
-    materialize=False: no intermediate stores; a number: none of more relations. There is always an answer, for 500 queries of five relations after some 0.3 s at least; `bound` says
-    how good it is known to be. `order`: of all relations; a row probes an intermediate store only if its relation does
-    not stand between those of the store. Without it there is no such rule.
+    method: "auto" and "ilp" solve the integer program if it is not too large, "dp" does without. materialize=False:
+    no intermediate stores; a number: none of more relations. There is always an answer, for 500 queries of five
+    relations after some 0.3 s at least; `bound` says how good it is known to be. `order`: of all relations; a row
+    probes an intermediate store only if its relation does not stand between those of the store.
     """
     check_method(method)
     check_number("budget_seconds", budget_seconds, 0.0)

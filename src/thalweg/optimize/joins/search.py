@@ -207,9 +207,7 @@ class Search:
         space, kept = self.space, {*self.forest.kept, store}
         starts = [s for s in space.graph(number).starts if not space.relations[s] & space.relations[store]]
         then = None if space.restricted or not starts else self._rest_with(number, starts[0], kept)
-        return sum(
-            self.rest(number, s)[s][0] - (then or self._rest_with(number, s, kept))[s][0] for s in starts
-        )
+        return sum(self.rest(number, s)[s][0] - (then or self._rest_with(number, s, kept))[s][0] for s in starts)
 
     def attempt_store(self, store: int, targets: Collection[Target] | None = None) -> bool:
         """Keeps an intermediate store if that saves more than it costs. Only `targets` may change their orders."""

@@ -23,8 +23,8 @@ def spectral_bound(graph: Graph, seconds: float) -> float:
     orthogonal. Their part along the ones has at most weight M; the rest, W - M, spreads over the P - 1 other
     directions, none with more than M. So the rows in common inside the slots are at most half of
         mu * M + the greatest sum of eigenvalues, M times each, W - M in all.
-    This is linear in M between W/1, W/2, ..., and so is the cost; the least is at one of these, at the least M, or at the
-    load cap.
+    This is linear in M between W/1, W/2, ..., and so is the cost; the least is at one of these, at the least M, or
+    at the load cap.
     """
     weights = graph.weights
     used = np.flatnonzero(weights > 0.0)

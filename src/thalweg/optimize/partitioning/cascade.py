@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg.optimize.deadline import SECONDS, Clock, Deadline
@@ -92,7 +91,7 @@ def optimize(
     start: Mapping[RouteKey, ArrayLike] | None = None,
     clock: Clock = SECONDS,
 ) -> Answer:
-    """A cheap assignment, never dearer than hashing or than `start`, the assignment in force, if these keep the load cap.
+    """A cheap assignment, never dearer than hashing or than `start`, the one in force, if these keep the load cap.
 
     Of assignments with equal cost, the one that moves fewest rows away from `start`, or else from hashing.
     The budget holds but for the first run on a machine, which compiles the kernels.

@@ -99,7 +99,7 @@ class Graph(NamedTuple):
         )  # fmt: skip
 
     def part(self, members: Ids, latency: Floats | None = None, most: Floats | None = None) -> Graph:
-        """The graph of some nodes alone, and perhaps of other slots; they may fill as much of a slot as of all rows."""
+        """The graph of some nodes alone, perhaps of other slots. Their load cap is as large a share as their rows."""
         place = np.full(self.nodes, -1, np.int64)
         place[members] = np.arange(len(members))
         heads = place[np.repeat(np.arange(self.nodes), np.diff(self.edge_start))]

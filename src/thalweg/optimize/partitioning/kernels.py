@@ -111,9 +111,7 @@ def swap_fits(graph: Graph, load: Floats, net: Floats, u: int, v: int, p: int, q
         for i in range(graph.load_start[node], graph.load_start[node + 1] if node >= 0 else 0):
             stream = graph.load_stream[i]
             rows, most = net[stream], graph.most[stream] * (1.0 + SLACK)
-            if rows > 0.0 and load[stream, q] + rows > most:
-                fits = False
-            elif rows < 0.0 and load[stream, p] - rows > most:
+            if (rows > 0.0 and load[stream, q] + rows > most) or (rows < 0.0 and load[stream, p] - rows > most):
                 fits = False
             net[stream] = 0.0
     return fits

@@ -130,7 +130,7 @@ def _factors(graph: Graph, values: Floats) -> Floats:
 
 
 def _finish(graph: Graph, rows: _Rows, shipped: Floats) -> Model:
-    """Adds what all models have: one slot for each node, the fullest slot and the cap of each stream, broken symmetry."""
+    """Adds what all models have: one slot for each node, each stream's fullest slot and cap, broken symmetry."""
     each = np.arange(graph.nodes)
     cells = _cells(graph, each)
     rows.add(graph.nodes, 1.0, 1.0, (_cells(graph, each) // graph.slots, cells, np.ones(cells.shape)))

@@ -46,8 +46,8 @@ class Problem:
     lat_net: float = 1.0
     lat_mem: float = 0.0
     lat_proc: float | None = None
-    """What a slot's work on a row costs, in units of LatNet. None: a quarter for each slot, so that work counts as much
-    as copies whatever the number of slots."""
+    """What a slot's work on a row costs, in units of LatNet. None: a quarter for each slot, so that work counts as
+    much as copies whatever the number of slots."""
     near: ArrayLike | None = None
     """Of each slot, the share of the sources on its node."""
     most_load: float = 1.25

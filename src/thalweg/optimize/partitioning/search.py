@@ -108,7 +108,7 @@ def quick_places(graph: Graph) -> dict[str, Places]:
 
 
 def with_attainable_cap(graph: Graph) -> Graph:
-    """The graph with a load cap that list scheduling keeps: where nodes are few and heavy, an even share is not near."""
+    """The graph with a load cap that list scheduling keeps: few heavy nodes cannot be spread evenly."""
     listed = placed(graph, np.argsort(-graph.weights, kind="stable"), np.arange(graph.slots), sharing=0.0)
     return graph._replace(most=np.maximum(graph.most, graph.load_of(listed).max(axis=1, initial=0.0)))
 
