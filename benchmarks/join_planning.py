@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks import join_planning_lines as compared
 from benchmarks.measure import Bench, add_columns, coloured, new_table, out
 from benchmarks.remaining import Remaining
-from thalweg.optimize.joins import JoinQuery, Plan, Statistics, attach, detach, optimize
+from thalweg.optimize.probe_orders import JoinQuery, Plan, Statistics, attach, detach, optimize
 
 ANSWERS = "CLASH Section V.2, Fig. 9"
 MINUTES = (2, 8)

@@ -21,16 +21,16 @@ from scipy import sparse
 from tests.support.clocks import CountingClock, counted
 from tests.support.profiles import examples
 
-from thalweg.optimize import partitioning
+from thalweg.optimize import slot_assignment
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.partitioning import Answer, Heuristics, Problem
-from thalweg.optimize.partitioning.goal import lower_bound, make_goal
-from thalweg.optimize.partitioning.graph import to_places, to_slots
-from thalweg.optimize.partitioning.model import solve
+from thalweg.optimize.slot_assignment import Answer, Heuristics, Problem
+from thalweg.optimize.slot_assignment.goal import lower_bound, make_goal
+from thalweg.optimize.slot_assignment.graph import to_places, to_slots
+from thalweg.optimize.slot_assignment.model import solve
 
 pytestmark = pytest.mark.slow
 
-optimize = counted(partitioning.optimize)
+optimize = counted(slot_assignment.optimize)
 
 Key = tuple[str, str]
 Slots = dict[Key, NDArray[np.int64]]
@@ -653,7 +653,7 @@ def test_correlated_keys_are_sent_together() -> None:
 @pytest.mark.real_budget
 def test_a_budget_is_kept() -> None:
     """On the clock on the wall, since streams are solved side by side; one of three tries, on a busy machine."""
-    partitioning.warm_kernels()
+    slot_assignment.warm_kernels()
     for seed in (2, 6):
         for budget in (0.0, 0.3):
             assert any(_takes(seed, budget) < budget + 1.0 for _ in range(3))
@@ -661,7 +661,7 @@ def test_a_budget_is_kept() -> None:
 
 def _takes(seed: int, budget: float) -> float:
     started = time.monotonic()
-    partitioning.optimize(bigger(seed).problem(), budget_seconds=budget)
+    slot_assignment.optimize(bigger(seed).problem(), budget_seconds=budget)
     return time.monotonic() - started
 
 

@@ -1,4 +1,4 @@
-"""Join orders for running queries: what was measured, put as a question to `optimize.joins`, and its answer weighed.
+"""Join orders for running queries: what was measured, a question to `probe_orders` of that, and its answer weighed.
 
 The engine keeps rows where they are and an index for every key: no step is a broadcast (chi = 1), and any order may
 be taken up at any batch. What it can keep besides are joins of two relations, found by rows that come before or after
@@ -16,9 +16,9 @@ from thalweg.model.canonical import named
 from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders
 from thalweg.model.probe import Role
-from thalweg.optimize import joins
+from thalweg.optimize import probe_orders
 from thalweg.optimize.deadline import SECONDS, Clock, Deadline
-from thalweg.optimize.joins.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
+from thalweg.optimize.probe_orders.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
 from thalweg.optimize.relation_order import MOST_TRIED, Look, can_find, every_order, order_relations
 
 WORTH = 0.05
@@ -154,7 +154,8 @@ def as_plan(group: Mapping[str, Ordered], stats: Statistics) -> Plan:
             stores.setdefault(((relation,), ()), Store((relation,), (), None, (name,), 0.0))
     queries = tuple(as_query(name, join) for name, join in group.items())
     total = cost(group, stats)
-    return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, joins.cost_separately)
+    apart = probe_orders.cost_separately
+    return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, apart)
 
 
 def _steps(start: Found, order: Order, join: Ordered) -> tuple[Step, ...]:
@@ -266,17 +267,18 @@ def judge(
     now = cost(group, stats)
     deadline = Deadline.after(budget_seconds, clock)
     queries = [as_query(name, join) for name, join in group.items()]
-    found = [
-        _as_run(group, stats, joins.optimize(queries, stats, budget_seconds=share, materialize=most, clock=clock))
-        for share, most in ((budget_seconds / 3, False), (budget_seconds / 3, LARGEST))
+    plans = [
+        probe_orders.optimize(queries, stats, budget_seconds=budget_seconds / 3, materialize=most, clock=clock)
+        for most in (False, LARGEST)
     ]
+    found = [_as_run(group, stats, plan) for plan in plans]
     free = found[-1]
     # No order of relations makes a plan cheaper than the one that minds none.
     if free.cost > free.plan.cost * (1.0 + CLOSE):
         tried = _orders_to_try(group, free.plan)
         for i, relations in enumerate(tried):
             share = max(deadline.left, 0.0) / (len(tried) - i)
-            plan = joins.optimize(
+            plan = probe_orders.optimize(
                 queries, stats, budget_seconds=share, materialize=LARGEST, order=relations, clock=deadline.clock
             )
             found.append(_as_run(group, stats, plan, relations))
@@ -338,6 +340,6 @@ def attached(group: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: St
     """Orders for new queries beside those of a group, which stay as they are (AJoin's eager sharing)."""
     plan = as_plan(group, stats)
     for name, join in new.items():
-        plan = joins.attach(plan, as_query(name, join))
+        plan = probe_orders.attach(plan, as_query(name, join))
     relations = order_relations((r for query in plan.queries for r in query.relations), looks_of(plan))
     return {name: orders_of(plan, name, join, relations) for name, join in new.items()}

@@ -2,7 +2,7 @@
 
 Written from the paper and slow on purpose: every set of intermediate stores, every partition attribute of every
 store and, for each starting relation, every choice of one probe order for each query and each store. It shares
-nothing with `thalweg.optimize.joins`.
+nothing with `thalweg.optimize.probe_orders`.
 
 - A store is its relations and the predicates among them; the store of one relation has no predicates.
 - A row that starts in a relation and has been joined to k relations in all is the latest of them in one k-th of the

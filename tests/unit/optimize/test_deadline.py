@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # inputs lie beside the tests
 from joins_inputs import drawn
 from tests.support.clocks import CountingClock
 
-from thalweg.optimize import joins, partitioning
+from thalweg.optimize import probe_orders, slot_assignment
 from thalweg.optimize.deadline import MARGIN, WALL, Deadline
 
 
@@ -134,13 +134,13 @@ def test_a_busy_machine_gets_the_same_answers() -> None:
     rng = np.random.default_rng(3)
     joint = rng.integers(0, 8, (16, 16)).astype(float)
     counts = {("s", "a"): joint.sum(axis=1), ("s", "b"): joint.sum(axis=0)}
-    problem = partitioning.Problem(4, counts, {(("s", "a"), ("s", "b")): joint})
+    problem = slot_assignment.Problem(4, counts, {(("s", "a"), ("s", "b")): joint})
     drawn_joins = drawn(3, queries=12, sizes=(4,), relations=6)
 
     def answers() -> tuple[float, float, float]:
         began = time.monotonic()
-        assigned = partitioning.optimize(problem, budget_seconds=0.5).cost
-        planned = joins.optimize(drawn_joins.join_queries, drawn_joins.statistics, budget_seconds=0.5).cost
+        assigned = slot_assignment.optimize(problem, budget_seconds=0.5).cost
+        planned = probe_orders.optimize(drawn_joins.join_queries, drawn_joins.statistics, budget_seconds=0.5).cost
         return assigned, planned, time.monotonic() - began
 
     answers()  # what loads with the first call is not part of it

@@ -17,12 +17,12 @@ from joins_audit import audit
 from joins_inputs import Workload, drawn, paper
 from tests.support.clocks import counted
 
-from thalweg.optimize import joins
-from thalweg.optimize.joins import Plan
+from thalweg.optimize import probe_orders
+from thalweg.optimize.probe_orders import Plan
 
 pytestmark = pytest.mark.slow
 
-optimize = counted(joins.optimize)
+optimize = counted(probe_orders.optimize)
 
 KINDS: dict[str, dict[str, Any]] = {
     "pairs of small queries": {"queries": 2, "sizes": (3,)},

@@ -19,11 +19,11 @@ from joins_inputs import Pair, Workload
 from tests.support.clocks import CountingClock, counted
 
 from thalweg.errors import ThalwegError
-from thalweg.optimize import joins
-from thalweg.optimize.joins import JoinQuery, Plan, Statistics
-from thalweg.optimize.joins.warm import warm_kernels
+from thalweg.optimize import probe_orders
+from thalweg.optimize.probe_orders import JoinQuery, Plan, Statistics
+from thalweg.optimize.probe_orders.warm import warm_kernels
 
-optimize = counted(joins.optimize)
+optimize = counted(probe_orders.optimize)
 
 RS, ST = ("R.a", "S.a"), ("S.b", "T.b")
 GOOD = JoinQuery("q1", ("R", "S", "T"), (RS, ST))
@@ -147,7 +147,7 @@ def timed(workload: Workload, budget: float, method: str = "auto") -> Plan:
     taken: list[float] = []
     while not taken or (min(taken) > 1.25 * budget + 0.3 and len(taken) < 3):
         began = time.thread_time()
-        plan = joins.optimize(workload.join_queries, workload.statistics, budget_seconds=budget, method=method)
+        plan = probe_orders.optimize(workload.join_queries, workload.statistics, budget_seconds=budget, method=method)
         taken.append(time.thread_time() - began)
     assert min(taken) <= 1.25 * budget + 0.3, taken
     audit(plan, workload)

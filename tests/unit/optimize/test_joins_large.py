@@ -14,17 +14,17 @@ from joins_audit import audit
 from test_joins_input import random_queries
 from tests.support.clocks import CountingClock, counted
 
-from thalweg.optimize import joins
+from thalweg.optimize import probe_orders
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.joins.anneal import annealed
-from thalweg.optimize.joins.candidates import Generator
-from thalweg.optimize.joins.network import make_network
-from thalweg.optimize.joins.program import Matrix, Program, build
-from thalweg.optimize.joins.search import Search
-from thalweg.optimize.joins.space import Space
-from thalweg.optimize.joins.validate import check_queries, check_statistics
+from thalweg.optimize.probe_orders.anneal import annealed
+from thalweg.optimize.probe_orders.candidates import Generator
+from thalweg.optimize.probe_orders.network import make_network
+from thalweg.optimize.probe_orders.program import Matrix, Program, build
+from thalweg.optimize.probe_orders.search import Search
+from thalweg.optimize.probe_orders.space import Space
+from thalweg.optimize.probe_orders.validate import check_queries, check_statistics
 
-optimize = counted(joins.optimize)
+optimize = counted(probe_orders.optimize)
 
 
 def soon(seconds: float = 60.0) -> Deadline:

@@ -12,8 +12,7 @@ from tests.support.unsettled import random_order
 from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Order, Ordered
 from thalweg.model.probe import Predicate, Role, Want
-from thalweg.optimize import joins, ordering
-from thalweg.optimize.joins import Statistics
+from thalweg.optimize import ordering, probe_orders
 from thalweg.optimize.ordering import (
     as_plan,
     as_query,
@@ -30,9 +29,10 @@ from thalweg.optimize.ordering import (
     rows_of,
     statistics_of,
 )
+from thalweg.optimize.probe_orders import Statistics
 from thalweg.optimize.relation_order import can_find, order_relations
 
-optimize, judge, cost_apart = counted(joins.optimize), counted(ordering.judge), counted(ordering.cost_apart)
+optimize, judge, cost_apart = counted(probe_orders.optimize), counted(ordering.judge), counted(ordering.cost_apart)
 
 RS: Edge = ("r", "s", "a")
 ST: Edge = ("s", "t", "b")

@@ -12,20 +12,20 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 from tests.support.clocks import CountingClock, counted
 
-from thalweg.optimize import partitioning
+from thalweg.optimize import slot_assignment
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.partitioning import Heuristics, Objective, Problem
-from thalweg.optimize.partitioning.bounds import spectral_bound
-from thalweg.optimize.partitioning.correlation import choose_pivot, grow_forest, information
-from thalweg.optimize.partitioning.goal import make_goal
-from thalweg.optimize.partitioning.graph import compile_graph, to_places, to_slots
-from thalweg.optimize.partitioning.kernels import agglomerate, anneal, descend, tie, tridiagonal
-from thalweg.optimize.partitioning.model import linear_model, pivot_model, solve
-from thalweg.optimize.partitioning.pivots import pivot_cost
-from thalweg.optimize.partitioning.reduce import Effort, halved, solve_by
-from thalweg.optimize.partitioning.search import coarsen, placed, search, settle
+from thalweg.optimize.slot_assignment import Heuristics, Objective, Problem
+from thalweg.optimize.slot_assignment.bounds import spectral_bound
+from thalweg.optimize.slot_assignment.correlation import choose_pivot, grow_forest, information
+from thalweg.optimize.slot_assignment.goal import make_goal
+from thalweg.optimize.slot_assignment.graph import compile_graph, to_places, to_slots
+from thalweg.optimize.slot_assignment.kernels import agglomerate, anneal, descend, tie, tridiagonal
+from thalweg.optimize.slot_assignment.model import linear_model, pivot_model, solve
+from thalweg.optimize.slot_assignment.pivots import pivot_cost
+from thalweg.optimize.slot_assignment.reduce import Effort, halved, solve_by
+from thalweg.optimize.slot_assignment.search import coarsen, placed, search, settle
 
-optimize = counted(partitioning.optimize)
+optimize = counted(slot_assignment.optimize)
 
 NO_STEPS = dict.fromkeys(("merge_groups", "merge_slots", "tree", "hybrid", "search"), False)
 

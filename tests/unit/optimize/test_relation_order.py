@@ -12,12 +12,12 @@ import pytest
 from tests.support.clocks import counted
 
 from thalweg.model.ordering import Edge, Ordered
-from thalweg.optimize import joins, ordering
-from thalweg.optimize.joins import Statistics
+from thalweg.optimize import ordering, probe_orders
 from thalweg.optimize.ordering import as_query, cost, predicate_of, reordered
+from thalweg.optimize.probe_orders import Statistics
 from thalweg.optimize.relation_order import can_find, every_order, order_relations
 
-judge, optimize = counted(ordering.judge), counted(joins.optimize)
+judge, optimize = counted(ordering.judge), counted(probe_orders.optimize)
 
 
 def renamed(join: Ordered, stats: Statistics, names: Mapping[str, str]) -> tuple[Ordered, Statistics]:
