@@ -18,10 +18,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.partition_problems import FIG8, Point, RouteKey, heaviest_first, make_problem, planted, shifted
-from thalweg.optimize.partitioning import Problem, optimize
-from thalweg.optimize.partitioning.graph import compile_graph, to_places, to_slots
-from thalweg.optimize.partitioning.model import linear_model, pivot_model, size_of, solve
-from thalweg.optimize.partitioning.pivots import compile_pivots
+from thalweg.optimize.slot_assignment import Problem, optimize
+from thalweg.optimize.slot_assignment.graph import compile_graph, to_places, to_slots
+from thalweg.optimize.slot_assignment.model import linear_model, pivot_model, size_of, solve
+from thalweg.optimize.slot_assignment.pivots import compile_pivots
 
 Objective = Literal["copies", "saspar"]
 OBJECTIVES: tuple[Objective, ...] = ("copies", "saspar")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse  # type: ignore[import-untyped]
 
-from thalweg.optimize.partitioning import Problem
+from thalweg.optimize.slot_assignment import Problem
 
 Groups = NDArray[np.int64]
 RouteKey = tuple[str, str]

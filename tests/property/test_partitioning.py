@@ -21,16 +21,16 @@ from scipy import sparse
 from tests.support.clocks import CountingClock, counted
 from tests.support.profiles import examples
 
-from thalweg.optimize import partitioning
+from thalweg.optimize import slot_assignment
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.partitioning import Answer, Heuristics, Problem
-from thalweg.optimize.partitioning.goal import lower_bound, make_goal
-from thalweg.optimize.partitioning.graph import to_places, to_slots
-from thalweg.optimize.partitioning.model import solve
+from thalweg.optimize.slot_assignment import Answer, Heuristics, Problem
+from thalweg.optimize.slot_assignment.goal import lower_bound, make_goal
+from thalweg.optimize.slot_assignment.graph import to_places, to_slots
+from thalweg.optimize.slot_assignment.model import solve
 
 pytestmark = pytest.mark.slow
 
-optimize = counted(partitioning.optimize)
+optimize = counted(slot_assignment.optimize)
 
 Key = tuple[str, str]
 Slots = dict[Key, NDArray[np.int64]]
@@ -52,6 +52,7 @@ class Given:
     lat_mem: float = 0.0
     lat_proc: float = 0.1
     near: list[float] | None = None
+    most_load: float = math.inf
     rows: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def problem(self) -> Problem:
@@ -64,6 +65,7 @@ class Given:
             lat_mem=self.lat_mem,
             lat_proc=self.lat_proc,
             near=self.near,
+            most_load=self.most_load,
         )
 
     def streams(self) -> dict[str, list[Key]]:
@@ -314,6 +316,17 @@ def every_cost(case: Given, all_slots: dict[Key, NDArray[np.int64]], objective: 
     return total
 
 
+def within_cap(case: Given, all_slots: dict[Key, NDArray[np.int64]], objective: Objective) -> NDArray[np.bool_]:
+    """Which assignments load no slot above the cap."""
+    most = make_goal(case.problem(), objective).graph.most
+    fits = np.ones(len(next(iter(all_slots.values()))), np.bool_)
+    for keys, cap in zip(case.streams().values(), most, strict=True):
+        for p in range(case.slots):
+            load = sum(((all_slots[key] == p).astype(float) @ case.counts[key] for key in keys), np.zeros(len(fits)))
+            fits &= load <= cap * (1 + 1e-9)
+    return fits
+
+
 def check_answer(case: Given, answer: Answer, objective: Objective) -> None:
     """What holds of every answer, however little time it had."""
     problem = case.problem()
@@ -327,7 +340,13 @@ def check_answer(case: Given, answer: Answer, objective: Objective) -> None:
     near = 1e-9 * (1 + abs(answer.cost))
     assert abs(answer.cost - problem.cost(answer.slots, objective=objective)) <= near
     assert answer.bound <= answer.cost + near
-    assert answer.cost <= problem.cost(problem.hashed(), objective=objective) + near
+    most = make_goal(problem, objective).graph.most
+    for cap, load in zip(most, problem.loads(answer.slots).values(), strict=True):
+        assert load.max(initial=0.0) <= cap * (1 + 1e-9), "no slot is above the load cap"
+    if all(
+        load.max(initial=0.0) <= cap for cap, load in zip(most, problem.loads(problem.hashed()).values(), strict=True)
+    ):
+        assert answer.cost <= problem.cost(problem.hashed(), objective=objective) + near
     assert isinstance(answer.method, str)
     assert answer.method
 
@@ -393,7 +412,7 @@ def test_cost_does_not_depend_on_how_joint_counts_are_given(form: str) -> None:
         joint |= {(b, a): table.T.copy() for (a, b), table in case.joint.items()}
     counts: dict[Key, Any] = {k: c.astype(np.int64) if form == "int" else c for k, c in case.counts.items()}
     slots = random_slots(np.random.default_rng(0), case)
-    problem = Problem(slots=4, counts=counts, joint=joint)
+    problem = Problem(slots=4, counts=counts, joint=joint, lat_proc=case.lat_proc)
     for objective in OBJECTIVES:
         expected = plain_cost(case, slots, objective)
         assert problem.cost(slots, objective=objective) == pytest.approx(expected, rel=1e-9)
@@ -406,7 +425,7 @@ def test_duplicate_cells_of_a_sparse_table_add_up() -> None:
     table = sparse.coo_matrix(([2.0, 3.0, 5.0], ([0, 0, 1], [0, 0, 1])), shape=(2, 2))
     problem = Problem(slots=2, counts={a: np.array([5.0, 5.0]), b: np.array([5.0, 5.0])}, joint={(a, b): table})
     together = {a: np.array([0, 1]), b: np.array([0, 1])}
-    assert problem.cost(together) == pytest.approx(10 + 0.1 * 10)
+    assert problem.cost(together) == pytest.approx(10 + problem.slots / 4 * 10), "work counts a quarter for each slot"
 
 
 def test_independent_keys_share_what_chance_brings_together() -> None:
@@ -474,12 +493,17 @@ SMALL: dict[str, tuple[dict[str, int], int, int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("objective", "seed"), [("copies", 11), ("saspar", 12)])
+@pytest.mark.parametrize("most_load", [math.inf, 1.25])
 @pytest.mark.parametrize("name", SMALL)
-def test_small_problems_are_solved_to_the_optimum(name: str, objective: Objective, seed: int) -> None:
+def test_small_problems_are_solved_to_the_optimum(
+    name: str, objective: Objective, seed: int, most_load: float
+) -> None:
+    """The optimum of the assignments that keep the load cap."""
     shape, groups, slots, options = SMALL[name]
     draws = (random_given(s, shape, groups, slots, **options) for s in itertools.count(seed, 100))
-    case = next(case for case in draws if not is_ambiguous(case))
-    best = float(every_cost(case, every_assignment(case), objective).min())
+    case = replace(next(case for case in draws if not is_ambiguous(case)), most_load=most_load)
+    every = every_assignment(case)
+    best = float(every_cost(case, every, objective)[within_cap(case, every, objective)].min())
     answer = optimize(case.problem(), budget_seconds=60.0, seed=seed, objective=objective)
     check_answer(case, answer, objective)
     near = 1e-6 * (1 + best)
@@ -494,11 +518,11 @@ def test_bounds_hold_before_any_solver_runs(objective: Objective) -> None:
     tight = 0
     for seed in range(60):
         shape, groups, slots, options = list(SMALL.values())[seed % len(SMALL)]
-        case = random_given(seed, shape, groups, slots, **options)
+        case = replace(random_given(seed, shape, groups, slots, **options), most_load=(math.inf, 1.25, 1.0)[seed % 3])
         if is_ambiguous(case):
             continue
-        problem = case.problem()
-        best = float(every_cost(case, every_assignment(case), objective).min())
+        problem, every = case.problem(), every_assignment(case)
+        best = float(every_cost(case, every, objective)[within_cap(case, every, objective)].min())
         bound = lower_bound(problem, make_goal(problem, objective), objective, Deadline.after(10.0, CountingClock()))
         assert bound <= best * (1 + 1e-9) + 1e-9
         tight += bound >= 0.8 * best
@@ -509,13 +533,14 @@ def test_bounds_hold_before_any_solver_runs(objective: Objective) -> None:
 @pytest.mark.parametrize(
     "name", ["2 keys, 3 groups, 3 slots", "4 keys, 3 groups, 2 slots", "near, tied", "a free slot"]
 )
-def test_the_program_has_the_optimum_of_every_assignment(name: str, objective: Objective) -> None:
+@pytest.mark.parametrize("most_load", [math.inf, 1.25])
+def test_the_program_has_the_optimum_of_every_assignment(name: str, objective: Objective, most_load: float) -> None:
     """The mixed integer program, given all the time it needs, and exhaustive search agree, and so does its bound."""
     shape, groups, slots, options = SMALL[name]
-    case = random_given(21, shape, groups, slots, **options)
+    case = replace(random_given(21, shape, groups, slots, **options), most_load=most_load)
     assert not is_ambiguous(case)
-    problem = case.problem()
-    best = float(every_cost(case, every_assignment(case), objective).min())
+    problem, every = case.problem(), every_assignment(case)
+    best = float(every_cost(case, every, objective)[within_cap(case, every, objective)].min())
     model = make_goal(problem, objective).model()
     solved = solve(
         model, to_places(problem, problem.hashed()), deadline=Deadline.after(20.0, CountingClock()), gap=0.0, seed=1
@@ -628,7 +653,7 @@ def test_correlated_keys_are_sent_together() -> None:
 @pytest.mark.real_budget
 def test_a_budget_is_kept() -> None:
     """On the clock on the wall, since streams are solved side by side; one of three tries, on a busy machine."""
-    partitioning.warm_kernels()
+    slot_assignment.warm_kernels()
     for seed in (2, 6):
         for budget in (0.0, 0.3):
             assert any(_takes(seed, budget) < budget + 1.0 for _ in range(3))
@@ -636,7 +661,7 @@ def test_a_budget_is_kept() -> None:
 
 def _takes(seed: int, budget: float) -> float:
     started = time.monotonic()
-    partitioning.optimize(bigger(seed).problem(), budget_seconds=budget)
+    slot_assignment.optimize(bigger(seed).problem(), budget_seconds=budget)
     return time.monotonic() - started
 
 

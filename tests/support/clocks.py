@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import highspy
 from highspy.highs import HighsCallbackEvent
 
-from thalweg.optimize.deadline import Clock
+from thalweg.optimize.deadline import BudgetClock
 
 Found = TypeVar("Found")
 INTEGER = 0.03
@@ -18,7 +18,7 @@ ITERATIONS = 5000
 """Of the simplex method in a second that counts."""
 
 
-class CountingClock(Clock):
+class CountingClock(BudgetClock):
     """A look takes 1/`pace` of a second. What happens between two looks takes no time."""
 
     def __init__(self, pace: float = 1000.0) -> None:

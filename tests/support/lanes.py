@@ -14,8 +14,8 @@ from importlib import import_module
 import pytest
 from numba.core import event
 
-from thalweg.optimize import partitioning
-from thalweg.optimize.joins import warm as joins
+from thalweg.optimize import slot_assignment
+from thalweg.optimize.probe_orders import warm as joins
 
 MOST_SECONDS = 1.0
 PROPERTY = "cpu_seconds"
@@ -52,7 +52,7 @@ class FastLane:
         if session.config.getoption("numprocesses", None):
             return  # the tests run in other processes, each of which comes here itself
         import_module("pandas")
-        partitioning.warm_kernels()
+        slot_assignment.warm_kernels()
         joins.warm_kernels()
 
     @pytest.hookimpl(wrapper=True)

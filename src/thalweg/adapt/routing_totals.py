@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thalweg.model.report import GroupedRows, IngestReport, ShipmentReport, SkewReport, SlotReport
-from thalweg.optimize.partitioning import RouteKey
+from thalweg.optimize.slot_assignment import RouteKey
 from thalweg.partition.cooperative import Learned
 from thalweg.stats.sharing import Sample
 

@@ -25,8 +25,8 @@ from thalweg.model.partitioning import Partitioning, PartitioningReport, Replica
 from thalweg.model.plan import Plan, route_key, route_keys
 from thalweg.observe import log
 from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.partitioning import RouteKey
 from thalweg.optimize.repartitioning import Situation, Verdict, decide
+from thalweg.optimize.slot_assignment import RouteKey
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
 from thalweg.stats.drift import drift

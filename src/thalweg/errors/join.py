@@ -104,13 +104,5 @@ def bad_join_planning(name: str, value: object, needed: str) -> UsageError:
     return UsageError(f"join planning: {name} is {value!r}", hint=f"{name} must be {needed}")
 
 
-def too_many_join_plans(queries: int, most: int) -> UsageError:
-    return UsageError(
-        f"the plans of {queries} join queries are too many to try them all",
-        detail=f"there are more than {most}",
-        hint='plan them with method="auto"',
-    )
-
-
 def not_in_join_plan(name: object, known: list[str]) -> UsageError:
     return UsageError(f"the plan has no join query {name!r}", hint=f"it has {', '.join(known) or 'none'}")

@@ -44,7 +44,7 @@ class Ordered:
         """Whether the order leads from the start along edges to every other relation, once each."""
         known = [start]
         for found in order:
-            whole = len(found) == 1 or (can_find(start, found) and len(self.among(found)) > 0)
+            whole = len(found) == 1 or len(self.among(found)) > 0
             if not whole or not self.reaches(known, found):
                 return False
             known += found
@@ -56,15 +56,6 @@ class Ordered:
         for found in order:
             known += sorted(found, key=lambda r: not self.reaches(known, (r,)))
         return tuple(known[1:])
-
-
-def can_find(start: str, pair: Found) -> bool:
-    """Whether rows of `start` may look into an intermediate.
-
-    By the rule for a batch, rows of relations before the start are found even if they are new, of those after it only
-    old ones: the same must hold for all of the intermediate.
-    """
-    return start not in pair and (start < min(pair) or start > max(pair))
 
 
 class Ordering(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -1,8 +1,9 @@
-"""Join orders for running queries: what was measured, put as a question to `optimize.joins`, and its answer weighed.
+"""Join orders for running queries: what was measured, a question to `probe_orders` of that, and its answer weighed.
 
 The engine keeps rows where they are and an index for every key: no step is a broadcast (chi = 1), and any order may
 be taken up at any batch. What it can keep besides are joins of two relations, found by rows that come before or after
-both of them in the order of relations. So an answer is brought into that form, and priced in it.
+both of them in the order of relations. That order is part of the answer: where no order allows all that a plan wants,
+orders are tried with plans that keep to them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from thalweg.model.canonical import named
 from thalweg.model.join_statistics import Estimate, Sample
-from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders, can_find
+from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders
 from thalweg.model.probe import Role
-from thalweg.optimize import joins
-from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.joins.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
+from thalweg.optimize import probe_orders
+from thalweg.optimize.deadline import SECONDS, Clock, Deadline
+from thalweg.optimize.probe_orders.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
+from thalweg.optimize.relation_order import MOST_TRIED, Look, can_find, every_order, order_relations
 
 WORTH = 0.05
 """What a decision must save of the cost of what is in force, to be adopted."""
@@ -25,6 +27,8 @@ ALONE_SECONDS = 0.05
 """In which a query of five relations is planned by itself, mostly to the optimum."""
 LARGEST = 2
 """Relations of an intermediate that the engine can keep."""
+CLOSE = 1e-9
+"""Costs that differ by this share are the same."""
 
 
 # -- what was measured
@@ -150,7 +154,8 @@ def as_plan(group: Mapping[str, Ordered], stats: Statistics) -> Plan:
             stores.setdefault(((relation,), ()), Store((relation,), (), None, (name,), 0.0))
     queries = tuple(as_query(name, join) for name, join in group.items())
     total = cost(group, stats)
-    return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, joins.cost_separately)
+    apart = probe_orders.cost_separately
+    return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, apart)
 
 
 def _steps(start: Found, order: Order, join: Ordered) -> tuple[Step, ...]:
@@ -174,17 +179,27 @@ def _predicates(edges: Iterable[Edge]) -> tuple[Predicate, ...]:
     return tuple(sorted(predicate_of(edge) for edge in edges))
 
 
-def orders_of(plan: Plan, name: str, join: Ordered) -> Orders:
-    """A query's orders in the plan, as the engine can run them."""
-    return {start: feasible(start, plan.probe_orders[name, start], join) for start in join.relations}
+def looks_of(plan: Plan) -> list[Look]:
+    """Who looks into which intermediate."""
+    return [
+        (start, tuple(sorted(step.relations)))
+        for (_, start), steps in sorted(plan.probe_orders.items())
+        for step in steps
+        if len(step.relations) == LARGEST
+    ]
 
 
-def feasible(start: str, steps: Sequence[Step], join: Ordered) -> Order:
+def orders_of(plan: Plan, name: str, join: Ordered, relations: Sequence[str]) -> Orders:
+    """A query's orders in the plan, as the engine can run them where relations stand in this order."""
+    return {start: feasible(start, plan.probe_orders[name, start], join, relations) for start in join.relations}
+
+
+def feasible(start: str, steps: Sequence[Step], join: Ordered, relations: Sequence[str]) -> Order:
     order: list[Found] = []
     known = [start]
     for step in steps:
         found = tuple(sorted(step.relations))
-        if len(found) == 1 or (len(found) == LARGEST and can_find(start, found)):
+        if len(found) == 1 or (len(found) == LARGEST and can_find(relations, (start, found))):
             order.append(found)
             known += found
         else:
@@ -250,20 +265,55 @@ def judge(
 ) -> Judgement:
     """Whether other orders are worth a switch. They are worth it if they save `WORTH` of what is in force."""
     now = cost(group, stats)
-    found: list[tuple[float, Mapping[str, Orders], Plan]] = []
-    for most in (False, LARGEST):
-        plan = joins.optimize(
-            [as_query(name, join) for name, join in group.items()],
-            stats,
-            budget_seconds=budget_seconds / 2,
-            materialize=most,
-            clock=clock,
-        )
-        answer = {name: orders_of(plan, name, join) for name, join in group.items()}
-        found.append((cost(reordered(group, answer), stats), answer, plan))
-    better, orders, plan = min(found, key=lambda one: one[0])
-    worth = better < (1.0 - WORTH) * now
-    return Judgement(orders if worth else None, now, better, plan.method)
+    deadline = Deadline.after(budget_seconds, clock)
+    queries = [as_query(name, join) for name, join in group.items()]
+    plans = [
+        probe_orders.optimize(queries, stats, budget_seconds=budget_seconds / 3, materialize=most, clock=clock)
+        for most in (False, LARGEST)
+    ]
+    found = [_as_run(group, stats, plan) for plan in plans]
+    free = found[-1]
+    # No order of relations makes a plan cheaper than the one that minds none.
+    if free.cost > free.plan.cost * (1.0 + CLOSE):
+        tried = _orders_to_try(group, free.plan)
+        for i, relations in enumerate(tried):
+            share = max(deadline.left, 0.0) / (len(tried) - i)
+            plan = probe_orders.optimize(
+                queries, stats, budget_seconds=share, materialize=LARGEST, order=relations, clock=deadline.clock
+            )
+            found.append(_as_run(group, stats, plan, relations))
+    best = min(found, key=lambda one: one.cost)
+    worth = best.cost < (1.0 - WORTH) * now
+    return Judgement(best.orders if worth else None, now, best.cost, best.plan.method)
+
+
+def _orders_to_try(group: Mapping[str, Ordered], plan: Plan) -> list[tuple[str, ...]]:
+    """Of few relations, the orders that allow something no other allows as well; of many, the best one for a plan."""
+    names = {relation for join in group.values() for relation in join.relations}
+    if len(names) > MOST_TRIED:
+        return [order_relations(names, looks_of(plan))]
+    pairs = {(start, edge[:2]) for join in group.values() for start in join.relations for edge in join.edges}
+    allowed: dict[frozenset[Look], tuple[str, ...]] = {}
+    for order in every_order(names):
+        allowed.setdefault(frozenset(look for look in pairs if can_find(order, look)), order)
+    return [order for looks, order in allowed.items() if not any(looks < other for other in allowed)]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A plan as the engine would run it."""
+
+    plan: Plan
+    orders: Mapping[str, Orders]
+    cost: float
+
+
+def _as_run(group: Mapping[str, Ordered], stats: Statistics, plan: Plan, relations: Sequence[str] = ()) -> _Run:
+    """In this order of relations, or in the one that allows most of what the plan wants."""
+    names = {relation for join in group.values() for relation in join.relations}
+    relations = relations or order_relations(names, looks_of(plan))
+    orders = {name: orders_of(plan, name, join, relations) for name, join in group.items()}
+    return _Run(plan, orders, cost(reordered(group, orders), stats))
 
 
 def cost_apart(
@@ -290,5 +340,6 @@ def attached(group: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: St
     """Orders for new queries beside those of a group, which stay as they are (AJoin's eager sharing)."""
     plan = as_plan(group, stats)
     for name, join in new.items():
-        plan = joins.attach(plan, as_query(name, join))
-    return {name: orders_of(plan, name, join) for name, join in new.items()}
+        plan = probe_orders.attach(plan, as_query(name, join))
+    relations = order_relations((r for query in plan.queries for r in query.relations), looks_of(plan))
+    return {name: orders_of(plan, name, join, relations) for name, join in new.items()}

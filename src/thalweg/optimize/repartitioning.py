@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from thalweg.model.partitioning import Partitioning
-from thalweg.optimize import partitioning
+from thalweg.optimize import slot_assignment
 from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.partitioning import RouteKey
+from thalweg.optimize.slot_assignment import Problem, RouteKey
 from thalweg.stats.sharing import Shares
 
 Ids = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ def decide(
     follows = choose_followers(situation)
     problem = _problem(situation, situation.fitting, follows)
     start = _arrays(problem, situation.current.assignment)
-    answer = partitioning.optimize(problem, budget_seconds=budget_seconds, seed=seed, start=start, clock=clock)
+    answer = slot_assignment.optimize(problem, budget_seconds=budget_seconds, seed=seed, start=start, clock=clock)
     assignment = {name: tuple(slots.tolist()) for (_, name), slots in answer.slots.items()}
     found = Partitioning(assignment, follows, situation.slots)
     now, hashed, new = (_costs(situation, p) for p in (situation.current, Partitioning(), found))
@@ -160,7 +160,7 @@ def _costs(situation: Situation, partitioning: Partitioning) -> _Costs:
     return _Costs(cost, copies)
 
 
-def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mapping[str, str]) -> partitioning.Problem:
+def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mapping[str, str]) -> Problem:
     """One that follows another is not in the problem: its rows go along, and its work with them."""
     counts = {
         (stream, name): rows for stream, s in shares.items() for name, rows in s.counts.items() if name not in follows
@@ -173,7 +173,7 @@ def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mappin
     }
     led = sum(name in follows for s in shares.values() for name in s.counts)
     counts.update(situation.probed)
-    return partitioning.Problem(
+    return Problem(
         slots=situation.slots,
         counts=counts,
         joint=joint,
@@ -182,7 +182,7 @@ def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mappin
     )
 
 
-def _arrays(problem: partitioning.Problem, assignment: Mapping[str, Sequence[int]]) -> dict[RouteKey, Ids]:
+def _arrays(problem: Problem, assignment: Mapping[str, Sequence[int]]) -> dict[RouteKey, Ids]:
     hashed = problem.hashed()
     return {
         key: np.array(assignment[key[1]], dtype=np.int64) if key[1] in assignment else slots

@@ -13,6 +13,7 @@ from thalweg.model.canonical import named
 from thalweg.model.join import Join, joined_column
 from thalweg.model.ordering import Edge
 from thalweg.model.probe import Check, Intermediate, Node, Tree
+from thalweg.optimize.relation_order import order_relations
 
 Keys = tuple[tuple[str, ...], tuple[str, ...]]
 """The key columns on either side of an edge."""
@@ -62,8 +63,9 @@ class TreeBuilder:
         self.queries = queries
         self.kept = {m.id: m for m in kept}
         names = {(r.name, r.stream) for id_ in ids for r in queries[id_].join.relations}
-        self.places = {name: place for place, (name, _) in enumerate(sorted(names))}
         self.streams = dict(names)
+        looks = [(start, m.relations) for id_, start in orders for m in self._serving(id_, start, ready)]
+        self.places = {name: place for place, name in enumerate(order_relations(self.streams, looks))}
         self.paths = {key: self._path(*key, order, ready) for key, order in orders.items()}
 
     def trees(self) -> tuple[Tree, ...]:
@@ -102,14 +104,21 @@ class TreeBuilder:
         after it only old ones. An intermediate is used where the same holds for all of it.
         """
         path = (start, *order)
-        for m in self.kept.values():
+        for m in self._serving(id_, start, ready):
             places = [self.places[r] for r in m.relations]
-            beyond = self.places[start] < min(places) or self.places[start] > max(places)
-            meant = m.id in self.uses.get((id_, start), (m.id,))
-            if id_ in ready.get(m.id, ()) and id_ in m.queries and start not in m.relations and beyond and meant:
+            if self.places[start] < min(places) or self.places[start] > max(places):
                 at = min(path.index(r) for r in m.relations)
                 path = (*path[:at], m.id, *(r for r in path[at:] if r not in m.relations))
         return path
+
+    def _serving(self, id_: str, start: str, ready: Mapping[str, Sequence[str]]) -> list[Intermediate]:
+        """The intermediates that are complete for a query and meant for rows of this relation."""
+        meant = self.uses.get((id_, start), self.kept)
+        return [
+            m
+            for m in self.kept.values()
+            if id_ in ready.get(m.id, ()) and id_ in m.queries and start not in m.relations and m.id in meant
+        ]
 
     def _relations(self, path: Sequence[str]) -> tuple[str, ...]:
         return tuple(r for token in path for r in (self.kept[token].relations if token in self.kept else (token,)))

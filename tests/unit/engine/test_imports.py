@@ -15,7 +15,7 @@ import thalweg.session
 print(*sorted(sys.modules), sep=',')
 """
 LIBRARIES = ("scipy.optimize", "scipy.sparse", "highspy", "sklearn")
-PLANNERS = ("thalweg.optimize.partitioning.cascade", "thalweg.optimize.joins.optimizer")
+PLANNERS = ("thalweg.optimize.slot_assignment.cascade", "thalweg.optimize.probe_orders.optimizer")
 
 
 @pytest.fixture(scope="module")

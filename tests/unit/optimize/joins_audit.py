@@ -8,7 +8,7 @@ import joins_reference as reference
 import pytest
 from joins_inputs import Workload
 
-from thalweg.optimize.joins import Plan, Step, Store
+from thalweg.optimize.probe_orders import Plan, Step, Store
 
 Pairs = Iterable[tuple[str, str]]
 CLOSE = 1e-9

@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 
 import joins_reference as reference
 
-from thalweg.optimize.joins import JoinQuery, Statistics
+from thalweg.optimize.probe_orders import JoinQuery, Statistics
 
 Pair = tuple[str, str]
 

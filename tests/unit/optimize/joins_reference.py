@@ -2,7 +2,7 @@
 
 Written from the paper and slow on purpose: every set of intermediate stores, every partition attribute of every
 store and, for each starting relation, every choice of one probe order for each query and each store. It shares
-nothing with `thalweg.optimize.joins`.
+nothing with `thalweg.optimize.probe_orders`.
 
 - A store is its relations and the predicates among them; the store of one relation has no predicates.
 - A row that starts in a relation and has been joined to k relations in all is the latest of them in one k-th of the
@@ -162,8 +162,11 @@ class Best:
     partitions: Mapping[Store, str]
 
 
-def cheapest(given: Input, *, materialize: bool) -> Best:
-    candidates = sorted({s for goal in given.goals for s in sub_joins(goal)} if materialize else (), key=_sorted)
+def cheapest(given: Input, *, materialize: bool | int) -> Best:
+    """`materialize`: whether stores may be kept; a number: of so many relations at most."""
+    largest = math.inf if materialize is True else materialize
+    found = {s for goal in given.goals for s in sub_joins(goal) if len(s.relations) <= largest}
+    candidates = sorted(found, key=_sorted)
     best = Best(math.inf, frozenset(), {})
     for kept in chain.from_iterable(combinations(candidates, n) for n in range(len(candidates) + 1)):
         if cost_with(given, kept, None, best.cost) >= best.cost:  # chi = 1: no partitioning could do better

@@ -18,10 +18,10 @@ from joins_inputs import Workload, drawn, paper
 from tests.support.clocks import counted
 
 from thalweg.errors import ThalwegError
-from thalweg.optimize import joins
-from thalweg.optimize.joins import JoinQuery, Plan, detach, needs_full_run
+from thalweg.optimize import probe_orders
+from thalweg.optimize.probe_orders import JoinQuery, Plan, detach, needs_full_run
 
-optimize, attach = counted(joins.optimize), counted(joins.attach)
+optimize, attach = counted(probe_orders.optimize), counted(probe_orders.attach)
 
 
 def planned(workload: Workload, method: str = "auto", *, materialize: bool = True) -> Plan:

@@ -19,11 +19,11 @@ from joins_inputs import Pair, Workload
 from tests.support.clocks import CountingClock, counted
 
 from thalweg.errors import ThalwegError
-from thalweg.optimize import joins
-from thalweg.optimize.joins import JoinQuery, Plan, Statistics
-from thalweg.optimize.joins.warm import warm_kernels
+from thalweg.optimize import probe_orders
+from thalweg.optimize.probe_orders import JoinQuery, Plan, Statistics
+from thalweg.optimize.probe_orders.warm import warm_kernels
 
-optimize = counted(joins.optimize)
+optimize = counted(probe_orders.optimize)
 
 RS, ST = ("R.a", "S.a"), ("S.b", "T.b")
 GOOD = JoinQuery("q1", ("R", "S", "T"), (RS, ST))
@@ -86,12 +86,13 @@ def test_numbers_that_are_none(bad: Any) -> None:
 def test_what_else_is_refused() -> None:
     refused([GOOD], "parallelism", parallelism=0)
     refused([GOOD], "method", "guess", method="guess")
+    refused([GOOD], "method", "exhaustive", method="exhaustive")
     refused(["SELECT 1"], "SELECT 1")
     refused([GOOD], "R.a", selectivity={RS: 0.01, RS[::-1]: 0.5, ST: 0.01})
 
 
 def test_no_queries_cost_nothing() -> None:
-    for method in ("auto", "ilp", "dp", "exhaustive"):
+    for method in ("auto", "ilp", "dp"):
         plan = optimize([], Statistics(rates={}, selectivity={}), method=method)
         assert plan.cost == plan.separate_cost == plan.bound == 0
         assert not plan.probe_orders
@@ -102,19 +103,11 @@ def test_rates_and_selectivities_at_the_ends_of_the_scale() -> None:
     for rate, share in ((1e-9, 1.0), (1e12, 1e-12), (1e12, 0.0), (5.0, 1.0)):
         workload = Workload({"q1": (RS, ST)}, dict.fromkeys("RST", rate), {RS: share, ST: share}, 4)
         costs = []
-        for method in ("exhaustive", "ilp", "auto"):
+        for method in ("ilp", "auto"):
             plan = timed(workload, 5.0, method)
             costs.append(plan.cost)
             assert plan.bound == pytest.approx(plan.cost, rel=1e-6)
-        assert costs == pytest.approx([costs[0]] * 3, rel=1e-6)
-
-
-def test_enumeration_refuses_what_would_take_for_ever() -> None:
-    workload = random_queries(40, 5, 10)
-    began = time.process_time()
-    with pytest.raises(ThalwegError, match="40"):
-        optimize(workload.join_queries, workload.statistics, method="exhaustive")
-    assert time.process_time() - began < 5
+        assert costs == pytest.approx([costs[0]] * 2, rel=1e-6)
 
 
 def random_queries(count: int, size: int, relations: int, parallelism: int = 3, seed: int = 0) -> Workload:
@@ -154,7 +147,7 @@ def timed(workload: Workload, budget: float, method: str = "auto") -> Plan:
     taken: list[float] = []
     while not taken or (min(taken) > 1.25 * budget + 0.3 and len(taken) < 3):
         began = time.thread_time()
-        plan = joins.optimize(workload.join_queries, workload.statistics, budget_seconds=budget, method=method)
+        plan = probe_orders.optimize(workload.join_queries, workload.statistics, budget_seconds=budget, method=method)
         taken.append(time.thread_time() - began)
     assert min(taken) <= 1.25 * budget + 0.3, taken
     audit(plan, workload)

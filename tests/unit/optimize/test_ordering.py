@@ -10,16 +10,16 @@ from tests.support.clocks import counted
 from tests.support.unsettled import random_order
 
 from thalweg.model.join_statistics import Estimate, Sample
-from thalweg.model.ordering import Edge, Order, Ordered, can_find
+from thalweg.model.ordering import Edge, Order, Ordered
 from thalweg.model.probe import Predicate, Role, Want
-from thalweg.optimize import joins, ordering
-from thalweg.optimize.joins import Statistics
+from thalweg.optimize import ordering, probe_orders
 from thalweg.optimize.ordering import (
     as_plan,
     as_query,
     asked_of,
     attached,
     cost,
+    looks_of,
     orders_of,
     pairs_key,
     partners,
@@ -29,12 +29,15 @@ from thalweg.optimize.ordering import (
     rows_of,
     statistics_of,
 )
+from thalweg.optimize.probe_orders import Statistics
+from thalweg.optimize.relation_order import can_find, order_relations
 
-optimize, judge, cost_apart = counted(joins.optimize), counted(ordering.judge), counted(ordering.cost_apart)
+optimize, judge, cost_apart = counted(probe_orders.optimize), counted(ordering.judge), counted(ordering.cost_apart)
 
 RS: Edge = ("r", "s", "a")
 ST: Edge = ("s", "t", "b")
 TU: Edge = ("t", "u", "c")
+NAMES = ("r", "s", "t", "u", "v")
 
 
 def chain(*edges: Edge, orders: dict[str, Order] | None = None) -> Ordered:
@@ -79,7 +82,7 @@ def test_the_cost_is_the_optimisers(seed: int) -> None:
     group = random_group(rng)
     stats = random_stats(rng, group)
     plan = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=5.0, materialize=False)
-    orders = {name: orders_of(plan, name, join) for name, join in group.items()}
+    orders = {name: orders_of(plan, name, join, NAMES) for name, join in group.items()}
     assert cost(reordered(group, orders), stats) == pytest.approx(plan.cost)
     least = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=5.0).bound
     assert cost(with_random_orders(rng, group), stats) >= least * (1 - 1e-9)
@@ -93,11 +96,10 @@ def test_intermediates_are_priced_as_the_optimiser_does() -> None:
         group = random_group(rng)
         stats = random_stats(rng, group)
         plan = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=1.0, materialize=2)
-        pairs = [
-            (s, step.relations) for (_, s), o in plan.probe_orders.items() for step in o if len(step.relations) > 1
-        ]
-        if pairs and all(can_find(*pair) for pair in pairs):
-            orders = {name: orders_of(plan, name, join) for name, join in group.items()}
+        looks = looks_of(plan)
+        relations = order_relations({r for join in group.values() for r in join.relations}, looks)
+        if looks and all(can_find(relations, look) for look in looks):
+            orders = {name: orders_of(plan, name, join, relations) for name, join in group.items()}
             assert cost(reordered(group, orders), stats) == pytest.approx(plan.cost)
             compared += 1
     assert compared >= 5
@@ -110,9 +112,9 @@ def test_what_the_engine_cannot_find_is_taken_apart(seed: int) -> None:
     stats = random_stats(rng, group)
     plan = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=1.0, materialize=2)
     for name, join in group.items():
-        for start, order in orders_of(plan, name, join).items():
+        for start, order in orders_of(plan, name, join, NAMES).items():
             assert join.admits(start, order)
-            assert all(len(found) == 1 or can_find(start, found) for found in order)
+            assert all(len(found) == 1 or can_find(NAMES, (start, found)) for found in order)
             assert join.admits(start, tuple((r,) for r in join.flat(start, order)))
 
 

@@ -12,8 +12,8 @@ from scipy import sparse
 from tests.support.clocks import counted
 
 from thalweg.errors import ThalwegError
-from thalweg.optimize import partitioning
-from thalweg.optimize.partitioning import Answer, Problem
+from thalweg.optimize import slot_assignment
+from thalweg.optimize.slot_assignment import Answer, Problem
 
 GEM, USER, ADS = ("purchases", "gemPackID"), ("purchases", "userID"), ("ads", "userID")
 COUNTS = {GEM: np.array([4.0, 6.0, 0.0]), USER: np.array([5.0, 3.0, 2.0]), ADS: np.array([1.0, 0.0, 7.0])}
@@ -28,7 +28,7 @@ GOOD: dict[str, Any] = {
     "lat_proc": 0.1,
     "near": None,
 }
-optimize = counted(partitioning.optimize)
+optimize = counted(slot_assignment.optimize)
 
 RUN: dict[str, Any] = {"budget_seconds": 0.2, "seed": 0, "objective": "copies"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -127,3 +128,25 @@ def test_both_sides_of_a_join_are_assigned_alike_and_evenly() -> None:
     assert list(assignment["l(k)"]) == list(assignment["r(k)"])
     loads = np.bincount(assignment["l(k)"], skewed, minlength=4)
     assert loads.max() < 1.1 * loads.mean()
+
+
+@pytest.mark.parametrize("lat_proc", [0.01, 0.1, 1.0, 20.0])
+def test_what_the_engine_proposes_keeps_the_load_cap(lat_proc: float) -> None:
+    proposed = 0
+    for seed in range(3):
+        for columns in (correlated(seed), independent(seed)):
+            known = situation(columns, lat_proc=lat_proc)
+            verdict = decide(known, budget_seconds=0.2, seed=seed, threshold=-math.inf)
+            if verdict.partitioning is None:
+                continue
+            proposed += 1
+            found, counts = verdict.partitioning, known.fitting["s"].counts
+            load = np.zeros(4)
+            for name, rows in counts.items():
+                if name in found.assignment:
+                    load += np.bincount(found.assignment[name], rows, 4)
+            led = [rows for name, rows in counts.items() if name in found.assignment]
+            if led:
+                most = max(1.25 * sum(r.sum() for r in led) / 4, max(r.max() for r in led))
+                assert load.max() <= most * (1 + 1e-9)
+    assert proposed > 0

@@ -92,10 +92,22 @@ def test_an_intermediate_stands_for_its_relations_once_it_is_ready() -> None:
     assert [check.found for check in node.checks] == ["a"]
 
 
-def test_an_intermediate_on_both_sides_of_the_start_is_not_used() -> None:
-    """Of relations before the start new rows are found, of those after it only old ones: b is between a and c."""
+def test_relations_are_ordered_so_that_an_intermediate_can_be_used() -> None:
+    """Of relations before the start new rows are found, of those after it only old ones: b is not between a and c."""
     star = query("star", {("a", "b"): ("k", "k"), ("a", "c"): ("x", "x")})
     orders = {("q", "a"): ("b", "c"), ("q", "b"): ("a", "c"), ("q", "c"): ("a", "b")}
     kept = Intermediate("+m", ("a", "c"), "a", ("q",))
-    trees = TreeBuilder(("q",), {"q": star}, orders, (kept,), {"+m": ("q",)}).trees()
-    assert [node.relation for node in tree(trees, "b").nodes()] == ["a", "c"]
+    builder = TreeBuilder(("q",), {"q": star}, orders, (kept,), {"+m": ("q",)})
+    assert [node.relation for node in tree(builder.trees(), "b").nodes()] == ["+m"]
+    assert builder.places["b"] in (0, 2)
+
+
+def test_an_intermediate_on_both_sides_of_the_start_is_not_used() -> None:
+    """Three relations, all three pairs kept: who stands in the middle looks for one relation after the other."""
+    ring = query("ring", {("a", "b"): ("k", "k"), ("a", "c"): ("x", "x"), ("b", "c"): ("y", "y")})
+    orders = {("q", "a"): ("b", "c"), ("q", "b"): ("a", "c"), ("q", "c"): ("a", "b")}
+    kept = [Intermediate(f"+{a}{b}", (a, b), a, ("q",)) for a, b in ("ab", "ac", "bc")]
+    builder = TreeBuilder(("q",), {"q": ring}, orders, kept, {m.id: ("q",) for m in kept})
+    middle = next(name for name, place in builder.places.items() if place == 1)
+    for start, path in ((start, builder.paths["q", start]) for start in "abc"):
+        assert len(path) == (3 if start == middle else 2)

@@ -21,11 +21,11 @@ from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.query import query_name
 from thalweg.observe import log
-from thalweg.optimize import joins
+from thalweg.optimize import probe_orders
 from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.joins.model import Statistics
 from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
+from thalweg.optimize.probe_orders.model import Statistics
 
 LEAST_SECONDS = 0.02
 """Of the budget, for one query group."""
@@ -190,7 +190,7 @@ class JoinPlanner:
             self.answer = "nothing has been measured yet" if asked.unmeasured else ""
             return ""
         changed = set(queries) ^ set(ordering.planned)
-        full = joins.needs_full_run(None, changed, queries, drift)
+        full = probe_orders.needs_full_run(None, changed, queries, drift)
         if full:
             return full.reason
         # Not only what the last epoch has brought: an answer to earlier news may have been lost in a crash.
