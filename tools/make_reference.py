@@ -82,8 +82,9 @@ def options() -> str:
     for title, names, kinds in (("Sources", SOURCE_KINDS, SOURCES), ("Sinks", SINK_KINDS, SINKS)):
         parts.append(f"## {title}\n")
         for name in names:
-            for said, struct in kinds.get(name).structs().items():
-                parts.append(f"### {said}\n\n{options_table(struct)}")
+            kind = kinds.get(name)
+            structs = kind.structs() if hasattr(kind, "structs") else {name: kind.options}
+            parts += [f"### {said}\n\n{options_table(struct)}" for said, struct in structs.items()]
     return f"""# Options of sources and sinks
 
 What SQL may write in OPTIONS and Python gives as keywords. {WRITTEN}
