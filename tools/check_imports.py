@@ -27,9 +27,10 @@ ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "kinds": set(),
     # The control path: pure functions over values.
-    "frontend": VALUES,
+    "aggregates": VALUES,
+    "frontend": VALUES | {"aggregates"},
     "stats": VALUES,
-    "optimize": VALUES | {"stats", "partition"},
+    "optimize": VALUES | {"aggregates", "stats", "partition"},
     # What was measured -> what is decided.
     "adapt": VALUES | {"optimize", "stats", "partition", "route", "observe"},
     # The data path, in the order data meets it.
@@ -37,15 +38,15 @@ ALLOWED: dict[str, set[str]] = {
     "observe": VALUES,
     "source": VALUES | {"state", "observe"},
     "route": VALUES | {"observe"},
-    "operate": VALUES | {"route", "partition", "observe"},
+    "operate": VALUES | {"aggregates", "route", "partition", "observe"},
     "state": VALUES | {"route"},
     "sink": VALUES | {"route", "state", "observe"},
     # The only one that calls source, operate, state and sink; and what binds it to Spark.
     "batch": VALUES | DATA_PATH | {"adapt", "optimize", "stats", "partition", "observe"},
     "engine": VALUES | DATA_PATH | {"batch", "observe"},
     # Aggregates of users: their names are the SQL's, their code goes where Spark sends it.
-    "aggregates": VALUES | {"frontend", "engine"},
-    "clustering": {"aggregates", "route"},
+    "user_aggregates": VALUES | {"frontend", "engine"},
+    "clustering": {"user_aggregates", "route"},
     # The composition root, what users hold of it, and the statements that it carries out.
     "handle": VALUES | {"observe"},
     "rehearsal": VALUES | {"engine", "state"},
@@ -54,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "session": VALUES
     | DATA_PATH
     | {
-        "aggregates",
+        "user_aggregates",
         "adapt",
         "batch",
         "engine",
@@ -67,7 +68,11 @@ ALLOWED: dict[str, set[str]] = {
         "statements",
         "streams",
     },
-    "thalweg": VALUES | {"session", "handle", "aggregates", "clustering", "source", "sink", "partition", "testing"},
+    # Kinds from outside.
+    "registration": VALUES | {"aggregates", "frontend", "sink", "source"},
+    "thalweg": VALUES
+    | {"aggregates", "clustering", "frontend", "handle", "partition", "registration", "session", "sink", "source"}
+    | {"testing", "user_aggregates"},
     # Thin faces: they talk to the public interface only.
     "cli": VALUES | {"session", "thalweg", "observe"},
     "web": VALUES | {"session", "thalweg"},

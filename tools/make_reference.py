@@ -78,18 +78,42 @@ Each takes `FILTER (WHERE ...)`. [Your own](guide.md#aggregates-of-your-own) com
 
 def options() -> str:
     """Of Thalweg's own sources and sinks, from the structs that check them."""
-    parts = []
-    for title, names, kinds in (("Sources", SOURCE_KINDS, SOURCES), ("Sinks", SINK_KINDS, SINKS)):
-        parts.append(f"## {title}\n")
-        for name in names:
-            kind = kinds.get(name)
-            structs = kind.structs() if hasattr(kind, "structs") else {name: kind.options}
-            parts += [f"### {said}\n\n{options_table(struct)}" for said, struct in structs.items()]
     return f"""# Options of sources and sinks
 
-What SQL may write in OPTIONS and Python gives as keywords. {WRITTEN}
+`CREATE STREAM ... WITH (source = 'kind', option = 'value', ...)`, or the function of the same name in Python:
+`thalweg.files("in/*.parquet", missing="refuse")`. `CREATE QUERY ... INTO kind OPTIONS (option = 'value', ...)`, or
+`thalweg.to_files("out", header=False)`. An option that is not here is refused by name. {WRITTEN}
 
-{chr(10).join(parts)}"""
+## Sources
+
+{_source_options()}
+## Sinks
+
+{_sink_options()}"""
+
+
+def _source_options() -> str:
+    parts = []
+    for name in SOURCE_KINDS:
+        kind = SOURCES.get(name)
+        changeable = ", ".join(f"`{option}`" for option in sorted(kind.changeable))
+        after = f"\nAfter a restart {changeable} may have other values.\n" if changeable else ""
+        tables = "\n".join(_titled(title, options_table(struct), name) for title, struct in kind.structs().items())
+        parts.append(f"### {name}\n\n{_said(kind)}\n\n{tables}{after}")
+    return "\n".join(parts)
+
+
+def _titled(title: str, table: str, name: str) -> str:
+    return table if title == name else f"Of {title.removeprefix(f'{name}, ')}:\n\n{table}"
+
+
+def _sink_options() -> str:
+    kinds = [SINKS.get(name) for name in SINK_KINDS]
+    return "\n".join(f"### {kind.name}\n\n{_said(kind)}\n\n{options_table(kind.options)}" for kind in kinds)
+
+
+def _said(kind: object) -> str:
+    return " ".join((type(kind).__doc__ or "").split())
 
 
 # -- errors ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-VOCABULARY = frozenset(("model", "route", "kernel", "observe", "errors", "faults", "testing"))
+VOCABULARY = frozenset(("model", "route", "kernel", "observe", "errors", "faults", "kinds", "testing"))
 _PARTS_OF_FUNCTIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"))
 
 

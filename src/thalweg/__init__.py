@@ -14,6 +14,7 @@ A session            connect(state_dir) gives a Session; its queries are QueryHa
 Sources of rows      files, memory, generate, or any streaming DataFrame
 Sinks for results    to_memory, to_files, to_console, to_spark, to_noop, or a callable (table, batch_id)
 Functions            aggregate defines an aggregate of your own; clustering is one
+Kinds of your own    register_source, register_sink, register_aggregate, register_window
 Errors               all are ThalwegErrors; their kinds are in thalweg.errors
 For your tests       thalweg.testing: a session without Spark, results compared, faults on cue
 
@@ -43,23 +44,32 @@ from thalweg.source import KINDS as SOURCES
 
 if TYPE_CHECKING:
     from thalweg import clustering, errors, partition, testing
-    from thalweg.aggregates import aggregate
+    from thalweg.aggregates.contract import AggregateFamily
     from thalweg.errors import ThalwegError
+    from thalweg.frontend.window_kinds import WindowKind
     from thalweg.handle import QueryHandle
+    from thalweg.registration import register_aggregate, register_sink, register_source, register_window
     from thalweg.session import Session, connect
     from thalweg.sink.console import to_console
+    from thalweg.sink.contract import SinkKind
     from thalweg.sink.files import to_files
     from thalweg.sink.memory import to_memory
     from thalweg.sink.noop import to_noop
     from thalweg.sink.spark import to_spark
+    from thalweg.source.contract import SourceKind
     from thalweg.source.files import files
     from thalweg.source.generate import generate
     from thalweg.source.memory import memory
+    from thalweg.user_aggregates import aggregate
 
 __all__ = [
+    "AggregateFamily",
     "QueryHandle",
     "Session",
+    "SinkKind",
+    "SourceKind",
     "ThalwegError",
+    "WindowKind",
     "aggregate",
     "clustering",
     "connect",
@@ -68,6 +78,10 @@ __all__ = [
     "generate",
     "memory",
     "partition",
+    "register_aggregate",
+    "register_sink",
+    "register_source",
+    "register_window",
     "testing",
     "to_console",
     "to_files",
@@ -79,7 +93,12 @@ __all__ = [
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program asks: see observe/log
 
 _HOMES = {
-    "thalweg.aggregates": ("aggregate",),
+    "thalweg.aggregates.contract": ("AggregateFamily",),
+    "thalweg.frontend.window_kinds": ("WindowKind",),
+    "thalweg.registration": ("register_aggregate", "register_sink", "register_source", "register_window"),
+    "thalweg.sink.contract": ("SinkKind",),
+    "thalweg.source.contract": ("SourceKind",),
+    "thalweg.user_aggregates": ("aggregate",),
     "thalweg.errors": ("ThalwegError",),
     "thalweg.handle": ("QueryHandle",),
     "thalweg.session": ("Session", "connect"),

@@ -33,9 +33,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.aggregates import aggregate
 from thalweg.errors import bad_clustering
 from thalweg.route.hash import hash_rows
+from thalweg.user_aggregates import aggregate
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -27,7 +27,6 @@ from thalweg.adapt.probe_orders.measure import EPOCH
 from thalweg.adapt.slot_assignment import Repartitioning
 from thalweg.adapt.small_batches import SETTINGS as SMALL_BATCHES
 from thalweg.adapt.small_batches import SmallBatches
-from thalweg.aggregates import InUse
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.hands import Hands
 from thalweg.batch.listeners import Listener
@@ -84,6 +83,7 @@ from thalweg.streams import (
     with_limits,
     wrong_time,
 )
+from thalweg.user_aggregates import InUse
 
 __all__ = ["QueryHandle", "Session", "Status", "connect", "copy_state"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

@@ -46,7 +46,7 @@ def run_page(page: str, name: str, namespace: dict[str, Any]) -> str:
 def run_block(block: Block, name: str, namespace: dict[str, Any]) -> str:
     said = io.StringIO()
     # A traceback names the line of the page.
-    code = compile("\n" * block.line + block.text, name, "exec")
+    code = compile("\n" * block.line + block.text, name, "exec", dont_inherit=True)
     with contextlib.redirect_stdout(said):
         exec(code, namespace)
     return "".join(f"{line.rstrip()}\n" for line in said.getvalue().splitlines())

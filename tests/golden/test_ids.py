@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.golden.recorded_queries import FILE, WORLDS, Recorded, bind_world, load, record
 
-from thalweg.frontend.one_row import of_one_row
+from thalweg.aggregates.one_row import of_one_row
 from thalweg.model.canonical import FORMS, canonical, named
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import joined_name

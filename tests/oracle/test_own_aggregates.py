@@ -14,7 +14,7 @@ import pytest
 from tests.support.side import Side
 
 import thalweg
-from thalweg import aggregates
+from thalweg import user_aggregates
 from thalweg.errors import SqlError, ThalwegError
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of its own for each test."""
-    monkeypatch.setattr(aggregates, "_defined", {})
+    monkeypatch.setattr(user_aggregates, "_defined", {})
 
 
 def mean_of(state: tuple[float, int], batch: pa.RecordBatch) -> tuple[float, int]:
@@ -143,7 +143,7 @@ def test_after_a_restart_they_must_be_defined_and_go_on(side: Side, state_dir: P
         for table in feed.batches[:2]:
             source.append(table)
         session.run_available()
-    aggregates._defined.clear()
+    user_aggregates._defined.clear()
     with side.connect(state_dir) as session:
         source = open_stream(session, feed)
         for table in feed.batches[2:]:

@@ -16,7 +16,7 @@ from tests.support.randomly import RandomQuery, Shape, random_feed, random_queri
 from tests.support.side import Side
 
 import thalweg
-from thalweg import aggregates
+from thalweg import user_aggregates
 from thalweg.adapt.small_batches import Load
 from thalweg.errors import StateError
 from thalweg.model.plan import Plan
@@ -41,7 +41,7 @@ OWN = (
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of its own for each test."""
-    monkeypatch.setattr(aggregates, "_defined", {})
+    monkeypatch.setattr(user_aggregates, "_defined", {})
 
     def added(one: int | None, other: int | None) -> int | None:
         return other if one is None else one if other is None else one + other

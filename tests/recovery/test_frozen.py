@@ -32,7 +32,7 @@ from tests.recovery.frozen_case import (
 )
 
 import thalweg
-from thalweg import aggregates
+from thalweg import user_aggregates
 from thalweg.batch.decisions import from_intent
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
@@ -65,7 +65,7 @@ MACHINES = re.compile(rb"/(?:home|root|tmp|var|Users|opt|usr|mnt|srv)/")
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Aggregates that a test defines are not there for the next."""
-    monkeypatch.setattr(aggregates, "_defined", {})
+    monkeypatch.setattr(user_aggregates, "_defined", {})
 
 
 def named(archive: Archive) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thalweg.errors.family import StateError, UsageError
+from thalweg.errors.family import SqlError, StateError, UsageError
 from thalweg.foreign import said_by
 
 
@@ -76,3 +76,11 @@ def aggregate_state_unreadable(name: str, error: Exception) -> StateError:
 
 def bad_clustering(name: str, value: object, needed: str) -> UsageError:
     return UsageError(f"correlation clustering: {name} is {value!r}", hint=f"{name} must be {needed}")
+
+
+def aggregate_not_installed(name: str) -> SqlError:
+    return SqlError(
+        f"there is no aggregate {name!r} in this program",
+        detail="The query was created by a program that had it.",
+        hint="Install the package that brings it, or call thalweg.register_aggregate before connect.",
+    )

@@ -23,7 +23,7 @@ from thalweg.errors import (
     query_as_stream,
     too_many,
 )
-from thalweg.frontend.aggregates import check_own, is_aggregate, read_deviation
+from thalweg.frontend.aggregates import check_before_spark, check_unknown_to_spark, is_aggregate, type_told
 from thalweg.frontend.code import MOST_DEEP, Code, SizeError
 from thalweg.frontend.compile import Compiler
 from thalweg.frontend.compile_join import compile_join
@@ -145,8 +145,9 @@ def _replaced(text: str, span: Span, word: str) -> str:
 
 def _analyze(spark: str, tree: Select, select: str, analyzer: Analyzer) -> list[tuple[str, str]]:
     """Names and types of the result as Spark sees it, with aggregates of the same type in the place of users' own."""
-    calls = [node for node in _nodes(tree, conditions=False) if isinstance(node, Call) and node.own is not None]
-    shown = stand_in(spark, calls)
+    calls = [n for n in _nodes(tree, conditions=False) if isinstance(n, Call) and type_told(n) is not None]
+    windows = [n for n in _nodes(tree, conditions=False) if isinstance(n, Call) and n.shown]
+    shown = stand_in(spark, [(call, type_told(call) or "") for call in calls], windows)
     try:
         columns = analyzer.analyze(shown.text)
     except SqlError as error:
@@ -158,7 +159,7 @@ def _analyze(spark: str, tree: Select, select: str, analyzer: Analyzer) -> list[
 
 def _renamed(item: Item, column: tuple[str, str], text: str) -> tuple[str, str]:
     """A result without a name of its own that calls a user's aggregate is named by its text."""
-    called = any(isinstance(node, Call) and node.own is not None for node in walk(item.expr))
+    called = any(type_told(node) is not None for node in walk(item.expr))
     if item.alias is not None or not called:
         return column
     return " ".join(text[slice(*item.expr.span)].split()), column[1]
@@ -196,8 +197,8 @@ def _check_depth(tree: Select, text: str) -> None:
 
 def _check_functions(tree: Select, text: str) -> None:
     for node in _nodes(tree):
-        if isinstance(node, Call) and node.own is not None:
-            check_own(node, text)
+        if isinstance(node, Call) and type_told(node) is not None:
+            check_unknown_to_spark(node, text)
         if not isinstance(node, Call) or is_aggregate(node) or node.name == WINDOW:
             continue
         if node.name == "session_window":
@@ -245,8 +246,7 @@ def _check_names(tree: Select, frame: Frame) -> None:
     for node in _nodes(tree, conditions=not frame.joins):
         if not isinstance(node, Call):
             continue
-        if node.name == "approx_count_distinct" and node.own is None and len(node.args) == 2:
-            read_deviation(frame.final.compiler, node)
+        check_before_spark(frame.final.compiler, node)
         if node.name == WINDOW:
             times.add(read_window(node, frame.final)[1])
             if len(times) > 1:

@@ -28,6 +28,7 @@ from thalweg.frontend.tree import (
     Star,
     Unary,
 )
+from thalweg.frontend.window_kinds import spell_out
 from thalweg.model.own import Definition
 
 RESERVED = frozenset(
@@ -329,7 +330,8 @@ class ExpressionParser(Cursor):
             raise self.refuse("OVER", self.token.span, "group by window(time, ...) instead")
         if self.is_word("within") and self.peek().word == "group":
             raise self.refuse("WITHIN GROUP", self.token.span, "use percentile(x, p)")
-        return Call(self.since(token.start), name, args, distinct, condition, ignore, self.own.get(name))
+        call = Call(self.since(token.start), name, args, distinct, condition, ignore, self.own.get(name))
+        return spell_out(call, self.text)
 
     def _nulls_choice(self) -> bool:
         if self.take_words("ignore", "nulls"):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from thalweg.aggregates.families import arities, family_named
 from thalweg.errors import SqlError, bad_arguments, unknown_function
 from thalweg.frontend import operators
 from thalweg.frontend.casts import cast, shortest
@@ -46,13 +47,6 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {}
-AGGREGATES = frozenset(
-    (  # noqa: SIM905 - a list would be formatted to one word a line
-        "count sum min max avg mean stddev stddev_samp stddev_pop std variance var_samp var_pop "
-        "approx_count_distinct median percentile min_by max_by first first_value any_value last last_value "
-        "bool_and every bool_or some any count_if"
-    ).split()
-)
 WINDOW = "window"
 
 _FORMS = frozenset(
@@ -66,14 +60,14 @@ _FORMS = frozenset(
 
 def is_reserved(name: str) -> bool:
     """Whether a name in lower case means something already where a function can be called."""
-    return name in FUNCTIONS or name in AGGREGATES or name == WINDOW or name in _FORMS or name in RESERVED
+    return name in FUNCTIONS or family_named(name) is not None or name == WINDOW or name in _FORMS or name in RESERVED
 
 
 def find(node: Call, sql: str) -> Function:
     """The entry of a scalar function; anything else is refused by name, with near ones as a hint."""
     if node.name in FUNCTIONS:
         return FUNCTIONS[node.name]
-    known = [*FUNCTIONS, *AGGREGATES, WINDOW]
+    known = [*FUNCTIONS, *arities(), WINDOW]
     near = difflib.get_close_matches(node.name, known, 3, 0.7)
     raise unknown_function(node.name, near, sql, node.span, function_hint(node.name))
 
@@ -590,4 +584,4 @@ for _name in (
     _add(_name, 1, 1, _as_type(_name))
 _add("decimal", 1, 1, _as_type("decimal(10,0)"))
 
-__all__ = ["AGGREGATES", "FUNCTIONS", "WINDOW", "Context", "Function", "check_arity", "find", "is_reserved"]
+__all__ = ["FUNCTIONS", "WINDOW", "Context", "Function", "check_arity", "find", "is_reserved"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from thalweg.aggregates.one_row import of_one_row
 from thalweg.errors import SqlError, bad_window, needs_window, not_supported, unknown_column
 from thalweg.frontend.aggregates import build, is_aggregate
 from thalweg.frontend.code import Code
 from thalweg.frontend.compile import Compiler
 from thalweg.frontend.functions import WINDOW
-from thalweg.frontend.one_row import of_one_row
 from thalweg.frontend.scope import Scope
 from thalweg.frontend.tree import Access, Call, Column, Interval, Literal, Node, Select, Star, walk
 from thalweg.frontend.windows import read_window

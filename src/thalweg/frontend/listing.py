@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from thalweg.frontend.aggregates import ENTRIES
+from thalweg.aggregates.families import arities
 from thalweg.frontend.functions import FUNCTIONS
 
 SCALAR, AGGREGATE, OWN = "scalar", "aggregate", "own aggregate"
@@ -24,7 +24,7 @@ class Listed:
 def functions(own: Iterable[str] = ()) -> list[Listed]:
     """By name. `own`: aggregates that the program has defined."""
     scalar = [Listed(name, SCALAR, _many(f.least, f.most)) for name, f in FUNCTIONS.items()]
-    aggregates = [Listed(name, AGGREGATE, _many(entry.least, entry.most)) for name, entry in ENTRIES.items()]
+    aggregates = [Listed(name, AGGREGATE, _many(*arity)) for name, arity in arities().items()]
     return sorted([*scalar, *aggregates, *(Listed(name, OWN, "any") for name in own)], key=lambda f: (f.name, f.kind))
 
 

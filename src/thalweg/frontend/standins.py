@@ -40,13 +40,12 @@ class Shown:
         return found if following is None else min(found, following - 1)
 
 
-def stand_in(text: str, calls: Iterable[Call]) -> Shown:
-    """The text with stand-ins for the calls of users' own aggregates."""
-    edits: dict[tuple[int, int], str] = {}
-    for call in calls:
-        assert call.own is not None
+def stand_in(text: str, calls: Iterable[tuple[Call, str]], windows: Iterable[Call] = ()) -> Shown:
+    """The text with stand-ins for calls of aggregates, each with the type that it gives, and of windows."""
+    edits = {window.span: window.shown for window in windows}
+    for call, type_ in calls:
         opening, closing = _brackets(text, call)
-        edits[call.span[0], opening + 1] = f"max_by(CAST(NULL AS {call.own.type}), struct("
+        edits[call.span[0], opening + 1] = f"max_by(CAST(NULL AS {type_}), struct("
         edits[closing, closing] = ")"
     out, places, at = "", [(0, 0)], 0
     for (start, end), put_in in sorted(edits.items()):

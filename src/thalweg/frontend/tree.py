@@ -58,6 +58,8 @@ class Call(Node):
     ignore_nulls: bool = False
     own: Definition | None = None
     """Of an aggregate that the user has defined."""
+    shown: str = ""
+    """What Spark is shown in its place, where it does not know the name."""
 
     def children(self) -> tuple[Node, ...]:
         return (*self.args, self.filter) if self.filter is not None else self.args

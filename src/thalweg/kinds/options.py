@@ -206,8 +206,8 @@ def _type_text(kind: inspect.Type) -> str:
 
 def _default_text(field: inspect.Field) -> str:
     value = field.default
-    if value is None:
-        return "none"
+    if value is None or value == "":
+        return "none" if value is None else "empty"
     if isinstance(value, bool):
         return str(value).lower()
     return f"`{value}`" if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -129,6 +129,25 @@ class Window:
 
     # -- in words
 
+    def what_is_wrong(self, most_windows: int) -> tuple[int, str, str | None] | None:
+        """(which of range 1, slide 2 and start 3, what, what to do) of a window that cannot be."""
+        if self.range_us <= 0:
+            return 1, "the range of a window is longer than nothing", None
+        if self.slide_us <= 0:
+            return 2, "the slide of a window is longer than nothing", None
+        if self.slide_us > self.range_us:
+            return 2, "the slide of a window is at most its range", None
+        if (many := self.windows_per_row) > most_windows:
+            message = f"every row would be in {many:,} windows, which is more than {most_windows:,}"
+            return 2, message, "make the slide longer"
+        if abs(self.start_us) >= self.slide_us:
+            return 3, "the start of a window is less than its slide", None
+        return None
+
+    def arguments(self) -> tuple[str, str, str]:
+        """Range, slide and start as SQL has them."""
+        return tuple(f"{us} microseconds" for us in (self.range_us, self.slide_us, self.start_us))  # type: ignore[return-value]
+
     def start_sql(self, time_sql: str) -> str:
         """DuckDB's text of the last window's start, in microseconds. `%` takes the sign of its left side, so it is
         taken twice."""

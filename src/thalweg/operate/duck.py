@@ -15,16 +15,16 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
 
+from thalweg.aggregates.contract import DuckFunction
+from thalweg.aggregates.families import duck_functions
 from thalweg.errors import over_memory, over_time
 from thalweg.model.budget import Budget
-from thalweg.model.plan import QUANTILE
 from thalweg.operate.allowance import OverTimeError, within
-from thalweg.operate.quantile import quantile_of_counts
 
 Error = duckdb.Error
 Database: TypeAlias = duckdb.DuckDBPyConnection
@@ -43,20 +43,8 @@ class OverBudgetError(duckdb.Error):  # type: ignore[misc]
     """The statement took more time or memory than it may."""
 
 
-class _Function(NamedTuple):
-    name: str
-    function: Callable[..., pa.Array]
-    takes: list[str]
-    gives: str
-
-    def add_to(self, database: Database) -> None:
-        database.create_function(
-            self.name, self.function, self.takes, self.gives, type="arrow", null_handling="special"
-        )
-
-
-_functions = {QUANTILE: _Function(QUANTILE, quantile_of_counts, ["DOUBLE[]", "BIGINT[]", "DOUBLE"], "DOUBLE")}
-"""What every database of this process has."""
+_functions: dict[str, DuckFunction] = {}
+"""What every database of this process has, beside those of aggregates."""
 
 
 class _OfThread(threading.local):
@@ -96,9 +84,13 @@ def create_function(name: str, function: Callable[..., pa.Array], takes: list[st
     """A function over Arrow arrays, for every connection. It belongs to the database: threads end, and their
     connections with them."""
     with _opening:
-        _functions[name] = added = _Function(name, function, takes, gives)
+        _functions[name] = added = DuckFunction(name, function, takes, gives)
         if _Current.database is not None:
-            added.add_to(_Current.database)
+            _add(added, _Current.database)
+
+
+def _add(new: DuckFunction, database: Database) -> None:
+    database.create_function(new.name, new.function, new.takes, new.gives, type="arrow", null_handling="special")
 
 
 def _database() -> Database:
@@ -106,8 +98,8 @@ def _database() -> Database:
         database = duckdb.connect(config=_CONFIG)
         database.execute("SET threads = 1")
         database.execute("SET preserve_insertion_order = false")
-        for function in _functions.values():
-            function.add_to(database)
+        for function in (*duck_functions(), *_functions.values()):
+            _add(function, database)
         atexit.register(database.close)  # or DuckDB prints what it takes for leaks
         _Current.database, _Current.memory = database, 0
     return _Current.database

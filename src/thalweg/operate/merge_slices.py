@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from thalweg.aggregates.quantile import quantiles
 from thalweg.model.columns import GROUP, NEW, SPAN, START, WINDOW, key, value
 from thalweg.model.plan import Grouping, Partial, Quantile
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.combine import group_columns
-from thalweg.operate.quantile import quantiles
 
 MOST_BETWEEN = 1 << 16
 """Stretches between the first and the last start of a table, up to which each has a place of its own."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from thalweg.aggregates.contract import Columns, presence
+from thalweg.aggregates.families import take_apart
 from thalweg.model.canonical import named
 from thalweg.model.expr import Expr
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
@@ -33,7 +35,6 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_duck
 from thalweg.model.window import Window, slice_grid
 from thalweg.optimize.joining import JoinLoad, joined_streams, over_joined, plan_joins, read_by_joins
-from thalweg.optimize.partials import Columns, presence, take_apart
 from thalweg.optimize.shipping import GroupingLoad, choose_shipped, type_width
 
 GROUPS = 256

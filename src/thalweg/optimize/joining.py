@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from thalweg.aggregates.contract import conjunction
 from thalweg.errors import ThalwegError
 from thalweg.model.canonical import named, write
 from thalweg.model.expr import Expr, quote
@@ -33,7 +34,6 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.optimize.groups import Demand, Sides, form_groups
 from thalweg.optimize.ordering import attached, partners, rows_of, statistics_of
 from thalweg.optimize.orders import Shape, Sizes, choose_orders
-from thalweg.optimize.partials import conjunction
 from thalweg.optimize.trees import Bound, TreeBuilder, index_id, stages
 
 JOIN_LIMIT = 20_000_000

@@ -14,7 +14,7 @@ from pyspark import RDD
 from pyspark.sql import SparkSession
 
 import thalweg
-from thalweg import aggregates
+from thalweg import user_aggregates
 from thalweg.engine.spark import BATCH_SETTINGS, SETTINGS, JobGroup
 
 
@@ -58,7 +58,7 @@ def test_what_a_user_sets_does_not_act_on_batches(spark: SparkSession, state_dir
 def test_tasks_that_run_are_ended_by_stop_and_the_batch_is_run_later(
     spark: SparkSession, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aggregates, "_defined", {})
+    monkeypatch.setattr(user_aggregates, "_defined", {})
     begun, stays = tmp_path / "begun", tmp_path / "stays"
     stays.touch()
 

@@ -91,7 +91,7 @@ def test_an_error_of_spark_points_into_the_users_text() -> None:
     select = f"SELECT mine(x), mine(x, mine(nope)), broken(k) {TAIL}"
     tree = parse_select(select, MINE)
     calls = [n for item in tree.items for n in walk(item.expr) if isinstance(n, Call) and n.own is not None]
-    shown = stand_in(select, calls)
+    shown = stand_in(select, [(call, "double") for call in calls])
     for word in ("nope", "broken", "window(ts"):
         at = shown.text.index(word)
         error = shown.back(SqlError("no", sql=shown.text, span=(at, at + len(word))))

@@ -14,6 +14,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from thalweg.aggregates.contract import Columns
+from thalweg.aggregates.families import take_apart
 from thalweg.frontend.code import Code
 from thalweg.frontend.compile import Compiler
 from thalweg.frontend.expressions import ExpressionParser
@@ -21,7 +23,6 @@ from thalweg.frontend.tree import Column
 from thalweg.model.expr import Expr, quote
 from thalweg.model.query import Aggregate
 from thalweg.model.types import to_inner_arrow
-from thalweg.optimize.partials import Columns, take_apart
 
 
 def value(text: str, type_: str, given: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from thalweg.aggregates.contract import partial
 from thalweg.model.budget import Budget
 from thalweg.model.columns import START
 from thalweg.model.expr import Expr
@@ -17,7 +18,6 @@ from thalweg.operate import combine as module
 from thalweg.operate import duck
 from thalweg.operate.combine import combine
 from thalweg.operate.compute import add_computed
-from thalweg.optimize.partials import partial
 
 NOT_UTF8 = pa.StringArray.from_buffers(2, *pa.array([b"\xff\xfe", b"ok"], pa.binary()).buffers()[1:])
 ROWS = pa.table({"k": [1, 1], "v": [3, 4], "g": NOT_UTF8, START: [0, 0]})

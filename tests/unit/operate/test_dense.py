@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from thalweg.aggregates.contract import Columns, presence
+from thalweg.aggregates.families import take_apart
 from thalweg.model.columns import START
 from thalweg.model.expr import Expr, quote
 from thalweg.model.failure import Failures
@@ -17,7 +19,6 @@ from thalweg.model.query import Aggregate
 from thalweg.model.window import Window
 from thalweg.operate import dense
 from thalweg.operate.combine import Slices, combine, combine_dense
-from thalweg.optimize.partials import Columns, presence, take_apart
 
 SECOND = 1_000_000
 FLAGS = ("yes", "rare", "never", "often")

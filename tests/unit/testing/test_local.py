@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import thalweg
-from thalweg import aggregates
+from thalweg import user_aggregates
 from thalweg.batch.local_runner import LocalRunner
 from thalweg.errors import SinkError, SqlError, StateError, ThalwegError, UsageError
 from thalweg.model.stream import Schema
@@ -130,7 +130,7 @@ TOTALS = "SELECT k, total(v) AS t, window.start AS w FROM events GROUP BY k, win
 @pytest.mark.slow
 def test_two_sessions_in_threads_of_their_own(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a connection to DuckDB of its own, and means by an aggregate what was defined when it came up."""
-    monkeypatch.setattr(aggregates, "_defined", {})
+    monkeypatch.setattr(user_aggregates, "_defined", {})
     sessions, failed = [], []
     for factor in (1, 1000):
 

@@ -9,9 +9,12 @@ import pytest
 
 import make_reference
 import thalweg
+from thalweg.aggregates.families import arities
 from thalweg.errors import SqlError
-from thalweg.frontend.functions import AGGREGATES, FUNCTIONS, find
+from thalweg.frontend.functions import FUNCTIONS, find
 from thalweg.frontend.tree import Call
+from thalweg.sink.files import FilesOptions as ToFiles
+from thalweg.source.files import FilesOptions
 from thalweg.testing import LocalSession
 
 
@@ -33,7 +36,7 @@ def test_check_names_what_is_old(
 
 def test_every_function_is_on_the_page() -> None:
     text = make_reference.functions()
-    for name in (*FUNCTIONS, *AGGREGATES):
+    for name in (*FUNCTIONS, *arities()):
         assert f"| `{name}` |" in text
 
 
@@ -58,3 +61,17 @@ def test_errors_are_told_by_kind() -> None:
 def test_the_keys_of_progress_are_those_of_a_session() -> None:
     with LocalSession() as session:
         assert set(make_reference.PROGRESS) == set(session.progress())
+
+
+def test_every_option_is_on_the_page() -> None:
+    text = make_reference.options()
+    for struct in (FilesOptions, ToFiles):
+        for name in struct.__struct_fields__:
+            assert f"| `{name}` |" in text
+
+
+def test_keywords_of_functions_are_options() -> None:
+    """Of those that name them; others go through as they are."""
+    for function, struct in ((thalweg.files, FilesOptions), (thalweg.to_files, ToFiles)):
+        named = {p.name for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD}
+        assert named - {"glob"} <= set(struct.__struct_fields__)

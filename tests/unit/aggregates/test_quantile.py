@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from thalweg.aggregates.quantile import MANY, quantile_of_counts
 from thalweg.operate import duck
-from thalweg.operate.quantile import MANY, quantile_of_counts
 
 
 def by_hand(values: list[float], counts: list[int], share: float) -> float:

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 
 import thalweg
-from thalweg import aggregates
-from thalweg.aggregates import InUse, aggregate
+from thalweg import user_aggregates
 from thalweg.errors import ThalwegError
 from thalweg.model.own import OWN, Own
 from thalweg.model.query import Aggregate, Query, query_from_json
+from thalweg.user_aggregates import InUse, aggregate
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry of its own for each test."""
-    monkeypatch.setattr(aggregates, "_defined", {})
+    monkeypatch.setattr(user_aggregates, "_defined", {})
 
 
 def define(name: Any = "mine", value: Any = 0.0, **options: Any) -> None:
