@@ -44,10 +44,12 @@ def test_a_line_has_the_ratio_of_medians_and_the_spread_of_neighbours() -> None:
 
 def test_results_survive_json(tmp_path: Path) -> None:
     ours = result.measured(
-        "thalweg", "w", [
+        "thalweg",
+        "w",
+        [
             {"rows_per_second": 1.5, "phases": {"read": 1, "operate": 3}, "peak_mib": 1235.5678, "batches": 9},
             {"rows_per_second": 2.5},
-        ]
+        ],
     )
     made = result.Result("e", "t", result.machine(), lines=(result.line("n", "m", ours, ours, 2),))
     made.write(tmp_path / "e.json")
