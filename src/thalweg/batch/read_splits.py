@@ -53,9 +53,10 @@ def _set_aside(work: Work, split: Split, part: str, rejected: pa.Table, report: 
     name = rejected_name(stream, work.clock.batch, part)
     size = keep_rejected(work.storage, name, stream, rejected, file, work.clock.wall_us)
     known = {(aside.stream, aside.kind): aside for aside in report.set_aside}
-    for kind in pc.unique(rejected["kind"]).to_pylist():
-        of = rejected.filter(pc.equal(rejected["kind"], kind))
-        more = SetAside(stream, kind, of.num_rows, size, file, of["reason"][0].as_py())
+    kinds = rejected.column("kind")
+    for kind in pc.unique(kinds).to_pylist():
+        of = rejected.filter(pc.equal(kinds, kind))
+        more = SetAside(stream, kind, of.num_rows, size, file, of.column("reason")[0].as_py())
         known[stream, kind] = known[stream, kind] + more if (stream, kind) in known else more
         size = 0  # of all kinds of the object together
     report.set_aside = [*known.values()]
