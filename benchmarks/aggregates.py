@@ -130,5 +130,3 @@ def _empty(bench: Bench) -> list[Line]:
         return []
     meaning = "an empty batch, 8 queries running"
     return [make_line("empty-batch", meaning, found, asked=EMPTY_TARGET, unit="s", better="lower")]
-
-

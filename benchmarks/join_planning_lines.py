@@ -70,5 +70,3 @@ def _attach_lines(found: Lines) -> Iterator[Line]:
         ours = measured("thalweg", each["workload"], [each], "attach ratio")
         said = f"cost after {each['attach']:g} came one by one, in times of a full run's, {meaning}"
         yield line(f"attach-cost-{key}", said, ours, None, unit="x", better="lower")
-
-

@@ -133,5 +133,3 @@ def _states(bench: Bench) -> list[Line]:
         meaning = f"state held against the rows inside the windows, {one.work}"
         lines.append(Line(f"state-{one.work}", meaning, "x", "lower", found, None, STATE_TARGET))
     return lines
-
-

@@ -98,5 +98,3 @@ def grid_lines(grid: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
 def _one(found: Mapping[str, Any], figure: str) -> Measured:
     system = {"hashed": "hashing", "greedy": "list scheduling"}.get(figure, "thalweg")
     return measured(system, found["point"], [found], figure)
-
-

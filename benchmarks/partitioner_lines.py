@@ -149,5 +149,3 @@ def _memory_lines(found: Lines) -> Iterator[Line]:
             ours = _single("thalweg", each["partitioner"], value)
             key = f"memory-{each['partitioner'].lower()}"
             yield line(key, meaning, ours, None, each["asked_mb"], unit="MB", better="lower")
-
-

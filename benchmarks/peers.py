@@ -148,5 +148,3 @@ SHOWN = {
     "flink": "Flink SQL",
     "duckdb": "DuckDB, a batch",
 }
-
-

@@ -152,9 +152,7 @@ def _costs(lines: Sequence[Line]) -> list[str]:
         sides = [line.ours] + ([line.theirs] if line.theirs else [])
         there = [[side.measures[name] for side in sides if name in side.measures] for name in shown]
         units = [MEASURES[name][1] for name in shown]
-        return tuple(
-            " : ".join(quantity(v, unit) for v in values) for values, unit in zip(there, units, strict=True)
-        )
+        return tuple(" : ".join(quantity(v, unit) for v in values) for values, unit in zip(there, units, strict=True))
 
     columns = ("ours : theirs", *(MEASURES[name][0] for name in shown))
     return _folded("Memory, CPU, shuffle, start", columns, lines, cells) if shown else []

@@ -93,5 +93,3 @@ def _checks(comparisons: Sequence[Comparison], quick: bool) -> list[Check]:
             peers.append(replace(ours, system="spark"))
         checks.setdefault(ours.work, Check(ours, tuple(peers), stands_for=c.ours.work))
     return list(checks.values())
-
-

@@ -10,8 +10,8 @@ string keys       `x["name"]`, and `x.get("name")`, `x.pop("name")`, `x.setdefau
 untyped mappings  `dict[str, Any]` and `Mapping[str, Any]`, wherever they stand
 imports           modules that import from pathlib or json, or these themselves, inside functions too
 mentions          modules in whose text the name occurs
-fan-out           how many other modules of the package a module imports, inside functions and for types too; listed
-                  are modules with more than 15
+fan-out           how many other modules of the package a module imports, inside functions and for types too: the
+                  largest, how many modules have more than 15, and each of these
 walk              how often a row changes packages on its way through a batch, as `tools/walks.py` runs it; and how
                   often an operator, a reader or a sink calls who called it
 """
@@ -101,7 +101,10 @@ def measure(source: Path) -> dict[str, int]:
         "modules that mention state_dir": _mentioning(modules, "state_dir"),
         "modules that mention range_us or slide_us": _mentioning(modules, "range_us", "slide_us"),
     }
-    wide = {FAN_OUT + name: count for name, count in fan_out(modules, source.name).items() if count > WIDE}
+    imported = fan_out(modules, source.name)
+    wide = {FAN_OUT + name: count for name, count in imported.items() if count > WIDE}
+    found["largest fan-out"] = max(imported.values(), default=0)
+    found[f"modules with a fan-out above {WIDE}"] = len(wide)
     return found | dict(sorted(wide.items(), key=lambda item: (-item[1], item[0])))
 
 

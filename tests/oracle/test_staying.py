@@ -10,7 +10,7 @@ import pytest
 from tests.support.side import Side
 
 import thalweg
-from thalweg.operate.consume import STAYING_FROM
+from thalweg.operate.pre_aggregate import STAYING_FROM
 from thalweg.testing.compare import rows_equal
 from thalweg.testing.oracle import Feed
 

@@ -29,8 +29,7 @@ from thalweg.model.plan import Plan, route_keys, shipped_keys
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING, Window
-from thalweg.operate import consume as source
-from thalweg.operate import finish
+from thalweg.operate import finish, pre_aggregate
 from thalweg.optimize.shipping import GroupingLoad
 from thalweg.partition import names
 
@@ -242,7 +241,7 @@ def test_windows_equal_one_grouping_over_all_rows(seed: int, tmp_path: Path, mon
             if rng.random() < 0.08:
                 pipeline.reopen()
             # Partials may wait in the state for their windows, whoever has made them, or travel at once.
-            monkeypatch.setattr(source, "STAYING_FROM", rng.choice([0, 2000, 1 << 20]))
+            monkeypatch.setattr(pre_aggregate, "STAYING_FROM", rng.choice([0, 2000, 1 << 20]))
             decide_randomly(rng, pipeline, partitioners=seed % 2 == 1)
             history.run(pipeline, batch.slice(0, None if number < BATCHES - 1 else 0), pieces=rng.randint(1, 4))
         assert not pipeline.failures()

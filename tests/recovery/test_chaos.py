@@ -25,8 +25,8 @@ import thalweg.batch.ingest_stage
 import thalweg.batch.run
 import thalweg.batch.slot_stage  # noqa: F401 - they register fault points
 from thalweg import faults
-from thalweg.batch import ingest_stage
 from thalweg.batch import queues as queues_module
+from thalweg.batch import read_splits
 from thalweg.batch.queues import Queues
 from thalweg.batch.run import BatchRunner
 from thalweg.errors import ThalwegError, UsageError
@@ -279,13 +279,13 @@ POISONED = 14
 
 @slow
 def test_rows_that_were_set_aside_and_are_not_kept_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = ingest_stage.keep_rejected
+    keep = read_splits.keep_rejected
 
     def forget(storage: Any, name: str, stream: str, rows: pa.Table, *others: Any) -> int:
         return keep(storage, name, stream, rows.slice(1), *others)
 
     chaos.undisturbed(POISONED)
-    monkeypatch.setattr(ingest_stage, "keep_rejected", forget)
+    monkeypatch.setattr(read_splits, "keep_rejected", forget)
     assert "were set aside as unreadable" in first_wrong([POISONED], [])
 
 

@@ -12,12 +12,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import pyarrow as pa
+from msgspec import Struct
 
-from thalweg.model.address import Address
+from thalweg.model.address import Address, NodeTuples
+from thalweg.model.bucket import RowBucket
+from thalweg.model.message import encode
+from thalweg.observe.stopwatch import ROUTE, Stopwatch
+from thalweg.route.bucket import pack
 
 CELLS = pa.schema([("slot", pa.int32()), ("kind", pa.string()), ("payload", pa.binary())])
 CELL_BYTES = 128 << 20
@@ -61,3 +66,46 @@ def cut(tables: Sequence[tuple[Address, pa.Table]]) -> Iterator[list[tuple[Addre
         portion.append((address, table))
         size += table.nbytes
     yield portion
+
+
+Sent = Mapping[int, Sequence[tuple[Address, pa.Table]]]
+"""slot -> what goes there."""
+
+
+def grouped_cells(slot: int, tables: Sequence[tuple[Address, pa.Table]], watch: Stopwatch) -> Cells:
+    """What INGEST has for a slot, one cell at least."""
+    for portion in cut(tables):
+        with watch.during(ROUTE):
+            cell = make_cell(slot, CellKind.GROUPED, pack(portion))
+        yield cell
+
+
+def next_stage_cells(sent: Sent, watch: Stopwatch) -> Cells:
+    """What a stage of SLOT has for the slots of a later one: tuples for the next, joined rows for the last."""
+    for kind in (CellKind.TUPLES, CellKind.JOINED):
+        for slot, tables in sent.items():
+            mine = [one for one in tables if isinstance(one[0], NodeTuples) == (kind == CellKind.TUPLES)]
+            for portion in cut(mine):
+                if portion:
+                    with watch.during(ROUTE):
+                        cell = make_cell(slot, kind, pack(portion, compressed=kind == CellKind.JOINED))
+                    yield cell
+
+
+def stored_cell(task: int, buckets: Sequence[RowBucket]) -> pa.RecordBatch:
+    return make_cell(task, CellKind.STORED, encode(buckets))
+
+
+def stored_cells(buckets: Sequence[RowBucket], tasks: int) -> Cells:
+    """News for every task of where rows lie that joins may need."""
+    news = encode(buckets)
+    for task in range(tasks):
+        yield make_cell(task, CellKind.STORED, news)
+
+
+def report_cell(slot: int, kind: CellKind, report: Struct) -> pa.RecordBatch:
+    return make_cell(slot, kind, encode(report))
+
+
+def payload_size(cell: pa.RecordBatch) -> int:
+    return len(cell.column(2)[0].as_buffer())

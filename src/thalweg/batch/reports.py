@@ -1,18 +1,13 @@
-"""What operators noted, as reports and cells for the driver."""
+"""What operators noted, as reports for the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from thalweg.batch.cells import CellKind, Cells, make_cell
 from thalweg.errors import SourceError, StateError, ThalwegError
-from thalweg.model.address import QueryRows
-from thalweg.model.message import encode
 from thalweg.model.report import ErrorReport, ShipmentReport
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment
-from thalweg.route.bucket import pack
-from thalweg.sink.outlet import Outlet
 
 
 def shipped(shipments: Mapping[str, Shipment]) -> dict[str, ShipmentReport]:
@@ -24,15 +19,6 @@ def learned(partitioners: Partitioners) -> dict[str, bytes]:
     if not partitioners.made:
         return {}
     return {key: value.to_bytes() for key, value in partitioners.learned().items()}
-
-
-def results(slot: int, outlet: Outlet) -> Cells:
-    """The cell of a task's results; none where there are none."""
-    left = outlet.close()
-    if left is not None:
-        yield make_cell(slot, CellKind.PREPARED, encode(left))
-    elif outlet.held:
-        yield make_cell(slot, CellKind.RESULTS, pack([(QueryRows(query), table) for query, table in outlet.held]))
 
 
 def error_report(error: ThalwegError) -> ErrorReport:

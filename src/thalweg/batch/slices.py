@@ -1,25 +1,50 @@
-"""Buckets of slices between the tasks and the state: how a slot sees them, and what becomes one."""
+"""Slices between the tasks and the state: the groupings of a slot with the buckets that it sees, and what becomes one
+bucket."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.batch.inbox import Inbox
 from thalweg.batch.work import Work
+from thalweg.model.address import Partials
 from thalweg.model.bucket import NewSlices, SliceBucket
 from thalweg.model.columns import START
 from thalweg.model.plan import Grouping, Plan
+from thalweg.model.report import SlotReport
+from thalweg.operate.grouping_state import StoredBucket
 from thalweg.operate.shipment import Shipment
-from thalweg.operate.slot import StoredBucket
+from thalweg.operate.slot import SlotResult, run_slot
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
 from thalweg.state.compact import slices_to_merge
 from thalweg.state.reader import StateReader
 
 Runs = dict[str, list[list[SliceBucket]]]
+
+
+def aggregate(plan: Plan, work: Work, slot: int, inbox: Inbox, report: SlotReport) -> SlotResult:
+    """The groupings of this stage: windows that close are finished, the rest is kept."""
+    part = stage_plan(plan, work.stage, work.stages)
+    if not part.groupings:
+        return SlotResult()
+    came = inbox.grouped.pop(slot, {})
+    report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
+    result = run_slot(part, work.clock, came, *stored_buckets(part, work, slot), work.nodes)
+    report.served = result.served
+    return result
+
+
+def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
+    """The groupings that a stage serves: over streams in the first, over joined rows in the last."""
+    late = {name for name, joined in plan.joins.joined.items() if not joined.alone}
+    chosen = {id_: g for id_, g in plan.groupings.items() if (stage == stages if g.stream in late else stage == 1)}
+    return replace(plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen))
 
 
 def stored_buckets(plan: Plan, work: Work, slot: int) -> tuple[dict[str, list[StoredBucket]], Runs]:

@@ -6,7 +6,6 @@ anyway, and tells every slot where. What travels is the news, and row numbers.
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -91,15 +90,6 @@ def open_tables(plan: Plan, work: Work) -> dict[str, pa.Table]:
 
 
 # -- SLOT
-
-
-def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
-    """The groupings that a stage serves: over streams in the first, over joined rows in the last."""
-    late = {name for name, joined in plan.joins.joined.items() if not joined.alone}
-    chosen = {id_: g for id_, g in plan.groupings.items() if (stage == stages if g.stream in late else stage == 1)}
-    return dataclasses.replace(
-        plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen)
-    )
 
 
 def open_views(plan: Plan, work: Work, new: Sequence[RowBucket]) -> Views:

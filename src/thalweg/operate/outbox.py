@@ -52,3 +52,7 @@ class Outbox:
 
     def emit(self, query: str, table: pa.Table) -> None:
         self.emitted.append((query, table))
+
+
+def count(counts: Counts, name: str, n: int) -> None:
+    counts[name] = counts.get(name, 0) + n

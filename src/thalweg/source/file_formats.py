@@ -1,4 +1,4 @@
-"""The formats of files: Parquet, Arrow IPC, and text by `source/text`.
+"""The formats of files: Parquet, Arrow IPC, and text by `source/json_lines` and `source/csv_lines`.
 
 What comes from outside is checked here, once: that text is UTF-8, that the buffers of Arrow are what they say, that
 pages of Parquet have their checksums (where the writer made them; Arrow IPC has none), that times are of the years 1
@@ -20,8 +20,10 @@ import pyarrow.parquet as pq
 from thalweg.model.split import Split
 from thalweg.source.chunks import ROWS_PER_CHUNK, Asked, Chunk, Piece, chunks
 from thalweg.source.conform import match_names
+from thalweg.source.csv_lines import csv_header, read_csv
+from thalweg.source.json_lines import read_json
 from thalweg.source.listing import COMPRESSIONS
-from thalweg.source.text import Wanted, csv_header, read_csv, read_json
+from thalweg.source.text import WantedText
 
 UNREADABLE, COLUMNS, CHANGED = "unreadable", "columns", "changed"
 _ASKED = re.compile(r"of size (\d+)")
@@ -239,7 +241,7 @@ def _batches(source: pa.NativeFile, reader: Any, asked: Asked) -> Iterator[tuple
 
 
 def _read_json(asked: Asked) -> Iterator[Chunk]:
-    wanted = Wanted(asked.stream.schema, asked.columns, asked.admission, asked.until)
+    wanted = WantedText(asked.stream.schema, asked.columns, asked.admission, asked.until)
     for result, rows in read_json(asked.split, wanted):
         yield Chunk(result.table, result.rejected, rows)
 
@@ -247,7 +249,7 @@ def _read_json(asked: Asked) -> Iterator[Chunk]:
 def _read_csv(asked: Asked) -> Iterator[Chunk]:
     names, header_bytes = csv_header(asked.split, asked.stream.schema)
     missing = _missing(asked, names)
-    wanted = Wanted(asked.stream.schema, asked.columns, asked.admission, asked.until)
+    wanted = WantedText(asked.stream.schema, asked.columns, asked.admission, asked.until)
     found = read_csv(asked.split, wanted, names, header_bytes)
     yield from _noting(missing, (Chunk(result.table, result.rejected, rows) for result, rows in found))
 

@@ -16,7 +16,7 @@ from thalweg import errors
 from thalweg.model.split import CsvOptions
 from thalweg.model.stream import Field, Schema
 from thalweg.model.types import check_flat, from_arrow
-from thalweg.source.text import ARRAY
+from thalweg.source.json_lines import ARRAY
 
 _ALIASES = {
     "long": "bigint",

@@ -7,15 +7,15 @@ tables/<name>-<unique>.arrow    the rows of one version
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from thalweg.errors import missing_file
 from thalweg.model.bucket import Section
 from thalweg.model.manifest import Manifest
-from thalweg.model.stream import Schema, SourceSpec, Stream
-from thalweg.state.migrate import find_old_json, old_schema, old_section
+from thalweg.model.stream import Schema, Stream
+from thalweg.state.migrate import find_old_streams, find_old_tables
 from thalweg.state.sealed import is_sealed, unseal, write_value
 from thalweg.state.storage import Storage
 
@@ -44,7 +44,8 @@ def save_streams(storage: Storage, streams: Mapping[str, Stream]) -> None:
 
 
 def load_streams(storage: Storage) -> dict[str, Stream]:
-    return {s.name: s for s in _load(storage, _STREAMS, "catalog", list[Stream], _old_streams) or ()}
+    found = _load(storage, _STREAMS, "catalog", list[Stream], lambda: find_old_streams(storage, _STREAMS))
+    return {stream.name: stream for stream in found or ()}
 
 
 def save_tables(storage: Storage, tables: Tables) -> None:
@@ -52,7 +53,7 @@ def save_tables(storage: Storage, tables: Tables) -> None:
 
 
 def load_tables(storage: Storage) -> dict[str, Table]:
-    return {t.name: t for t in _load(storage, _TABLES, "tables", list[Table], _old_tables) or ()}
+    return {t.name: t for t in _load(storage, _TABLES, "tables", list[Table], lambda: _old_tables(storage)) or ()}
 
 
 def check_catalog(storage: Storage, manifest: Manifest, streams: Mapping[str, Stream], tables: Tables) -> None:
@@ -65,28 +66,13 @@ def check_catalog(storage: Storage, manifest: Manifest, streams: Mapping[str, St
         raise missing_file(storage.locate(_TABLES))
 
 
-def _load(storage: Storage, name: str, kind: str, value: type[T], old: Any) -> T | None:
+def _load(storage: Storage, name: str, kind: str, of: type[T], old: Callable[[], T | None]) -> T | None:
     data = storage.find(name)
     if data is None:
         return None
-    if is_sealed(data):
-        return unseal(storage.locate(name), kind, data, value)
-    found: T | None = find_old_json(storage, name, old)
-    return found
+    return unseal(storage.locate(name), kind, data, of) if is_sealed(data) else old()
 
 
-def _old_streams(value: Mapping[str, Any]) -> list[Stream]:
-    return [
-        Stream(
-            name=s["name"],
-            schema=old_schema(s["schema"]),
-            time=s["time"],
-            delay_us=s["delay_us"],
-            source=SourceSpec(s["source"]["kind"], s["source"]["options"]),
-        )
-        for s in value["streams"]
-    ]
-
-
-def _old_tables(value: Mapping[str, Any]) -> list[Table]:
-    return [Table(name, old_schema(t["schema"]), old_section(t["version"])) for name, t in value.items()]
+def _old_tables(storage: Storage) -> list[Table] | None:
+    found = find_old_tables(storage, _TABLES)
+    return None if found is None else [Table(name, schema, version) for name, (schema, version) in found.items()]

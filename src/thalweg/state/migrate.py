@@ -12,28 +12,31 @@ says."""
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from thalweg.errors import ThalwegError, corrupt_file, missing_offsets, unreadable_offsets, wrong_state_format
-from thalweg.model import measurements as sections
-from thalweg.model.bucket import Layout, RowBucket, Section, SliceBucket, StoredIndex
-from thalweg.model.entry import Entry
-from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
-from thalweg.model.manifest import READABLE, Manifest, ResultFile, StreamProgress
+from thalweg.model.bucket import Section
+from thalweg.model.manifest import READABLE, Manifest, ResultFile
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets
-from thalweg.model.query import Query, query_from_json
-from thalweg.model.stream import Field, Schema
-from thalweg.model.window import Window
+from thalweg.model.query import Query
+from thalweg.model.stream import Schema, Stream
+from thalweg.state.old_formats import (
+    OldCatalog,
+    OldHeader,
+    OldIntentFile,
+    OldManifest,
+    OldOffsets,
+    OldRequest,
+    OldTable,
+    old_schema,
+)
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
@@ -46,10 +49,11 @@ _LINES = 3
 
 def read_old_manifest(storage: Storage, batch: int) -> Manifest:
     name = f"manifests/{batch:012d}.json"
-    found_format, value = _read(storage, name)
-    if value.get("batch") != batch:
-        raise corrupt_file(storage.locate(name), f"the manifest of batch {batch}", f"that of {value.get('batch')}")
-    return _as(storage, name, "a manifest", lambda: _manifest(storage, found_format, value))
+    found_format, body = _read(storage, name)
+    old = _decode(storage, name, "a manifest", body, OldManifest)
+    if old.batch != batch:
+        raise corrupt_file(storage.locate(name), f"the manifest of batch {batch}", f"that of {old.batch}")
+    return _as(storage, name, "a manifest", lambda: _manifest(storage, found_format, old))
 
 
 @dataclass(frozen=True)
@@ -69,40 +73,33 @@ def find_old_intent(storage: Storage, batch: int) -> OldIntent | None:
     name = f"intents/{batch:012d}.json"
     if storage.stamp(name) is None:
         return None
-    _, value = _read(storage, name)
-    return _as(storage, name, "an intent", lambda: _intent(storage, batch, value))
-
-
-def _intent(storage: Storage, batch: int, value: Mapping[str, Any]) -> OldIntent:
-    reached = value.get("reached")
+    _, body = _read(storage, name)
+    old = _decode(storage, name, "an intent", body, OldIntentFile)
     return OldIntent(
-        through=value["through"],
-        reached=read_old_offsets(storage, batch) if reached is None else _offsets(reached),
-        slots=value["slots"],
-        measured=_measured(value),
-        partitioners=value.get("partitioners", {}),
-        tables={
-            name: (old_schema(t["schema"]), old_section(t["version"])) for name, t in value.get("tables", {}).items()
-        },
+        through=old.through,
+        reached=read_old_offsets(storage, batch) if old.reached is None else old.reached.now(),
+        slots=old.slots,
+        measured=old.measurements(),
+        partitioners=old.partitioners,
+        tables={table: (old_schema(t.schema), t.version.now()) for table, t in old.tables.items()},
     )
 
 
-def _read(storage: Storage, name: str) -> tuple[int, dict[str, Any]]:
+def _read(storage: Storage, name: str) -> tuple[int, bytes]:
     """The format and the body."""
     place = storage.locate(name)
     head, _, rest = storage.read(name).partition(b"\n")
     try:
-        header = json.loads(head)
-        found_format, crc, length = header["format"], header["crc"], header["length"]
-    except (KeyError, TypeError, ValueError) as error:
+        header = msgspec.json.decode(head, type=OldHeader)
+    except (ValueError, msgspec.DecodeError) as error:
         raise corrupt_file(place, "a header line", repr(head[:80])) from error
-    if found_format not in READABLE[:-1]:
-        raise wrong_state_format(place, found_format, READABLE)
+    if header.format not in READABLE[:-1]:
+        raise wrong_state_format(place, header.format, READABLE)
     body = rest[:-1]
-    if rest[-1:] != b"\n" or len(body) != length or zlib.crc32(body) != crc:
+    if rest[-1:] != b"\n" or len(body) != header.length or zlib.crc32(body) != header.crc:
         found = f"{len(body)} bytes with checksum {zlib.crc32(body):08x}"
-        raise corrupt_file(place, f"{length} bytes with checksum {crc:08x}", found)
-    return int(found_format), json.loads(body)
+        raise corrupt_file(place, f"{header.length} bytes with checksum {header.crc:08x}", found)
+    return header.format, body
 
 
 def _as(storage: Storage, name: str, kind: str, make: Callable[[], T]) -> T:
@@ -110,123 +107,32 @@ def _as(storage: Storage, name: str, kind: str, make: Callable[[], T]) -> T:
         return make()
     except ThalwegError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, msgspec.ValidationError) as error:
+    except (TypeError, ValueError, msgspec.DecodeError) as error:
         raise corrupt_file(storage.locate(name), kind, f"{type(error).__name__}: {error}") from error
 
 
-def _manifest(storage: Storage, found_format: int, value: Mapping[str, Any]) -> Manifest:
-    extra = value["extra"]
-    batch, reached, choices = value["batch"], extra.get("reached"), extra.get("choices")
+def _decode(storage: Storage, name: str, kind: str, data: bytes, of: type[T]) -> T:
+    return _as(storage, name, kind, lambda: msgspec.json.decode(data, type=of))
+
+
+def _manifest(storage: Storage, found_format: int, old: OldManifest) -> Manifest:
+    reached = old.extra.reached
     return Manifest(
-        batch=batch,
-        groups=value["groups"],
-        hash=value["hash"],
-        reached=read_old_offsets(storage, batch) if reached is None else _offsets(reached),
-        through=extra.get("through", 0),
-        closed=extra.get("closed", {}),
-        streams={name: StreamProgress(**p) for name, p in value["streams"].items()},
-        buckets=tuple(_slices(b) for b in value["buckets"]),
-        stores=tuple(_rows(b) for b in value.get("stores", ())),
-        queries={id_: _entry(id_, e) for id_, e in value["queries"].items()},
-        history=History(
-            {id_: _slice_history(lane) for id_, lane in value["lanes"].items()},
-            # Up to format 3 nobody wrote down what the stores had wanted: nothing can be said of their rows.
-            {} if choices is None else {n: _row_history(us, choices.get(n)) for n, us in extra["held_from"].items()},
-        ),
-        measured=_measured(extra),
-        results=_results(storage, batch),
+        batch=old.batch,
+        groups=old.groups,
+        hash=old.hash,
+        reached=read_old_offsets(storage, old.batch) if reached is None else reached.now(),
+        through=old.extra.through,
+        closed=old.extra.closed,
+        streams=old.streams,
+        buckets=tuple(bucket.now() for bucket in old.buckets),
+        stores=tuple(bucket.now() for bucket in old.stores),
+        queries={id_: entry.now(id_) for id_, entry in old.queries.items()},
+        history=old.history(),
+        measured=old.extra.measurements(),
+        results=_results(storage, old.batch),
         format=found_format,
     )
-
-
-def old_section(value: Mapping[str, Any]) -> Section:
-    return Section(value["file"], value["name"], value["offset"], value["length"], value["rows"], value["crc"])
-
-
-def _slices(value: Mapping[str, Any]) -> SliceBucket:
-    return SliceBucket(
-        section=old_section(value["section"]),
-        relation=value["grouping"],
-        level=value["level"],
-        batch_from=value["batches"][0],
-        batch_to=value["batches"][1],
-        place=value["slot"],
-        spans=tuple((start, span) for start, span in value["spans"]),
-        offsets=base64.b85decode(value["section"]["meta"]["offsets"]),
-    )
-
-
-def _rows(value: Mapping[str, Any]) -> RowBucket:
-    layout, meta = value["layout"], value["section"]["meta"]
-    return RowBucket(
-        section=old_section(value["section"]),
-        relation=value["stream"],
-        level=value["level"],
-        batch_from=value["batches"][0],
-        batch_to=value["batches"][1],
-        place=value["part"],
-        indexes={id_: StoredIndex(old_section(s), s["meta"]["bits"]) for id_, s in value["indexes"].items()},
-        layout=Layout(
-            tuple(layout["predicates"]),
-            layout["keeps_all"],
-            layout["low_us"],
-            layout["high_us"],
-            layout["closed_us"],
-            tuple(layout["queries"]),
-        ),
-        columns=tuple(meta["columns"]),
-        distinct=meta.get("distinct", {}),
-    )
-
-
-def _entry(id_: str, value: Mapping[str, Any]) -> Entry:
-    fence = value["fence"]
-    return Entry(
-        id_,
-        query_from_json(value["query"]),
-        value["state"],
-        value["error"],
-        value["created"],
-        None if fence is None else (fence[0], fence[1]),
-        value["emitted"],
-        value.get("complete_from"),
-    )
-
-
-def _slice_history(value: Mapping[str, Any]) -> SliceHistory:
-    grids = tuple((g[0], g[1], g[2]) for g in value["grids"])
-    return SliceHistory(dict(value["since"]), grids, tuple(Window(*w) for w in value["windows"]))
-
-
-def _row_history(held_from: int, choices: Sequence[Mapping[str, Any]] | None) -> RowHistory:
-    return RowHistory(held_from, None if choices is None else tuple(map(_wanted, choices)))
-
-
-def _wanted(value: Mapping[str, Any]) -> Wanted:
-    return Wanted(tuple(value["predicates"]), value["keeps_all"], frozenset(value["columns"]), value["until"])
-
-
-def _measured(extra: Mapping[str, Any]) -> Measurements:
-    return Measurements(
-        combining=sections.Combining(loads=extra.get("loads", {}), shipped=tuple(extra.get("shipped", ()))),
-        hot_join_keys=sections.HotJoinKeys(spread=extra.get("spread", {})),
-        partitioners=_section(sections.Partitioners, dealing=extra.get("dealing", {})),
-        probe_orders=_section(sections.ProbeOrders, joins=extra.get("joins", {}), ordering=extra.get("ordering", {})),
-        slot_assignment=sections.SlotAssignment(
-            assignment=extra.get("assignment", {}),
-            follows=extra.get("follows", {}),
-            slots=extra.get("slots", 0),
-            moves=sections.Moves(**extra.get("moves", {})),
-        ),
-    )
-
-
-def _section(kind: type[T], **values: Any) -> T:
-    """One that is not in the form of this release begins anew, as in a manifest of today."""
-    try:
-        return msgspec.convert(values, kind)
-    except msgspec.ValidationError:
-        return kind()
 
 
 def _results(storage: Storage, batch: int) -> tuple[ResultFile, ...]:
@@ -255,13 +161,9 @@ def read_old_offsets(storage: Storage, batch: int) -> Offsets:
     if len(lines) != _LINES or lines[0] != "v1":
         raise unreadable_offsets(place, batch, f"{len(lines)} lines, the first is {''.join(lines[:1])[:20]!r}")
     try:
-        return _offsets(json.loads(lines[-1]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return msgspec.json.decode(lines[-1], type=OldOffsets).now()
+    except (ValueError, msgspec.DecodeError) as error:
         raise unreadable_offsets(place, batch, f"{type(error).__name__}: {error}") from None
-
-
-def _offsets(value: Mapping[str, Any]) -> Offsets:
-    return Offsets(int(value["tick"]), {str(name): int(units) for name, units in value["streams"].items()})
 
 
 # -- requests ------------------------------------------------------------------------------------------------
@@ -280,22 +182,14 @@ def read_old_requests(storage: Storage) -> list[tuple[int, Query | str]]:
         if crc != b"%08x" % zlib.crc32(body):
             place = storage.locate(name)
             raise corrupt_file(place, f"a request in line {number}", f"a wrong checksum: {line[:60]!r}")
-        value = _as(storage, name, "a request", partial(json.loads, body))
-        expected = value.get("base", last + 1)
-        if value.get("sequence", expected) != expected:
-            raise corrupt_file(storage.locate(name), f"request {expected} in line {number}", f"{value['sequence']}")
+        old = _decode(storage, name, "a request", body, OldRequest)
+        expected = last + 1 if old.base is None else old.base
+        if old.sequence not in (None, expected):
+            raise corrupt_file(storage.locate(name), f"request {expected} in line {number}", f"{old.sequence}")
         last = expected
-        if "record" in value:
-            found.append((last, _as(storage, name, "a request", partial(_request, value["record"]))))
+        if old.record is not None:
+            found.append((last, _as(storage, name, "a request", old.record.now)))
     return found
-
-
-def _request(record: Mapping[str, Any]) -> Query | str:
-    return query_from_json(record["query"]) if record["op"] == "create" else str(record["name"])
-
-
-def old_schema(value: Sequence[Sequence[str]]) -> Schema:
-    return Schema(tuple(Field(name, type_) for name, type_ in value))
 
 
 # -- the rest ------------------------------------------------------------------------------------------------
@@ -309,10 +203,21 @@ def find_old_identity(storage: Storage) -> str | None:
     return None if data is None else data.decode()
 
 
-def find_old_json(storage: Storage, name: str, make: Callable[[Any], T]) -> T | None:
-    """What an object without a header says."""
+def find_old_streams(storage: Storage, name: str) -> list[Stream] | None:
+    """The streams of an object without a header."""
     data = storage.find(name)
-    return None if data is None else _as(storage, name, "JSON", lambda: make(json.loads(data)))
+    if data is None:
+        return None
+    return [stream.now() for stream in _decode(storage, name, "JSON", data, OldCatalog).streams]
+
+
+def find_old_tables(storage: Storage, name: str) -> dict[str, tuple[Schema, Section]] | None:
+    """The tables of an object without a header."""
+    data = storage.find(name)
+    if data is None:
+        return None
+    tables = _decode(storage, name, "JSON", data, dict[str, OldTable])
+    return {table: (old_schema(old.schema), old.version.now()) for table, old in tables.items()}
 
 
 def forget_old(storage: Storage) -> None:

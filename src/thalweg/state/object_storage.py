@@ -85,12 +85,10 @@ class ObjectStorage:
 
     def _some_names(self) -> list[str]:
         """Of the first objects, without what a claim that died has left."""
-        import obstore
-
-        for objects in obstore.list(self._store(), chunk_size=50):
-            tops = {found["path"].split("/")[0] for found in objects}
-            if names := sorted(top for top in tops if not top.startswith(_PROBE)):
-                return names[:5]
+        for names in self._listed("", 50):
+            tops = {name.split("/")[0] for name in names}
+            if found := sorted(top for top in tops if not top.startswith(_PROBE)):
+                return found[:5]
         return []
 
     def _check_create(self) -> None:
@@ -125,7 +123,7 @@ class ObjectStorage:
                 found = obstore.head(self._store(), name)
         except FileNotFoundError:
             return None
-        stamp = (_tag(found), found["size"])
+        stamp = (_tag(found), _size(found))
         if name.startswith(_IMMUTABLE):
             self._cache().note(self.locate(name), stamp)
         return stamp
@@ -149,7 +147,7 @@ class ObjectStorage:
             if length:
                 return bytes(obstore.get(self._store(), name, options={"range": (start, start + length)}).bytes())
         except BaseError:  # a range that starts behind the end is refused
-            if start < obstore.head(self._store(), name)["size"]:
+            if start < _size(obstore.head(self._store(), name)):
                 raise
             return b""
         obstore.head(self._store(), name)
@@ -212,18 +210,21 @@ class ObjectStorage:
         with cache.spool() as spool:
             for chunk in result.stream(min_chunk_size=_PART):
                 spool.write_all(memoryview(chunk))
-            if spool.length != result.meta["size"]:
-                raise OSError(errno.EIO, f"{spool.length} of {result.meta['size']} bytes came", place)
+            if spool.length != (size := _size(result.meta)):
+                raise OSError(errno.EIO, f"{spool.length} of {size} bytes came", place)
             content = spool.content()
             cache.keep(place, spool, _tag(result.meta))
         return content
 
     def names(self, prefix: str) -> list[str]:
+        with self._requests(prefix):
+            return sorted(name for names in self._listed(prefix, 1000) for name in names)
+
+    def _listed(self, prefix: str, at_once: int) -> Iterator[list[str]]:
         import obstore
 
-        with self._requests(prefix):
-            listed = obstore.list(self._store(), prefix or None, chunk_size=1000)
-            return sorted(found["path"] for objects in listed for found in objects)
+        for objects in obstore.list(self._store(), prefix or None, chunk_size=at_once):
+            yield [found["path"] for found in objects]
 
     def write(self, name: str, data: Data, durable: bool = True) -> None:
         self._put(name, data)
@@ -427,3 +428,7 @@ def _bare(url: str) -> str:
 
 def _tag(meta: Any) -> str:
     return str(meta["e_tag"] or meta["last_modified"])
+
+
+def _size(meta: Any) -> int:
+    return int(meta["size"])

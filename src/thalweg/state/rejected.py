@@ -49,9 +49,9 @@ def keep_rejected(storage: Storage, name: str, stream: str, rows: pa.Table, file
     stored = pa.table(
         {
             "file": pa.array([file] * count, pa.string()),
-            "line": rows["line"],
-            "reason": rows["reason"],
-            "row": rows["row"],
+            "line": rows.column("line"),
+            "reason": rows.column("reason"),
+            "row": rows.column("row"),
             "time": pa.array([clock_us] * count, pa.int64()).cast(_TIME),
         }
     )

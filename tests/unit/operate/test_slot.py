@@ -11,7 +11,8 @@ from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.times import BatchTimes
 from thalweg.model.window import Window, node_spans
-from thalweg.operate.slot import StoredBucket, run_slot
+from thalweg.operate.grouping_state import StoredBucket
+from thalweg.operate.slot import run_slot
 from thalweg.optimize.grouping import Registered, make_plan
 from thalweg.route.bucket import encode_offsets
 

@@ -447,7 +447,7 @@ def test_small_blocks_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_text("".join(f'{{"a":{i}}}\n' if i % 97 else "broken\n" for i in range(20_000)))
     split = Split("s", "json", str(path), 0, -1)
     whole = read_all(split, "a bigint")
-    monkeypatch.setattr(text, "_BLOCK", 5000)
+    monkeypatch.setattr(text, "BLOCK", 5000)
     monkeypatch.setattr(text, "_SMALL_BLOCK", 1000)
     parts = read_all(split, "a bigint")
     assert parts[0]["a"].to_pylist() == whole[0]["a"].to_pylist()
