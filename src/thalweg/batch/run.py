@@ -237,13 +237,7 @@ class BatchRunner:
         entries, given, prepared = self._prepare(plan, entries, totals, batch)
         faults.point("batch.prepared")
         retained = self.retention.after(before, totals.rejected_now(batch), self.streams())
-        after = settle(
-            before,
-            Ran(decisions, plan, ready.moment, clock, totals, retained),
-            entries,
-            self.streams(),
-            self.join_planner.epoch,
-        )
+        after = settle(Ran(ready, totals, retained), entries, self.streams(), self.join_planner.epoch)
         self._commit(
             replace(
                 after,
