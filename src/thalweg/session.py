@@ -705,7 +705,7 @@ class Session:
             plan = make_plan(
                 registered(entries),
                 self._streams,
-                slots=self._runner.slots,
+                slots=self._runner.adaptation.slots,
                 loads=self._runner.loads(),
                 tables={t.name: t.schema for t in self._tables.values()},
                 joins=self._runner.join_load(),
@@ -753,7 +753,7 @@ class Session:
                 "bytes": sum(b.nbytes for b in (*manifest.buckets, *manifest.stores)),
             },
             "sent_bytes": last.sent_bytes if last else 0,
-            "slots": self._runner.slots,
+            "slots": self._runner.adaptation.slots,
             "partitioning": asdict(self._runner.partitioning_report()),
             "join_orders": asdict(self._runner.ordering_report()),
             "queries": {

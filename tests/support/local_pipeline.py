@@ -140,7 +140,7 @@ class LocalPipeline:
     def reopen(self) -> None:
         """As after a restart: all that is known is what the state directory holds."""
         self.close()
-        self._open(self.batches.slots)
+        self._open(self.batches.adaptation.slots)
 
     # -- queries and rows
 
@@ -183,7 +183,7 @@ class LocalPipeline:
         return make_plan(
             [Registered(self.ids[name], query) for name, query in self.queries.items()],
             self.streams,
-            slots=self.batches.slots,
+            slots=self.batches.adaptation.slots,
             groups=self.manifest.groups,
             loads=self.batches.loads() if loads is None else loads,
             joins=self.batches.join_load(),

@@ -53,7 +53,7 @@ def other_slots(told: Transcript) -> None:
     told.assign("key groups by customer to the slots in turn", {by_customer: [0, 1, 2, 3] * 64}, {})
     told.run("every customer once", sales=sales(2000, start=20, customers=2000))
     told.say("slots = 3 from now on")
-    told.session._runner.slots = 3
+    told.session._runner.adaptation.slots = 3
     told.explain()
 
 

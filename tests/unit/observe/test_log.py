@@ -139,7 +139,7 @@ def test_partitioners_that_cannot_learn_are_a_warning(
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.batch.run.next_policies", fail)
+    monkeypatch.setattr("thalweg.batch.adaptation.next_policies", fail)
     local({"events": ROWS}, {"revenue": TOTAL}).run_available()
     assert any(line.startswith("measuring_failed of=partitioners batch=0") for line in lines(caplog, "adapt"))
 
