@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +25,10 @@ from thalweg.adapt.slot_count import Scaler
 from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.blame import blame
 from thalweg.batch.contract import Runner
-from thalweg.batch.decisions import Decisions, Placement, from_intent
+from thalweg.batch.decisions import Decisions, from_intent
 from thalweg.batch.delivery import Delivery, Made, Preparation, present
 from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
-from thalweg.batch.requests import apply_requests, foresee, registered, without_old_fences
+from thalweg.batch.requests import apply_requests, foresee, running_queries, without_old_fences
 from thalweg.batch.retention import Retention
 from thalweg.batch.settle import Ran, settle
 from thalweg.batch.tables import clean_tables, forget_versions
@@ -47,6 +46,7 @@ from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.patience import Patience
 from thalweg.model.plan import Member, Plan, slot_stages, updated_groupings
+from thalweg.model.plan_input import KEY_GROUPS, Placement, PlanInput, PlanMeasurements, PlanSettings
 from thalweg.model.query import Query
 from thalweg.model.split import rows_in
 from thalweg.model.stream import Schema, Stream
@@ -58,9 +58,7 @@ from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
-from thalweg.optimize.grouping import GROUPS, make_plan
-from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.optimize.planner import make_plan
 from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
@@ -144,7 +142,7 @@ class BatchRunner:
         self.aggregations: dict[str, AggregationReport] = {}
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
-        self._planned: tuple[partial[Plan], Plan] | None = None
+        self._planned: tuple[PlanInput, Plan] | None = None
         """The last plan and all that it was made from: most batches ask for the same again."""
         self._tried: int | None = None
         """The batch that was run, or begun, last."""
@@ -166,7 +164,7 @@ class BatchRunner:
     def _load(self) -> None:
         """Begins from the newest manifest."""
         # Before the first manifest nobody knows which release the state is of.
-        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME, format=0)
+        self.manifest = self.manifests.newest() or Manifest(-1, KEY_GROUPS, HASH_NAME, format=0)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(self.storage.place, self.manifest.hash, HASH_NAME)
         self._check_format()
@@ -452,9 +450,11 @@ class BatchRunner:
         """How far the next batch goes, if an earlier release may have shown sinks something of it."""
         return None if self._repeated is None else self._repeated.reached
 
-    def loads(self) -> dict[str, GroupingLoad]:
-        """What was measured of the groupings so far."""
-        return loads_of(self.manifest.measured.combining)
+    def measurements(self) -> PlanMeasurements:
+        """What was measured so far, as plans take it."""
+        measured = self.manifest.measured
+        orders = measured.probe_orders
+        return PlanMeasurements(loads_of(measured.combining), join_load(orders.joins, orders.ordering))
 
     def partitioning(self, proposed: Partitioning | None = None) -> Placement:
         """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
@@ -475,29 +475,12 @@ class BatchRunner:
     def ordering_report(self) -> OrderingReport:
         return self.join_planner.report(self.manifest)
 
-    def join_load(self) -> JoinLoad:
-        """What was measured of the joins so far."""
-        orders = self.manifest.measured.probe_orders
-        return join_load(orders.joins, orders.ordering)
-
     def _make_plan(self, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]) -> Plan:
-        running = registered(entries.values())
-        make = partial(
-            make_plan,
-            running,
-            self.streams(),
-            slots=decisions.slots,
-            groups=self.manifest.groups,
-            loads=decisions.loads(),
-            tables=schemas,
-            joins=decisions.join_load(),
-            assignment=decisions.placement.assignment,
-            follows=decisions.placement.follows,
-            partitioners=decisions.placement.partitioners,
-            spread=decisions.placement.spread,
-        )
-        if self._planned is None or not _same_call(self._planned[0], make):
-            self._planned = (make, make())
+        running = running_queries(entries.values())
+        settings = PlanSettings(decisions.slots, self.manifest.groups)
+        given = PlanInput(running, self.streams(), schemas, decisions.measurements(), decisions.placement, settings)
+        if self._planned is None or self._planned[0] != given:
+            self._planned = (given, make_plan(given))
         return replace(self._planned[1], functions=self.functions(entry.query for entry in running))
 
     def watermarks(self) -> Watermarks:
@@ -666,10 +649,6 @@ class BatchRunner:
             self._has_swept = True
         self._used_tables.update({table.version.file: table for table in tables.values()})
         forget_versions(self.storage, self._used_tables, self.tables())
-
-
-def _same_call(one: partial[Plan], other: partial[Plan]) -> bool:
-    return one.args == other.args and one.keywords == other.keywords
 
 
 def _stopped(entry: Entry, batch: int, rows: int) -> Entry:
