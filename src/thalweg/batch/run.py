@@ -24,7 +24,7 @@ from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.blame import blame
 from thalweg.batch.contract import Runner
-from thalweg.batch.decisions import Placement, from_intent
+from thalweg.batch.decisions import from_intent
 from thalweg.batch.delivery import Delivery, Made, Preparation, present
 from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
 from thalweg.batch.planning import Planning
@@ -46,6 +46,7 @@ from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.patience import Patience
 from thalweg.model.plan import Member, Plan, slot_stages, updated_groupings
+from thalweg.model.plan_input import KEY_GROUPS, Placement, PlanMeasurements
 from thalweg.model.query import Query
 from thalweg.model.split import rows_in
 from thalweg.model.stream import Stream
@@ -57,9 +58,6 @@ from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
-from thalweg.optimize.grouping import GROUPS
-from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
@@ -157,7 +155,7 @@ class BatchRunner:
     def _load(self) -> None:
         """Begins from the newest manifest."""
         # Before the first manifest nobody knows which release the state is of.
-        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME, format=0)
+        self.manifest = self.manifests.newest() or Manifest(-1, KEY_GROUPS, HASH_NAME, format=0)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(self.storage.place, self.manifest.hash, HASH_NAME)
         self._check_format()
@@ -392,9 +390,11 @@ class BatchRunner:
         """How far the next batch goes, if an earlier release may have shown sinks something of it."""
         return None if self._repeated is None else self._repeated.reached
 
-    def loads(self) -> dict[str, GroupingLoad]:
-        """What was measured of the groupings so far."""
-        return loads_of(self.manifest.measured.combining)
+    def measurements(self) -> PlanMeasurements:
+        """What was measured so far, as plans take it."""
+        measured = self.manifest.measured
+        orders = measured.probe_orders
+        return PlanMeasurements(loads_of(measured.combining), join_load(orders.joins, orders.ordering))
 
     def partitioning(self) -> Placement:
         return self.adaptation.placement(self.manifest)
@@ -404,11 +404,6 @@ class BatchRunner:
 
     def ordering_report(self) -> OrderingReport:
         return self.adaptation.ordering_report(self.manifest)
-
-    def join_load(self) -> JoinLoad:
-        """What was measured of the joins so far."""
-        orders = self.manifest.measured.probe_orders
-        return join_load(orders.joins, orders.ordering)
 
     def watermarks(self) -> Watermarks:
         """As they are now, after the newest batch."""
