@@ -21,7 +21,7 @@ from thalweg.adapt.combining import loads_of
 from thalweg.adapt.partitioners import aggregation_reports, chosen, next_policies
 from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning
 from thalweg.adapt.probe_orders.measure import join_load
-from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning
+from thalweg.adapt.slot_assignment.loop import Repartitioner, Repartitioning
 from thalweg.adapt.slot_count import Scaler
 from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.blame import blame

@@ -13,7 +13,7 @@ from thalweg.adapt.hot_join_keys import next_spread
 from thalweg.adapt.partitioners import next_dealing
 from thalweg.adapt.probe_orders.loop import next_ordering
 from thalweg.adapt.probe_orders.measure import next_join_load
-from thalweg.adapt.slot_assignment import next_moves
+from thalweg.adapt.slot_assignment.loop import next_moves
 from thalweg.batch.decisions import Decisions
 from thalweg.batch.retention import Retained
 from thalweg.batch.totals import BatchTotals
