@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from thalweg.adapt.partitioners import aggregation_reports, chosen, next_policies
 from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning
-from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning
+from thalweg.adapt.slot_assignment.loop import Repartitioner, Repartitioning
 from thalweg.adapt.slot_count import Scaler
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.decisions import Decisions

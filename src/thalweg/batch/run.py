@@ -19,7 +19,7 @@ from thalweg import faults
 from thalweg.adapt.combining import loads_of
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.adapt.probe_orders.measure import join_load
-from thalweg.adapt.slot_assignment import Repartitioning
+from thalweg.adapt.slot_assignment.loop import Repartitioning
 from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.blame import blame
