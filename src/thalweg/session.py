@@ -24,13 +24,13 @@ import pyarrow as pa
 from thalweg import errors, partition
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.adapt.probe_orders.measure import EPOCH
-from thalweg.adapt.slot_assignment import Repartitioning
+from thalweg.adapt.slot_assignment.loop import Repartitioning
 from thalweg.adapt.small_batches import SETTINGS as SMALL_BATCHES
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.hands import Hands
 from thalweg.batch.listeners import Listener
-from thalweg.batch.requests import foresee, registered
+from thalweg.batch.requests import foresee, running_queries
 from thalweg.batch.run import BatchRunner
 from thalweg.batch.tables import fitting, store_table
 from thalweg.engine.contract import Engine
@@ -44,6 +44,7 @@ from thalweg.model.entry import Entry
 from thalweg.model.manifest import StreamProgress
 from thalweg.model.own import Definition
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
+from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Query, SinkSpec, is_same_query, query_id
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.types import to_arrow
@@ -53,7 +54,7 @@ from thalweg.observe.explain import explain_failed, explain_plan, explain_query
 from thalweg.observe.progress import progress_of
 from thalweg.observe.shown import Explanation
 from thalweg.observe.stopwatch import mean, shares
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 from thalweg.rehearsal import Trial, unstored
 from thalweg.sink.callables import check_callback, to_callable
 from thalweg.sink.kinds import is_delivered, keeps_results
@@ -491,7 +492,7 @@ class Session:
         _check_join_limit(query)
         _check_partitioner(query)
         # Alone, for what can go wrong in it: what is durable, every batch plans.
-        make_plan([Registered(name, query)], known.streams, slots=1, tables=known.tables)
+        make_plan(PlanInput((RunningQuery(name, query),), known.streams, known.tables))
         return query
 
     def drop_query(self, name: str) -> None:
@@ -701,20 +702,16 @@ class Session:
             raise errors.unknown_form(form, ("text", *FORMS))
         with self._mutex:
             entries = [self.entry_of(h) for h in self._handles.values()]
-            placement = self._runner.partitioning()
-            plan = make_plan(
-                registered(entries),
-                self._streams,
-                slots=self._runner.adaptation.slots,
-                loads=self._runner.loads(),
-                tables={t.name: t.schema for t in self._tables.values()},
-                joins=self._runner.join_load(),
-                assignment=placement.assignment,
-                follows=placement.follows,
-                partitioners=placement.partitioners,
-                spread=placement.spread,
-            )
             manifest = self._runner.manifest
+            given = PlanInput(
+                running_queries(entries),
+                self._streams,
+                {t.name: t.schema for t in self._tables.values()},
+                self._runner.measurements(),
+                self._runner.partitioning(),
+                PlanSettings(self._runner.adaptation.slots, manifest.groups),
+            )
+            plan = make_plan(given)
             id_ = None if name is None else self.entry_of(self.query(name)).id
             failed = {e.id: e for e in entries if not e.runs}
             names = {e.id: e.query for e in entries if e.id not in failed}

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 from thalweg.adapt.partitioners import aggregation_reports, chosen, next_policies
 from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning
-from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning
+from thalweg.adapt.slot_assignment.loop import Repartitioner, Repartitioning
 from thalweg.adapt.slot_count import Scaler
 from thalweg.adapt.small_batches import SmallBatches
-from thalweg.batch.decisions import Decisions, Placement
+from thalweg.batch.decisions import Decisions
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.manifest import Manifest
 from thalweg.model.offsets import Offsets
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import Placement
 from thalweg.observe import log
 from thalweg.partition.cooperative import Policy
 from thalweg.state.catalog import Tables

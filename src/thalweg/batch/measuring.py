@@ -7,7 +7,7 @@ from thalweg.adapt.hot_join_keys import next_spread
 from thalweg.adapt.partitioners import next_dealing
 from thalweg.adapt.probe_orders.loop import next_ordering
 from thalweg.adapt.probe_orders.measure import next_join_load
-from thalweg.adapt.slot_assignment import next_moves
+from thalweg.adapt.slot_assignment.loop import next_moves
 from thalweg.batch.planning import PlannedBatch
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.bucket import RowBucket

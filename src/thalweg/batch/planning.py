@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.decisions import Decisions
-from thalweg.batch.requests import apply_requests, registered, without_old_fences
+from thalweg.batch.requests import apply_requests, running_queries, without_old_fences
 from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest
 from thalweg.model.offsets import Offsets
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
-from thalweg.optimize.grouping import make_plan
+from thalweg.optimize.planner import make_plan
 from thalweg.state.catalog import Tables
 from thalweg.state.requests import RequestLog, ResetWatermark
 
@@ -64,7 +64,7 @@ class Planning:
         self.tables = tables
         self._functions = functions
         self.wall_clock: Callable[[], int] = wall_clock
-        self._planned: tuple[partial[Plan], Plan] | None = None
+        self._planned: tuple[PlanInput, Plan] | None = None
         """The last plan and all that it was made from: most batches ask for the same again."""
 
     def decide(self, manifest: Manifest, reached: Offsets, adaptation: Adaptation) -> Decisions:
@@ -96,23 +96,11 @@ class Planning:
     def _make_plan(
         self, manifest: Manifest, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]
     ) -> Plan:
-        running = registered(entries.values())
-        make = partial(
-            make_plan,
-            running,
-            self.streams(),
-            slots=decisions.slots,
-            groups=manifest.groups,
-            loads=decisions.loads(),
-            tables=schemas,
-            joins=decisions.join_load(),
-            assignment=decisions.placement.assignment,
-            follows=decisions.placement.follows,
-            partitioners=decisions.placement.partitioners,
-            spread=decisions.placement.spread,
-        )
-        if self._planned is None or not _same_call(self._planned[0], make):
-            self._planned = (make, make())
+        running = running_queries(entries.values())
+        settings = PlanSettings(decisions.slots, manifest.groups)
+        given = PlanInput(running, self.streams(), schemas, decisions.measurements(), decisions.placement, settings)
+        if self._planned is None or self._planned[0] != given:
+            self._planned = (given, make_plan(given))
         return replace(self._planned[1], functions=self._functions(entry.query for entry in running))
 
     # -- between batches -------------------------------------------------------------------------------------
@@ -124,7 +112,3 @@ class Planning:
     def has_requests(self, manifest: Manifest) -> bool:
         """Whether some wait for the next batch."""
         return self.requests.last > manifest.through
-
-
-def _same_call(one: partial[Plan], other: partial[Plan]) -> bool:
-    return one.args == other.args and one.keywords == other.keywords

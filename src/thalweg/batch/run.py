@@ -15,11 +15,11 @@ from thalweg import faults
 from thalweg.adapt.combining import loads_of
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.adapt.probe_orders.measure import join_load
-from thalweg.adapt.slot_assignment import Repartitioning
+from thalweg.adapt.slot_assignment.loop import Repartitioning
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.contract import Runner
-from thalweg.batch.decisions import Placement, from_intent
+from thalweg.batch.decisions import from_intent
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
 from thalweg.batch.job import Job
@@ -40,6 +40,7 @@ from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import KEY_GROUPS, Placement, PlanMeasurements
 from thalweg.model.query import Query
 from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes
@@ -47,9 +48,6 @@ from thalweg.model.window import BEGINNING
 from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
-from thalweg.optimize.grouping import GROUPS
-from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.shipping import GroupingLoad
 from thalweg.route.hash import HASH_NAME
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage
@@ -139,7 +137,7 @@ class BatchRunner:
     def _load(self) -> None:
         """Begins from the newest manifest."""
         # Before the first manifest nobody knows which release the state is of.
-        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME, format=0)
+        self.manifest = self.manifests.newest() or Manifest(-1, KEY_GROUPS, HASH_NAME, format=0)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(self.storage.place, self.manifest.hash, HASH_NAME)
         self._check_format()
@@ -369,9 +367,11 @@ class BatchRunner:
         """How far the next batch goes, if an earlier release may have shown sinks something of it."""
         return None if self._repeated is None else self._repeated.reached
 
-    def loads(self) -> dict[str, GroupingLoad]:
-        """What was measured of the groupings so far."""
-        return loads_of(self.manifest.measured.combining)
+    def measurements(self) -> PlanMeasurements:
+        """What was measured so far, as plans take it."""
+        measured = self.manifest.measured
+        orders = measured.probe_orders
+        return PlanMeasurements(loads_of(measured.combining), join_load(orders.joins, orders.ordering))
 
     def partitioning(self) -> Placement:
         return self.adaptation.placement(self.manifest)
@@ -381,11 +381,6 @@ class BatchRunner:
 
     def ordering_report(self) -> OrderingReport:
         return self.adaptation.ordering_report(self.manifest)
-
-    def join_load(self) -> JoinLoad:
-        """What was measured of the joins so far."""
-        orders = self.manifest.measured.probe_orders
-        return join_load(orders.joins, orders.ordering)
 
     def watermarks(self) -> Watermarks:
         """As they are now, after the newest batch."""

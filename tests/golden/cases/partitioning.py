@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.golden.cases.streams import SALES, joined, keyed, sales
 from tests.golden.transcript import Transcript
 
-from thalweg.optimize.repartitioning import Verdict
+from thalweg.adapt.slot_assignment.judge import Verdict
 
 QUERIES = """
     CREATE QUERY by_customer AS

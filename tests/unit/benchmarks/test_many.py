@@ -11,7 +11,7 @@ from benchmarks import many
 
 from thalweg.batch import planning
 from thalweg.model.plan import Plan
-from thalweg.optimize.grouping import make_plan
+from thalweg.optimize.planner import make_plan
 
 
 def test_queries_of_fewer_are_among_those_of_more() -> None:

@@ -209,7 +209,7 @@ def test_an_optimiser_that_fails_in_its_thread_is_a_warning(
     def fail(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.adapt.slot_assignment.decide", fail)
+    monkeypatch.setattr("thalweg.adapt.slot_assignment.loop.decide", fail)
     session = local({"events": ROWS}, {"revenue": TOTAL}, repartition="1 second")
     session.run_available()
     planner, plan = session._runner.repartitioner, session._runner.plan
