@@ -27,11 +27,12 @@ from thalweg.adapt.probe_orders.measure import EPOCH
 from thalweg.adapt.slot_assignment.loop import Repartitioning
 from thalweg.adapt.small_batches import SETTINGS as SMALL_BATCHES
 from thalweg.adapt.small_batches import SmallBatches
+from thalweg.batch.assemble import assemble
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.hands import Hands
 from thalweg.batch.listeners import Listener
+from thalweg.batch.planning import Planning
 from thalweg.batch.requests import foresee, running_queries
-from thalweg.batch.run import BatchRunner
 from thalweg.batch.tables import fitting, store_table
 from thalweg.engine.contract import Engine
 from thalweg.frontend.bind import bind
@@ -63,7 +64,7 @@ from thalweg.source.kinds import SOURCES, is_same_source
 from thalweg.source.schema import as_schema
 from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables, save_streams, save_tables
 from thalweg.state.definitions import copy_definitions
-from thalweg.state.manifest import Manifests
+from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
 from thalweg.state.rejected import read_rejected
 from thalweg.state.requests import CreateQuery as CreateQueryRequest
@@ -188,8 +189,7 @@ class Session:
             self._mutex = threading.RLock()
             storage.sweep()
             term = take_term(storage, fork)
-            manifests = Manifests(storage)
-            newest = manifests.newest()
+            newest = latest_manifest(storage)
             self._streams, self._tables = load_streams(storage), load_tables(storage)
             if newest is not None:
                 check_catalog(storage, newest, self._streams, self._tables)
@@ -198,19 +198,15 @@ class Session:
             self._sources: dict[str, Source] = {}
             self._aggregates = InUse()
             self._delivery = Delivery(self._engine, storage, term, newest, hands)
-            self._runner = BatchRunner(
+            self._runner = assemble(
                 self._engine.runner,
                 storage,
                 term,
-                manifests,
-                self._requests,
-                lambda: self._streams,
-                lambda: self._tables,
+                Planning(self._requests, lambda: self._streams, lambda: self._tables, self._aggregates.code),
                 self._delivery,
                 slots=None if slots == AUTO else int(slots or self._engine.runner.tasks),
                 repartitioning=None if repartition_us is None else Repartitioning(repartition_us / 1e6),
                 join_planning=None if join_epoch is None else JoinPlanning(join_epoch),
-                functions=self._aggregates.code,
                 check_hold=self._hold.check,
                 small_batches=SmallBatches(small_batches, self._engine.runner.tasks) if small_batches else None,
                 budget=budget,
@@ -368,7 +364,7 @@ class Session:
             save_tables(self.storage, tables)
             self._tables = tables
             if before is not None:
-                self._runner.retire_table(before)
+                self._runner.clean_up.retire_table(before)
             self._restored_tables.discard(name)
             return table
 
@@ -405,7 +401,7 @@ class Session:
             tables = {n: t for n, t in self._tables.items() if n != name}
             if self._trial is None:
                 save_tables(self.storage, tables)
-                self._runner.retire_table(self._tables[name])
+                self._runner.clean_up.retire_table(self._tables[name])
             self._tables = tables
             self._analyzer.unregister(name)
 
@@ -702,14 +698,15 @@ class Session:
             raise errors.unknown_form(form, ("text", *FORMS))
         with self._mutex:
             entries = [self.entry_of(h) for h in self._handles.values()]
-            manifest = self._runner.manifest
+            manifest, adaptation = self._runner.manifest, self._runner.adaptation
+            decisions = adaptation.standing(manifest)
             given = PlanInput(
                 running_queries(entries),
                 self._streams,
                 {t.name: t.schema for t in self._tables.values()},
-                self._runner.measurements(),
-                self._runner.partitioning(),
-                PlanSettings(self._runner.adaptation.slots, manifest.groups),
+                decisions.measurements(),
+                decisions.placement,
+                PlanSettings(decisions.slots, manifest.groups),
             )
             plan = make_plan(given)
             id_ = None if name is None else self.entry_of(self.query(name)).id
@@ -717,7 +714,7 @@ class Session:
             names = {e.id: e.query for e in entries if e.id not in failed}
             if form in FORMS:
                 return Explanation(FORMS[form](draw(plan, names, manifest, id_)))
-            reports = self._runner.partitioning_report(), self._runner.ordering_report()
+            reports = adaptation.partitioning_report(manifest), adaptation.ordering_report(manifest)
             if id_ is None:
                 failures = {e.query.name: e.error or "" for e in failed.values()}
                 return Explanation(explain_plan(plan, names, manifest, *reports, failures))
@@ -735,7 +732,7 @@ class Session:
         last = reports[-1] if reports else None
         recent = [r for r in reports[-5:] if r.rows]
         seconds = sum(r.seconds for r in recent)
-        marks = self._runner.watermarks()
+        marks = self._runner.planning.watermarks(manifest)
         streams = {name: stream_progress(name, manifest, marks) for name in self._streams}
         return {
             "batch": manifest.batch,
@@ -751,8 +748,8 @@ class Session:
             },
             "sent_bytes": last.sent_bytes if last else 0,
             "slots": self._runner.adaptation.slots,
-            "partitioning": asdict(self._runner.partitioning_report()),
-            "join_orders": asdict(self._runner.ordering_report()),
+            "partitioning": asdict(self._runner.adaptation.partitioning_report(manifest)),
+            "join_orders": asdict(self._runner.adaptation.ordering_report(manifest)),
             "queries": {
                 name: Status(h.status, held_by=marks.held_by(h.definition.streams))
                 for name, h in self._handles.items()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg import faults
-from thalweg.batch import run as module
+from thalweg.batch import commit as module
 from thalweg.batch.hands import Inline
 from thalweg.errors import StateError, ThalwegError
 from thalweg.model.manifest import Manifest
