@@ -1,7 +1,7 @@
 """Keeps imports pointing one way: cli, web -> session -> engine -> batch -> data path -> model.
 
 Measurements rise with reports and decisions descend as plans, so no package of the data path may know `frontend`,
-`optimize`, `adapt` or `stats`. Libraries that must stay behind one door are listed too. The two tables below are the
+`optimize` or `adapt`. Libraries that must stay behind one door are listed too. The two tables below are the
 rules; everything after them only reads them. Run from anywhere: `python tools/check_imports.py`.
 """
 
@@ -29,10 +29,9 @@ ALLOWED: dict[str, set[str]] = {
     # The control path: pure functions over values.
     "aggregates": VALUES,
     "frontend": VALUES | {"aggregates"},
-    "stats": VALUES,
-    "optimize": VALUES | {"aggregates", "stats", "partition"},
+    "optimize": VALUES | {"aggregates", "partition"},
     # What was measured -> what is decided.
-    "adapt": VALUES | {"optimize", "stats", "partition", "route", "observe"},
+    "adapt": VALUES | {"optimize", "partition", "route", "observe"},
     # The data path, in the order data meets it.
     "partition": VALUES | {"route"},
     "observe": VALUES,
@@ -42,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "state": VALUES | {"route"},
     "sink": VALUES | {"route", "state", "observe"},
     # The only one that calls source, operate, state and sink; and what binds it to Spark.
-    "batch": VALUES | DATA_PATH | {"adapt", "optimize", "stats", "partition", "observe"},
+    "batch": VALUES | DATA_PATH | {"adapt", "optimize", "partition", "observe"},
     "engine": VALUES | DATA_PATH | {"batch", "observe"},
     # Aggregates of users: their names are the SQL's, their code goes where Spark sends it.
     "user_aggregates": VALUES | {"frontend", "engine"},
@@ -78,7 +77,7 @@ DOORS: dict[str, set[str]] = {
     "rich": {"cli", "sink"},
     "scipy": {"optimize"},
     "highspy": {"optimize"},
-    "sklearn": {"stats"},
+    "sklearn": {"adapt"},
     "obstore": {"state"},
     # Neither needed nor fast enough where rows flow; Spark brings it along.
     "pandas": set(),

@@ -98,7 +98,7 @@ class Transcript:
         """A partitioning that the next batch puts into force."""
         self.say(f"proposed: {about}")
         runner = self.session._parts.runner
-        runner.repartitioner.propose(Partitioning(assignment, follows, runner.slots))
+        runner.repartitioner.propose(Partitioning(assignment, follows, runner.adaptation.slots))
 
     def order(self, query: str, orders: Mapping[str, Order], reason: str, *changes: str) -> None:
         """Orders of a join that the next batch puts into force."""

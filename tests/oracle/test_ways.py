@@ -75,7 +75,7 @@ def at_random(seed: int) -> Iterator[Way]:
 
 def run(session: Any, feeds: list[Feed], queries: tuple[RandomQuery, ...], ways: Iterator[Way]) -> set[Way]:
     """A batch for every table of the feeds, and one without rows after each."""
-    chosen = session._parts.runner.small_batches = Chosen(ways)
+    chosen = session._parts.runner.adaptation.small_batches = Chosen(ways)
     sources = [thalweg.memory(feed.schema) for feed in feeds]
     for feed, source in zip(feeds, sources, strict=True):
         session.create_stream(feed.stream, source, time=feed.time, watermark=f"{feed.delay_us} microseconds")
@@ -149,7 +149,7 @@ def open_session(state_dir: Path, spark: SparkSession, **options: Any) -> tuple[
 
 
 def choose(session: thalweg.Session, way: Way) -> None:
-    session._parts.runner.small_batches = Chosen(repeat(way))  # type: ignore[assignment]
+    session._parts.runner.adaptation.small_batches = Chosen(repeat(way))  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(("setting", "wanted"), [("spark", Way.FUSED), ("driver", Way.DRIVER)])
@@ -214,16 +214,16 @@ def break_tasks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             return _raise, ()
 
     def patch() -> None:
-        from thalweg.batch.run import BatchRunner
+        from thalweg.batch.planning import Planning
 
-        make_plan = BatchRunner._make_plan
+        make_plan = Planning._make_plan
 
-        def broken(self: BatchRunner, *arguments: Any) -> Plan:
+        def broken(self: Planning, *arguments: Any) -> Plan:
             plan = make_plan(self, *arguments)
             object.__setattr__(plan, "notes", Broken())
             return plan
 
-        monkeypatch.setattr(BatchRunner, "_make_plan", broken)
+        monkeypatch.setattr(Planning, "_make_plan", broken)
 
     return patch
 

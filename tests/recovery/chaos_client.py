@@ -107,7 +107,7 @@ class Client:
         self._offered.clear()
         self._session = session
         self._note_turn()
-        session._parts.runner.wall_clock = self._clock
+        session._parts.runner.planning.wall_clock = self._clock
         for feed in self.world.feeds:
             self.inputs.open_stream(session, feed)
         told = self.steps[: self.done]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.model.measurements import Combining
 from thalweg.model.plan import Plan
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.model.plan_input import GroupingLoad
 
 NEAR = 0.2
 """Groups per row that differ by less than this share from what is known are the same."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thalweg.adapt.combining import loads_of
@@ -11,24 +10,9 @@ from thalweg.model.join_statistics import JoinMeasurements
 from thalweg.model.measurements import Combining
 from thalweg.model.offsets import Offsets
 from thalweg.model.ordering import Ordering
-from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.model.plan_input import Placement, PlanMeasurements
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.migrate import OldIntent
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where rows go. All by route key."""
-
-    assignment: Mapping[str, list[int]] = field(default_factory=dict)
-    """The slot of each key group."""
-    follows: Mapping[str, str] = field(default_factory=dict)
-    """Whose rows go where those of another do."""
-    partitioners: Mapping[str, str] = field(default_factory=dict)
-    """What deals rows out."""
-    spread: Mapping[str, list[int]] = field(default_factory=dict)
-    """Key groups that several slots share."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +29,9 @@ class Decisions:
     tables: Tables = field(default_factory=dict)
     """The versions of the static tables."""
 
-    def loads(self) -> dict[str, GroupingLoad]:
-        return loads_of(self.combining)
-
-    def join_load(self) -> JoinLoad:
-        return join_load(self.joins, self.ordering)
+    def measurements(self) -> PlanMeasurements:
+        """As plans take them."""
+        return PlanMeasurements(loads_of(self.combining), join_load(self.joins, self.ordering))
 
 
 def from_intent(intent: OldIntent) -> Decisions:

@@ -11,30 +11,29 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from thalweg import faults
 from thalweg.adapt.combining import loads_of
-from thalweg.adapt.partitioners import aggregation_reports, chosen, next_policies
-from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning
+from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.adapt.probe_orders.measure import join_load
-from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning
-from thalweg.adapt.slot_count import Scaler
+from thalweg.adapt.slot_assignment.loop import Repartitioning
 from thalweg.adapt.small_batches import Load, SmallBatches
+from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.blame import blame
 from thalweg.batch.contract import Runner
-from thalweg.batch.decisions import Decisions, Placement, from_intent
+from thalweg.batch.decisions import from_intent
 from thalweg.batch.delivery import Delivery, Made, Preparation, present
 from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
-from thalweg.batch.requests import apply_requests, foresee, registered, without_old_fences
+from thalweg.batch.planning import Planning
+from thalweg.batch.requests import foresee
 from thalweg.batch.retention import Retention
 from thalweg.batch.settle import Ran, settle
 from thalweg.batch.tables import clean_tables, forget_versions
 from thalweg.batch.totals import BatchTotals, add_up
-from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced
+from thalweg.batch.watermarks import Watermarks
 from thalweg.batch.work import Work
 from thalweg.errors import no_place_left, old_windows_of_joins, wrong_hash
 from thalweg.foreign import brief
@@ -44,13 +43,14 @@ from thalweg.model.entry import Entry, Gap
 from thalweg.model.manifest import FORMAT, Manifest, Prepared
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import OrderingReport
-from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
+from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.patience import Patience
 from thalweg.model.plan import Member, Plan, slot_stages, updated_groupings
+from thalweg.model.plan_input import KEY_GROUPS, Placement, PlanMeasurements
 from thalweg.model.query import Query
 from thalweg.model.split import rows_in
-from thalweg.model.stream import Schema, Stream
-from thalweg.model.times import BatchTimes, StreamTimes, with_joined
+from thalweg.model.stream import Stream
+from thalweg.model.times import BatchTimes
 from thalweg.model.way import Way
 from thalweg.model.window import BEGINNING, Stretch
 from thalweg.observe import log
@@ -58,10 +58,6 @@ from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
-from thalweg.optimize.grouping import GROUPS, make_plan
-from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.shipping import GroupingLoad
-from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
@@ -75,18 +71,13 @@ from thalweg.state.manifest import Manifests
 from thalweg.state.migrate import find_old_intent, forget_old
 from thalweg.state.reader import StateReader
 from thalweg.state.rejected import forget_rejected
-from thalweg.state.requests import RequestLog, ResetWatermark
+from thalweg.state.requests import RequestLog
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term, check_term, forget_terms
 
 faults.register("batch.start", "batch.tasks", "batch.prepared", "batch.manifest", "batch.sinks", "batch.end")
 _CHECK_SECONDS = 1.0
 """While results are given out, so often it is looked whether the state is still ours."""
-
-
-def wall_clock() -> int:
-    """In microseconds. A batch has the time of its beginning, which its manifest keeps."""
-    return time.time_ns() // 1000
 
 
 class BatchRunner:
@@ -121,31 +112,29 @@ class BatchRunner:
         self.streams = streams
         self.tables = tables
         self.delivery = delivery
-        self.tasks = tasks = runner.tasks
+        self.tasks = runner.tasks
         self._check_hold = check_hold
         self._checked = 0.0
         """When the state was last seen to be ours."""
         delivery.check_mine = self._check_now_and_then
         self._noted = -1
         """How much the queues had changed when that was last made durable."""
-        self.functions = functions
-        self.small_batches = small_batches
+        self.planning = Planning(requests, streams, tables, functions)
         self.budget = budget or Budget()
-        self.wall_clock: Callable[[], int] = wall_clock
         self.door_log = DoorLog()
         self.retention = Retention(storage)
         self._load()
-        self.scaler = Scaler(tasks) if slots is None else None
-        self.slots = slots or min(tasks, self.manifest.measured.slot_assignment.slots or tasks)
-        self.repartitioner = Repartitioner(repartitioning, tasks)
-        self.join_planner = JoinPlanner(join_planning)
-        self.policies: dict[str, Policy] = {}
-        """route key -> what its partitioners have learned."""
-        self.aggregations: dict[str, AggregationReport] = {}
+        self.adaptation = Adaptation(
+            self.tasks,
+            self.manifest,
+            slots=slots,
+            repartitioning=repartitioning,
+            join_planning=join_planning,
+            small_batches=small_batches,
+        )
+        self.repartitioner, self.join_planner = self.adaptation.repartitioner, self.adaptation.join_planner
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
-        self._planned: tuple[partial[Plan], Plan] | None = None
-        """The last plan and all that it was made from: most batches ask for the same again."""
         self._tried: int | None = None
         """The batch that was run, or begun, last."""
         self._used_tables: dict[str, Table] = {}
@@ -166,11 +155,10 @@ class BatchRunner:
     def _load(self) -> None:
         """Begins from the newest manifest."""
         # Before the first manifest nobody knows which release the state is of.
-        self.manifest = self.manifests.newest() or Manifest(-1, GROUPS, HASH_NAME, format=0)
+        self.manifest = self.manifests.newest() or Manifest(-1, KEY_GROUPS, HASH_NAME, format=0)
         if self.manifest.hash != HASH_NAME:
             raise wrong_hash(self.storage.place, self.manifest.hash, HASH_NAME)
         self._check_format()
-        self.entries = dict(self.manifest.queries)
         self.plan: Plan | None = None
         self._is_unsure = False
         """Whether the commit of a batch failed, so that only the storage knows if it has happened."""
@@ -231,11 +219,11 @@ class BatchRunner:
         if self._tried != batch - 1:
             forget_rejected(self.storage, batch)
         self._tried = batch
-        decisions = self._repeated or self._decide(reached)
-        before, moment, entries, plan = self._plan_batch(decisions)
-        tell_plan(self.plan, plan, batch)
+        decisions = self._repeated or self.planning.decide(before, reached, self.adaptation)
         arriving = {name for name, end in reached.streams.items() if end > start.streams.get(name, 0)}
-        clock = batch_times(plan, moment, Watermarks(before, self.streams(), self.wall_clock(), arriving))
+        ready = self.planning.plan(before, decisions, arriving)
+        before, plan, clock, entries = ready.before, ready.plan, ready.clock, ready.entries
+        tell_plan(self.plan, plan, batch)
         planned = time.perf_counter()
         totals = self._run_tasks(splits, plan, clock, decisions.tables, entries)
         if totals.refused:  # by sinks that tasks could not write to: nothing has happened yet, so once more
@@ -244,27 +232,21 @@ class BatchRunner:
         faults.point("batch.tasks")
         ran = time.perf_counter()
         self.check_mine()
-        entries, given, ready = self._prepare(plan, entries, totals, batch)
+        entries, given, prepared = self._prepare(plan, entries, totals, batch)
         faults.point("batch.prepared")
         retained = self.retention.after(before, totals.rejected_now(batch), self.streams())
-        after = settle(
-            before,
-            Ran(decisions, plan, moment, clock, totals, retained),
-            entries,
-            self.streams(),
-            self.join_planner.epoch,
-        )
+        after = settle(Ran(ready, totals, retained), entries, self.streams(), self.join_planner.epoch)
         self._commit(
             replace(
                 after,
                 timeline=self.term.timeline,
                 term=self.term.number,
                 marks={**before.marks, **(marks or {})},
-                results=ready.results,
-                undelivered=(*self.delivery.queues.waiting(), *ready.undelivered),
+                results=prepared.results,
+                undelivered=(*self.delivery.queues.waiting(), *prepared.undelivered),
             ),
             plan,
-            ready.undelivered,
+            prepared.undelivered,
         )
         faults.point("batch.manifest")
         self.door_log.tell(batch, totals.set_aside, totals.lacking)
@@ -303,12 +285,8 @@ class BatchRunner:
             now - (ended - began) - choosing_seconds - self.reports[-1].ended if self.reports else None,
             totals.way,
         )
-        self.repartitioner.take_in(plan, self.manifest, totals.routing, ended - began)
-        self.join_planner.take_in(plan, self.manifest)
-        self._learn(plan, totals)
+        self.adaptation.take_in(plan, self.manifest, totals, ended - began)
         tell_batch(before, after, report)
-        if self.scaler is not None and rows:
-            self.slots = self.scaler.after(plan.slots, totals.busy_seconds)
         with self.finished:
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
@@ -319,7 +297,7 @@ class BatchRunner:
         self._is_unsure = True
         self.manifests.create(after)
         self._is_unsure = False
-        self.manifest, self.entries, self.plan = after, dict(after.queries), plan
+        self.manifest, self.plan = after, plan
         self._unoffered, self._repeated = tuple(new), None
         self.delivery.newest = after.batch
         self.delivery.results.commit(after.results)
@@ -380,24 +358,6 @@ class BatchRunner:
         if self.delivery.queues.changes != self._noted and self.flush(0):
             self.note_delivery()
 
-    def _plan_batch(self, decisions: Decisions) -> tuple[Manifest, StreamTimes, dict[str, Entry], Plan]:
-        """The requests applied: what the batch begins with, and how it runs."""
-        before, entries = self.manifest, self.entries
-        requests = [r for r in self.requests.read_after(before.through) if r[0] <= decisions.through]
-        schemas = {name: table.schema for name, table in decisions.tables.items()}
-        anew = {request.stream for _, request in requests if isinstance(request, ResetWatermark)}
-        if anew:
-            plan = self._make_plan(entries, decisions, schemas)
-            before, closed = begin_anew(before, anew, plan, before.batch + 1)
-            entries = fenced(entries, closed, before.batch + 1)
-        moment = StreamTimes(
-            before.batch + 1, {name: p.max_time_us for name, p in before.streams.items()}, dict(before.closed)
-        )
-        entries = apply_requests(entries, requests, before.history, self.streams(), schemas, moment)
-        entries = without_old_fences(entries, moment.closed_us)
-        plan = self._make_plan(entries, decisions, schemas)
-        return before, with_joined(moment, plan.joins), entries, plan
-
     def _stream_reports(
         self, plan: Plan, clock: BatchTimes, totals: BatchTotals, start: Offsets, end: Offsets
     ) -> dict[str, StreamReport]:
@@ -416,32 +376,10 @@ class BatchRunner:
             if name in plan.streams
         }
 
-    def _learn(self, plan: Plan, totals: BatchTotals) -> None:
-        """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
-        try:
-            self.policies = next_policies(self.policies, plan, totals.routing)
-            reports = aggregation_reports(plan, totals.routing, self.manifest.measured.partitioners.dealing)
-        except Exception as error:
-            log.warning("adapt", "measuring_failed", of="partitioners", batch=self.manifest.batch, error=error)
-            self.policies, reports = {}, {}
-        known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
-        self.aggregations = {**known, **reports}
-
-    def _decide(self, reached: Offsets) -> Decisions:
-        """What a batch runs with, as things stand now."""
-        # A query that takes part has its table, whichever of them comes or goes at this moment.
-        tables, through = dict(self.tables()), self.requests.last
-        measured = self.manifest.measured
-        return Decisions(
-            through=through,
-            reached=reached,
-            slots=self.slots,
-            combining=measured.combining,
-            joins=measured.probe_orders.joins,
-            ordering=self.join_planner.take(self.manifest),
-            tables={**tables, **self.tables()},
-            placement=self.partitioning(self.repartitioner.take()),
-        )
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The queries that the newest manifest holds, by their ids."""
+        return self.manifest.queries
 
     @property
     def reached(self) -> Offsets:
@@ -452,85 +390,39 @@ class BatchRunner:
         """How far the next batch goes, if an earlier release may have shown sinks something of it."""
         return None if self._repeated is None else self._repeated.reached
 
-    def loads(self) -> dict[str, GroupingLoad]:
-        """What was measured of the groupings so far."""
-        return loads_of(self.manifest.measured.combining)
-
-    def partitioning(self, proposed: Partitioning | None = None) -> Placement:
-        """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
+    def measurements(self) -> PlanMeasurements:
+        """What was measured so far, as plans take it."""
         measured = self.manifest.measured
-        decided = measured.slot_assignment
-        known = Partitioning(decided.assignment, decided.follows, decided.slots)
-        if known.slots != self.slots:
-            known = Partitioning(slots=self.slots)
-        if proposed is not None and proposed.slots == self.slots:
-            known = known.changed_by(proposed)
-        partitioners = chosen(measured.partitioners.dealing) if known.slots == decided.slots else {}
-        spread = measured.hot_join_keys.spread
-        return Placement(known.assignment_lists(), dict(known.follows), partitioners, spread)
+        orders = measured.probe_orders
+        return PlanMeasurements(loads_of(measured.combining), join_load(orders.joins, orders.ordering))
+
+    def partitioning(self) -> Placement:
+        return self.adaptation.placement(self.manifest)
 
     def partitioning_report(self) -> PartitioningReport:
-        return replace(self.repartitioner.report(self.manifest), aggregations=self.aggregations)
+        return self.adaptation.partitioning_report(self.manifest)
 
     def ordering_report(self) -> OrderingReport:
-        return self.join_planner.report(self.manifest)
-
-    def join_load(self) -> JoinLoad:
-        """What was measured of the joins so far."""
-        orders = self.manifest.measured.probe_orders
-        return join_load(orders.joins, orders.ordering)
-
-    def _make_plan(self, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]) -> Plan:
-        running = registered(entries.values())
-        make = partial(
-            make_plan,
-            running,
-            self.streams(),
-            slots=decisions.slots,
-            groups=self.manifest.groups,
-            loads=decisions.loads(),
-            tables=schemas,
-            joins=decisions.join_load(),
-            assignment=decisions.placement.assignment,
-            follows=decisions.placement.follows,
-            partitioners=decisions.placement.partitioners,
-            spread=decisions.placement.spread,
-        )
-        if self._planned is None or not _same_call(self._planned[0], make):
-            self._planned = (make, make())
-        return replace(self._planned[1], functions=self.functions(entry.query for entry in running))
+        return self.adaptation.ordering_report(self.manifest)
 
     def watermarks(self) -> Watermarks:
         """As they are now, after the newest batch."""
-        return Watermarks(self.manifest, self.streams(), self.wall_clock())
+        return self.planning.watermarks(self.manifest)
 
     def has_idled(self) -> bool:
         """Whether a batch without data would close something for a stream that has become idle since."""
-        if self.plan is None or all(stream.idle_us is None for stream in self.streams().values()):
-            return False
-        marks, closed = self.watermarks(), self.manifest.closed
-        joined = self.plan.joins.joined
-        return any(marks.of_joined(joined[name]) > closed.get(name, BEGINNING) for name in joined)
+        return self.plan is not None and self.watermarks().has_idled(self.plan)
 
     def has_more_to_close(self) -> bool:
         """Whether a batch without data would close windows: the watermark has moved over kept state."""
-        plan = self.plan
-        if plan is None:
-            return False
-        closed = self.manifest.closed
-        kept = {plan.groupings[b.relation].stream for b in self.manifest.buckets}
-        held = {b.relation for b in self.manifest.stores}
-        kept |= {d.joined for d in plan.joins.decisions if d.stream in held}
-        marks = self.watermarks()
-        return any(marks.in_plan(plan, stream) > closed[stream] for stream in kept)
+        return self.plan is not None and self.watermarks().closes_state(self.plan)
 
     def has_work_without_rows(self) -> bool:
         """Whether a batch without data would change anything: requests wait, or a watermark has moved. Also before
         the first batch of this life, of which nobody knows yet."""
-        if self.plan is None or self.requests.last > self.manifest.through:
+        if self.plan is None or self.planning.has_requests(self.manifest):
             return True
-        closed, marks = self.manifest.closed, self.watermarks()
-        return any(marks.in_plan(self.plan, name) > closed.get(name, BEGINNING) for name in self.plan.streams)
+        return self.watermarks().have_moved(self.plan)
 
     # -- the tasks -----------------------------------------------------------------------------------------
 
@@ -557,7 +449,7 @@ class BatchRunner:
             tasks,
             stores,
             {name: table.version for name, table in tables.items()},
-            {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
+            {key: policy for key, policy in self.adaptation.policies.items() if key in plan.partitioners},
             uncollected(entries.values()),
             sinks_in_tasks(e for e in entries.values() if e.id not in refused),
             sources=from_outside(stream.stream for stream in plan.streams.values()),
@@ -566,13 +458,14 @@ class BatchRunner:
         )
         duck.allow(self.budget)
         load = Load(rows_in(splits), self._state_read(plan, clock))
-        way = Way.STAGES if self.small_batches is None else self.small_batches.choose(plan, load)
+        small = self.adaptation.small_batches
+        way = Way.STAGES if small is None else small.choose(plan, load)
         began = time.perf_counter()
         collected = self.runner.run(plan, work, splits, way)
         ended = time.perf_counter()
         totals = replace(add_up(collected), job_seconds=ended - began, way=way)
-        if self.small_batches is not None:
-            self.small_batches.take_in(load, totals.work_seconds())
+        if small is not None:
+            small.take_in(load, totals.work_seconds())
         return totals
 
     def _state_read(self, plan: Plan, clock: BatchTimes) -> int:
@@ -666,10 +559,6 @@ class BatchRunner:
             self._has_swept = True
         self._used_tables.update({table.version.file: table for table in tables.values()})
         forget_versions(self.storage, self._used_tables, self.tables())
-
-
-def _same_call(one: partial[Plan], other: partial[Plan]) -> bool:
-    return one.args == other.args and one.keywords == other.keywords
 
 
 def _stopped(entry: Entry, batch: int, rows: int) -> Entry:

@@ -9,10 +9,11 @@ from thalweg import errors, partition
 from thalweg.frontend.bind import bind
 from thalweg.model.own import Definition
 from thalweg.model.partitioning import AUTO, COMBINE, HASH, LOCAL
+from thalweg.model.plan_input import PlanInput, RunningQuery
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe import log
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 from thalweg.verbs.parts import Parts
 
 
@@ -51,7 +52,7 @@ def bind_query(parts: Parts, wanted: Wanted, known: Known) -> Query:
     _check_join_limit(query)
     _check_partitioner(query)
     # Alone, for what can go wrong in it: what is durable, every batch plans.
-    make_plan([Registered(wanted.name, query)], known.streams, slots=1, tables=known.tables)
+    make_plan(PlanInput((RunningQuery(wanted.name, query),), known.streams, known.tables))
     return query
 
 

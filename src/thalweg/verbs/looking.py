@@ -7,15 +7,16 @@ from collections import Counter
 import pyarrow as pa
 
 from thalweg import errors
-from thalweg.batch.requests import registered
+from thalweg.batch.requests import running_queries
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.manifest import StreamProgress
+from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.types import to_arrow
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
 from thalweg.observe.session_progress import SessionProgress, batch_speed, state_size, stream_status
 from thalweg.observe.shown import Explanation
-from thalweg.optimize.grouping import make_plan
+from thalweg.optimize.planner import make_plan
 from thalweg.sink.kinds import keeps_results
 from thalweg.state.rejected import read_rejected
 from thalweg.verbs.parts import Parts
@@ -27,20 +28,16 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
     with parts.mutex:
         runner, catalog = parts.runner, parts.catalog
         entries = [parts.entry_of(h) for h in catalog.queries.values()]
-        placement = runner.partitioning()
-        plan = make_plan(
-            registered(entries),
-            catalog.streams,
-            slots=runner.slots,
-            loads=runner.loads(),
-            tables={t.name: t.schema for t in catalog.tables.values()},
-            joins=runner.join_load(),
-            assignment=placement.assignment,
-            follows=placement.follows,
-            partitioners=placement.partitioners,
-            spread=placement.spread,
-        )
         manifest = runner.manifest
+        given = PlanInput(
+            running_queries(entries),
+            catalog.streams,
+            {t.name: t.schema for t in catalog.tables.values()},
+            runner.measurements(),
+            runner.partitioning(),
+            PlanSettings(runner.adaptation.slots, manifest.groups),
+        )
+        plan = make_plan(given)
         id_ = None if name is None else parts.entry_of(catalog.query(name)).id
         failed = {e.id: e for e in entries if not e.runs}
         names = {e.id: e.query for e in entries if e.id not in failed}
@@ -70,7 +67,7 @@ def progress(parts: Parts) -> SessionProgress:
         time=speed.time,
         state=state_size(manifest),
         sent_bytes=speed.sent_bytes,
-        slots=runner.slots,
+        slots=runner.adaptation.slots,
         partitioning=runner.partitioning_report(),
         join_orders=runner.ordering_report(),
         queries={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.golden.cases.streams import SALES, joined, keyed, sales
 from tests.golden.transcript import Transcript
 
-from thalweg.optimize.repartitioning import Verdict
+from thalweg.adapt.slot_assignment.judge import Verdict
 
 QUERIES = """
     CREATE QUERY by_customer AS
@@ -53,7 +53,7 @@ def other_slots(told: Transcript) -> None:
     told.assign("key groups by customer to the slots in turn", {by_customer: [0, 1, 2, 3] * 64}, {})
     told.run("every customer once", sales=sales(2000, start=20, customers=2000))
     told.say("slots = 3 from now on")
-    told.session._parts.runner.slots = 3
+    told.session._parts.runner.adaptation.slots = 3
     told.explain()
 
 

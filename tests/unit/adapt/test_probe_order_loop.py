@@ -21,11 +21,12 @@ from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Measurements, ProbeOrders
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.probe import Node
 from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, StreamSample
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
@@ -68,8 +69,10 @@ class Life:
         taken = self.planner.take(self.manifest)
         joins = self.manifest.measured.probe_orders.joins
         load = join_load(joins, taken)
-        registered = [Registered(id_, q) for id_, q in self.queries.items()]
-        plan = make_plan(registered, STREAMS, slots=2, joins=load)
+        registered = [RunningQuery(id_, q) for id_, q in self.queries.items()]
+        plan = make_plan(
+            PlanInput(registered, STREAMS, measurements=PlanMeasurements(joins=load), settings=PlanSettings(2))
+        )
         number = self.manifest.batch + 1
         samples = {s: StreamSample((), (), rows, {}) for s in "abcd"}
         after = next_join_load(

@@ -40,7 +40,7 @@ class Clock:
 
     def __init__(self, session: LocalSession, at: datetime = NOW) -> None:
         self.at = at
-        session._parts.runner.wall_clock = lambda: round(self.at.timestamp() * 1e6)
+        session._parts.runner.planning.wall_clock = lambda: round(self.at.timestamp() * 1e6)
 
 
 def at(seconds: float, v: int = 0, k: int = 1) -> dict[str, Any]:

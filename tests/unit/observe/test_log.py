@@ -139,7 +139,7 @@ def test_partitioners_that_cannot_learn_are_a_warning(
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.batch.run.next_policies", fail)
+    monkeypatch.setattr("thalweg.batch.adaptation.next_policies", fail)
     local({"events": ROWS}, {"revenue": TOTAL}).run_available()
     assert any(line.startswith("measuring_failed of=partitioners batch=0") for line in lines(caplog, "adapt"))
 
@@ -209,7 +209,7 @@ def test_an_optimiser_that_fails_in_its_thread_is_a_warning(
     def fail(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.adapt.slot_assignment.decide", fail)
+    monkeypatch.setattr("thalweg.adapt.slot_assignment.loop.decide", fail)
     session = local({"events": ROWS}, {"revenue": TOTAL}, repartition="1 second")
     session.run_available()
     planner, plan = session._parts.runner.repartitioner, session._parts.runner.plan

@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thalweg.adapt.probe_orders.measure import EPOCH, join_load
-from thalweg.adapt.slot_assignment import yield_to_batches
+from thalweg.adapt.slot_assignment.loop import yield_to_batches
 from thalweg.foreign import said_by
 from thalweg.model.join_statistics import JoinStatistics
 from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, OrderingReport, Orders
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import JoinLoad
 from thalweg.model.query import query_name
 from thalweg.observe import log
 from thalweg.optimize import probe_orders
 from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
 from thalweg.optimize.probe_orders.model import Statistics
 

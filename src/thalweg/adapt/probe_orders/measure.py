@@ -10,8 +10,8 @@ from thalweg.model.bucket import RowBucket
 from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics, Sample
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import JoinLoad
 from thalweg.model.report import StreamSample
-from thalweg.optimize.joining import JoinLoad
 
 EPOCH = 8
 """Batches of an epoch, unless the session says otherwise."""

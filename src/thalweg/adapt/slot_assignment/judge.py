@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from thalweg.adapt.slot_assignment.sharing import Shares
 from thalweg.model.partitioning import Partitioning
 from thalweg.optimize import slot_assignment
 from thalweg.optimize.deadline import SECONDS, Clock
 from thalweg.optimize.slot_assignment import Problem, RouteKey
-from thalweg.stats.sharing import Shares
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
