@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from thalweg import faults
@@ -20,24 +19,23 @@ from thalweg.adapt.combining import loads_of
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.adapt.probe_orders.measure import join_load
 from thalweg.adapt.slot_assignment.loop import Repartitioning
-from thalweg.adapt.small_batches import Load, SmallBatches
+from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.blame import blame
 from thalweg.batch.contract import Runner
 from thalweg.batch.decisions import from_intent
 from thalweg.batch.delivery import Delivery, Made, Preparation, present
 from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
+from thalweg.batch.job import Job
 from thalweg.batch.planning import Planning
 from thalweg.batch.requests import foresee
 from thalweg.batch.retention import Retention
 from thalweg.batch.settle import Ran, settle
 from thalweg.batch.tables import clean_tables, forget_versions
-from thalweg.batch.totals import BatchTotals, add_up
+from thalweg.batch.totals import BatchTotals
 from thalweg.batch.watermarks import Watermarks
-from thalweg.batch.work import Work
 from thalweg.errors import no_place_left, old_windows_of_joins, wrong_hash
 from thalweg.foreign import brief
-from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.budget import Budget
 from thalweg.model.entry import Entry, Gap
 from thalweg.model.manifest import FORMAT, Manifest, Prepared
@@ -45,32 +43,24 @@ from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.patience import Patience
-from thalweg.model.plan import Member, Plan, slot_stages, updated_groupings
+from thalweg.model.plan import Member, Plan
 from thalweg.model.plan_input import KEY_GROUPS, Placement, PlanMeasurements
 from thalweg.model.query import Query
-from thalweg.model.split import rows_in
 from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes
-from thalweg.model.way import Way
-from thalweg.model.window import BEGINNING, Stretch
+from thalweg.model.window import BEGINNING
 from thalweg.observe import log
 from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
-from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
-from thalweg.route.table import routing_table
-from thalweg.sink.contract import TaskSink
-from thalweg.sink.kinds import SINKS
-from thalweg.source.kinds import from_outside
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered, still_waiting
 from thalweg.state.manifest import Manifests
 from thalweg.state.migrate import find_old_intent, forget_old
 from thalweg.state.reader import StateReader
-from thalweg.state.rejected import forget_rejected
 from thalweg.state.requests import RequestLog
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term, check_term, forget_terms
@@ -120,7 +110,7 @@ class BatchRunner:
         self._noted = -1
         """How much the queues had changed when that was last made durable."""
         self.planning = Planning(requests, streams, tables, functions)
-        self.budget = budget or Budget()
+        self.job = Job(runner, storage, budget)
         self.door_log = DoorLog()
         self.retention = Retention(storage)
         self._load()
@@ -135,8 +125,6 @@ class BatchRunner:
         self.repartitioner, self.join_planner = self.adaptation.repartitioner, self.adaptation.join_planner
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
-        self._tried: int | None = None
-        """The batch that was run, or begun, last."""
         self._used_tables: dict[str, Table] = {}
         """file -> version, of those that batches have used or nobody will, and that were not deleted."""
         self._has_dropped = True
@@ -216,19 +204,14 @@ class BatchRunner:
         faults.point("batch.start")
         start = self.reached
         before, batch = self.manifest, self.manifest.batch + 1
-        if self._tried != batch - 1:
-            forget_rejected(self.storage, batch)
-        self._tried = batch
+        self.retention.begin(batch)
         decisions = self._repeated or self.planning.decide(before, reached, self.adaptation)
         arriving = {name for name, end in reached.streams.items() if end > start.streams.get(name, 0)}
         ready = self.planning.plan(before, decisions, arriving)
         before, plan, clock, entries = ready.before, ready.plan, ready.clock, ready.entries
         tell_plan(self.plan, plan, batch)
         planned = time.perf_counter()
-        totals = self._run_tasks(splits, plan, clock, decisions.tables, entries)
-        if totals.refused:  # by sinks that tasks could not write to: nothing has happened yet, so once more
-            forget_rejected(self.storage, batch)
-            totals = self._run_tasks(splits, plan, clock, decisions.tables, entries, frozenset(totals.refused))
+        totals = self.job.run(ready, splits, self.adaptation, self.delivery.queues.troubled)
         faults.point("batch.tasks")
         ran = time.perf_counter()
         self.check_mine()
@@ -424,83 +407,6 @@ class BatchRunner:
             return True
         return self.watermarks().have_moved(self.plan)
 
-    # -- the tasks -----------------------------------------------------------------------------------------
-
-    def _run_tasks(
-        self,
-        splits: Sequence[str],
-        plan: Plan,
-        clock: BatchTimes,
-        tables: Tables,
-        entries: Mapping[str, Entry],
-        refused: frozenset[str] = frozenset(),
-    ) -> BatchTotals:
-        """`refused`: the queries whose sinks tasks cannot write to, beside those that are in trouble anyway."""
-        refused = refused | self.delivery.queues.troubled()
-        tasks = min(self.tasks, plan.slots)
-        stores: dict[str, list[RowBucket]] = {}
-        for bucket in self.manifest.stores:
-            stores.setdefault(bucket.relation, []).append(bucket)
-        work = Work(
-            self.storage,
-            clock,
-            self._buckets_by_slot(plan),
-            self._nodes(),
-            tasks,
-            stores,
-            {name: table.version for name, table in tables.items()},
-            {key: policy for key, policy in self.adaptation.policies.items() if key in plan.partitioners},
-            uncollected(entries.values()),
-            sinks_in_tasks(e for e in entries.values() if e.id not in refused),
-            sources=from_outside(stream.stream for stream in plan.streams.values()),
-            stages=slot_stages(plan),
-            budget=self.budget,
-        )
-        duck.allow(self.budget)
-        load = Load(rows_in(splits), self._state_read(plan, clock))
-        small = self.adaptation.small_batches
-        way = Way.STAGES if small is None else small.choose(plan, load)
-        began = time.perf_counter()
-        collected = self.runner.run(plan, work, splits, way)
-        ended = time.perf_counter()
-        totals = replace(add_up(collected), job_seconds=ended - began, way=way)
-        if small is not None:
-            small.take_in(load, totals.work_seconds())
-        return totals
-
-    def _state_read(self, plan: Plan, clock: BatchTimes) -> int:
-        """Bytes of the state that the batch may read: of buckets whose windows close or are shown, and of stores."""
-        shown, total = updated_groupings(plan), sum(b.nbytes for b in self.manifest.stores)
-        for bucket in self.manifest.buckets:
-            grouping = plan.groupings.get(bucket.relation)
-            if grouping is None:
-                continue
-            closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]
-            if grouping.id in shown or (closing > closed and min(start for start, _ in bucket.spans) < closing):
-                total += bucket.nbytes
-        return total
-
-    def _buckets_by_slot(self, plan: Plan) -> dict[int, list[SliceBucket]]:
-        by_slot: dict[int, list[SliceBucket]] = {}
-        for bucket in self.manifest.buckets:
-            grouping = plan.groupings.get(bucket.relation)
-            if grouping is None:
-                continue
-            held = np.diff(decode_offsets(bucket.offsets)) > 0
-            owners = routing_table(plan, grouping.route_key).owners
-            slots = {*np.unique(owners[held]).tolist()}
-            if len(slots) > 1:
-                slots.add(bucket.place % plan.slots)  # which may merge it with others
-            for slot in sorted(slots):
-                by_slot.setdefault(slot, []).append(bucket)
-        return by_slot
-
-    def _nodes(self) -> dict[str, frozenset[Stretch]]:
-        nodes: dict[str, set[Stretch]] = {}
-        for bucket in self.manifest.buckets:
-            nodes.setdefault(bucket.relation, set()).update(s for s in bucket.spans if s[1] < 0)
-        return {grouping: frozenset(found) for grouping, found in nodes.items()}
-
     # -- results and state ---------------------------------------------------------------------------------
 
     def _prepare(
@@ -567,19 +473,3 @@ def _stopped(entry: Entry, batch: int, rows: int) -> Entry:
     error = str(no_place_left(entry.query.name, batch, rows, limit))
     log.error("delivery", "query_stopped", query=entry.query.name, batch=batch, rows_not_kept=rows)
     return replace(entry, state="stopped", error=error, gap=Gap(batch, rows))
-
-
-def sinks_in_tasks(entries: Iterable[Entry]) -> dict[str, TaskSink]:
-    """Of the queries whose sinks can write where rows are made. What has an order only the driver can put into it."""
-    found: dict[str, TaskSink] = {}
-    for e in entries:
-        kind = SINKS.find(e.query.sink.kind) if e.runs and not e.query.order and e.query.limit is None else None
-        if kind is not None and (sink := kind.in_tasks(e.query)) is not None:
-            found[e.id] = sink
-    return found
-
-
-def uncollected(entries: Iterable[Entry]) -> frozenset[str]:
-    """Queries whose results nobody takes. What is left by a LIMIT only the driver can tell."""
-    kinds = {e.id: SINKS.find(e.query.sink.kind) for e in entries if e.query.limit is None}
-    return frozenset(id_ for id_, kind in kinds.items() if kind is not None and not kind.wants_rows)
