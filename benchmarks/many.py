@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 
 from benchmarks.tables import add_columns, new_table, out
 from thalweg.batch.assemble import assemble
-from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
 from thalweg.batch.made import Made
 from thalweg.batch.planning import Planning
@@ -144,10 +143,9 @@ def run(
         watch = _Watch()
         tasks, term = LocalRunner(1, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
-        delivery = Delivery(engine, storage, term, None)
         planning = Planning(requests, lambda: {STREAM.name: STREAM}, dict)
-        runner = assemble(tasks, storage, term, planning, delivery, slots=SLOTS)
-        runner.results.preparing = _Shown(take, storage, delivery)
+        runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
+        runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
         for number in range(batches + 1):
             splits = [_split(directory, number)] if number < batches else []
             began = time.process_time()

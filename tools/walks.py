@@ -52,7 +52,7 @@ def _walk(session: LocalSession, streams: Sequence[str], select: str) -> Walk:
     session.create_query("q", select)
     for batch in range(BATCHES):
         for name in streams:
-            session._sources[name].append(_rows(batch))
+            session._parts.feeding.sources[name].append(_rows(batch))
         if batch < BATCHES - 1:
             session.run_available()
     found = walk(session.run_available, below=BELOW)

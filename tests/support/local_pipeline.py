@@ -20,7 +20,6 @@ from tests.support.clocks import CountingClock
 from thalweg.adapt.probe_orders.loop import JoinPlanning
 from thalweg.batch.assemble import assemble
 from thalweg.batch.cells import CellKind, cells_of
-from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
 from thalweg.batch.loop import Loop
 from thalweg.batch.planning import Planning
@@ -114,17 +113,17 @@ class LocalPipeline:
         engine: Any = LocalEngine(None, self.runner)  # type: ignore[arg-type]  # nothing is analysed
         term, newest = take_term(self.storage), latest_manifest(self.storage)
         self._requests = RequestLog(self.storage, 0 if newest is None else newest.through)
-        self._delivery = Delivery(engine, self.storage, term, newest)
-        self._delivery.kept = {*self.ids.values()}
         self.batches = assemble(
             self.runner,
+            engine,
             self.storage,
             term,
             Planning(self._requests, lambda: self.streams, dict, lambda queries: self.functions),
-            self._delivery,
             slots=slots,
             join_planning=self._join_planning,
         )
+        self._delivery = self.batches.offers.delivery
+        self._delivery.kept = {*self.ids.values()}
         # What the optimiser finds in its time is the same on every machine.
         self.batches.join_planner.clock = CountingClock()
         self._loop = Loop(self.batches, lambda: self.streams, self._used, lambda: None)

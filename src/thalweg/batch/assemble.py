@@ -9,8 +9,9 @@ from thalweg.adapt.slot_assignment.loop import Repartitioning
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.commit import Commits
-from thalweg.batch.contract import Runner
+from thalweg.batch.contract import Runner, SinkOpener
 from thalweg.batch.delivery import Delivery
+from thalweg.batch.hands import Hands
 from thalweg.batch.job import Job
 from thalweg.batch.offers import Offers
 from thalweg.batch.planning import Planning
@@ -22,10 +23,10 @@ from thalweg.state.term import Term
 
 def assemble(
     runner: Runner,
+    opener: SinkOpener,
     storage: Storage,
     term: Term,
     planning: Planning,
-    delivery: Delivery,
     *,
     slots: int | None,
     repartitioning: Repartitioning | None = None,
@@ -33,9 +34,11 @@ def assemble(
     small_batches: SmallBatches | None = None,
     check_hold: Callable[[], None] = lambda: None,
     budget: Budget | None = None,
+    hands: Hands | None = None,
 ) -> BatchRunner:
-    """`slots` and the next three: as of `Adaptation`. `check_hold`: raises if another session has opened the state.
-    `budget`: what a statement of a task may cost."""
+    """`opener`: opens what only the engine can write to. `slots` and the next three: as of `Adaptation`.
+    `check_hold`: raises if another session has opened the state. `budget`: what a statement of a task may cost.
+    `hands`: who gives results to sinks."""
     return BatchRunner(
         Commits(storage, term, check_hold),
         planning,
@@ -47,5 +50,5 @@ def assemble(
             small_batches=small_batches,
         ),
         Job(runner, storage, budget),
-        Offers(storage, term.timeline, planning.requests, delivery),
+        Offers(storage, term.timeline, planning.requests, Delivery(opener, storage, term, hands)),
     )
