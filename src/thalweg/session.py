@@ -853,6 +853,10 @@ class Session:
         schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
         return self._delivery.results.read(handle.id, schema)
 
+    def kept_of(self, handle: QueryHandle) -> tuple[int, int] | None:
+        """Rows and bytes that `results()` has; None: its sink has them."""
+        return self._delivery.results.size(handle.id) if keeps_results(handle.definition.sink) else None
+
     def _restore_handles(self) -> None:
         requests = self._runner.requests.read_after(self._runner.manifest.through)
         for id_, entry in foresee(self._runner.entries, {}, requests)[0].items():

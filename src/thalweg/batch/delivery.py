@@ -14,11 +14,11 @@ from thalweg.batch.contract import SinkOpener
 from thalweg.batch.hands import Hands
 from thalweg.batch.queues import LostResultsError, Queues
 from thalweg.batch.work import unique
-from thalweg.errors import ThalwegError, repeated_column, sink_not_installed, sink_raised
+from thalweg.errors import ThalwegError, nothing_to_retain, repeated_column, sink_not_installed, sink_raised
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest, Prepared, ResultFile
-from thalweg.model.patience import Patience
+from thalweg.model.patience import Patience, retained
 from thalweg.model.plan import Member
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
@@ -142,7 +142,8 @@ class Delivery:
         for id_, made in kept.items():
             for section in made.sections:
                 files.setdefault(section.file, set()).add(id_)
-        return self.results.prepare(batch, tables, wanted | self.kept, files)
+        limits = {id_: limit for id_ in wanted if (limit := retained(live[id_].query)) is not None}
+        return self.results.prepare(batch, tables, wanted | self.kept, files, limits)
 
     def _keep(self, batch: int, waiting: Mapping[str, Made]) -> list[Section]:
         """What will wait for long is in a container of its own: the others need not be kept for as long."""
@@ -210,6 +211,8 @@ class Delivery:
         kind = kind_of(query.sink)
         if kind.unique_columns and len(set(names)) < len(names):
             raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
+        if retained(query) is not None and not keeps_results(query.sink):
+            raise nothing_to_retain(query.name, query.sink.kind)
         kind.check(query)
         if kind.is_engines:
             self._opener.check_sink(query)

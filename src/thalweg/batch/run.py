@@ -318,7 +318,7 @@ class BatchRunner:
         """Waits until sinks have what the newest manifest holds; as of `Queues.flush`."""
         return self.delivery.queues.flush(seconds, leaves)
 
-    def make_room(self, leaves: threading.Event) -> None:
+    def make_room(self, leaves: threading.Event | None) -> None:
         """Waits for sinks that are far behind, where nobody waits for the next batch."""
         self.delivery.queues.make_room(leaves)
 
