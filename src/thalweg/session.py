@@ -120,8 +120,10 @@ def connect(
     take for the rows of one task; a query that takes more is stopped. None: any. `worker_memory`: the memory that it
     may take, as bytes or as "2 GB"; unless given, the machine's divided by its cores, a fifth of it where they are
     many."""
-    if not isinstance(state_dir, str | os.PathLike) and type(state_dir).__module__.startswith("pyspark."):
-        raise errors.session_as_directory(type(state_dir).__name__)
+    if not isinstance(state_dir, str | os.PathLike):
+        raise errors.wrong_state_dir(type(state_dir).__name__)
+    if spark is not None and not type(spark).__module__.startswith("pyspark."):
+        raise errors.wrong_spark(type(spark).__name__)
     budget = Budget(
         None if expression_time is None else to_microseconds(expression_time) / 1e6,
         None if worker_memory is None else parse_bytes(worker_memory),
