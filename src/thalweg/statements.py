@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from thalweg.frontend.statements import (
     ResumeQuery,
     Show,
     Statement,
+    parse,
 )
 from thalweg.handle import QueryHandle
 from thalweg.model.spans import describe_span
@@ -63,9 +63,10 @@ _SHOW_TABLES = pa.schema([("table", pa.string()), ("rows", pa.int64()), ("column
 _SHOW_FUNCTIONS = pa.schema([("function", pa.string()), ("kind", pa.string()), ("arguments", pa.string())])
 
 
-def execute_all(session: Session, statements: Sequence[Statement], text: str) -> list[Any]:
+def run_statements(session: Session, text: str) -> list[Any]:
     """Carries out the statements of a text: all of them, or, where one would be refused, none. What can only be known
     when it is done, such as a full disk, is raised with what has taken effect by then."""
+    statements = parse(text)
     if len(statements) < 2:
         return [execute(session, statement, text) for statement in statements]
     done: list[str] = []
@@ -133,7 +134,7 @@ def execute(session: Session, statement: Statement, text: str, rows: pa.Table | 
         case DropTable(name):
             return session.drop_table(name)
         case Show(what):
-            return Shown(_show(session, what))
+            return show(session, what)
         case Explain(name, form):
             return session.explain(name, form)
     raise AssertionError(statement)
@@ -175,6 +176,11 @@ def _create_query_from(session: Session, statement: CreateQuery, text: str) -> Q
         )
     except errors.SqlError as error:
         raise errors.moved(error, text, statement.offset) from None
+
+
+def show(session: Session, what: str) -> Shown:
+    """`what`: queries, streams, tables or functions."""
+    return Shown(_show(session, what))
 
 
 def _show(session: Session, what: str) -> pa.Table:

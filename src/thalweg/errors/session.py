@@ -78,7 +78,7 @@ def only_rehearsed() -> UsageError:
     return UsageError("the session only tries statements out", hint="thalweg.connect(...) makes one that can run")
 
 
-def wrong_state_dir(kind: str) -> UsageError:
+def wrong_directory(kind: str) -> UsageError:
     return UsageError(
         f"the first argument of connect is the state directory, not a {kind}",
         hint='thalweg.connect("state/", spark=spark)',
