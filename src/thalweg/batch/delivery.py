@@ -12,12 +12,13 @@ from thalweg import faults
 from thalweg.batch.contract import SinkOpener
 from thalweg.batch.hands import Hands
 from thalweg.batch.queues import LostResultsError, Queues
-from thalweg.errors import ThalwegError, repeated_column, sink_not_installed, sink_raised
+from thalweg.errors import ThalwegError, nothing_to_retain, repeated_column, sink_not_installed, sink_raised
 from thalweg.model.manifest import Prepared
+from thalweg.model.patience import retained
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
 from thalweg.sink.contract import Callback, Gathering, SectionSink, Sink, SinkContext
-from thalweg.sink.kinds import SINKS, kind_of
+from thalweg.sink.kinds import SINKS, keeps_results, kind_of
 from thalweg.state.container import read_section
 from thalweg.state.results import Results
 from thalweg.state.storage import Storage
@@ -99,6 +100,8 @@ class Delivery:
         kind = kind_of(query.sink)
         if kind.unique_columns and len(set(names)) < len(names):
             raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
+        if retained(query) is not None and not keeps_results(query.sink):
+            raise nothing_to_retain(query.name, query.sink.kind)
         kind.check(query)
         if kind.is_engines:
             self._opener.check_sink(query)
