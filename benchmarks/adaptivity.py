@@ -105,7 +105,7 @@ def _paced(side: str, system: Thalweg, supply: Supply, root: Path, results: Path
     system.start()
     fill(supply, root, system.settle, files_per_batch=1)
     if side == SIDES[1]:
-        system.session._runner.join_planner.settings = None  # what was decided stays in force
+        system.session._parts.runner.join_planner.settings = None  # what was decided stays in force
     schedule = supply.schedule(supply.rows_until(1) / PACE_SECONDS)
     feeder = Feeder(supply, schedule, lambda: [root])
     feeder.start()
@@ -129,7 +129,7 @@ class _OrderWatch:
     def __init__(self, session: Any) -> None:
         self.orders: list[tuple[int, str]] = []
         """Rows taken in by the end of the batch, and its orders."""
-        planner = session._runner.join_planner
+        planner = session._parts.runner.join_planner
         take_in = planner.take_in
 
         def watched(plan: Any, manifest: Any) -> None:

@@ -29,9 +29,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.tables import add_columns, new_table, out
-from thalweg.batch.delivery import Delivery, Made, Preparation
+from thalweg.batch.assemble import assemble
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
-from thalweg.batch.run import BatchRunner
+from thalweg.batch.made import Made
+from thalweg.batch.planning import Planning
+from thalweg.batch.prepare import Preparation, Preparing
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.frontend.bind import bind
 from thalweg.model.entry import Entry
@@ -39,7 +41,6 @@ from thalweg.model.offsets import Offsets
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.split import Split, dump_splits
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.state.manifest import Manifests
 from thalweg.state.places import open_storage
 from thalweg.state.requests import CreateQuery, RequestLog
 from thalweg.state.term import take_term
@@ -142,17 +143,9 @@ def run(
         watch = _Watch()
         tasks, term = LocalRunner(1, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
-        runner = BatchRunner(
-            tasks,
-            storage,
-            term,
-            Manifests(storage),
-            requests,
-            lambda: {STREAM.name: STREAM},
-            dict,
-            _Shown(take, engine, storage, term, None),
-            slots=SLOTS,
-        )
+        planning = Planning(requests, lambda: {STREAM.name: STREAM}, dict)
+        runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
+        runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
         for number in range(batches + 1):
             splits = [_split(directory, number)] if number < batches else []
             began = time.process_time()
@@ -196,7 +189,7 @@ def _split(directory: Path, number: int) -> Split:
     return Split(STREAM.name, "parquet", str(path), 0, -1, ROWS)
 
 
-class _Shown(Delivery):
+class _Shown(Preparing):
     """Shows what it is given."""
 
     def __init__(self, take: Callable[[int, Mapping[str, Made]], None], *given: Any) -> None:

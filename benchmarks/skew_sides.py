@@ -64,18 +64,18 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         source = thalweg.files(f"{folder}/*.parquet", max_files_per_batch=1)
         session.create_stream("s", source, time="ts", watermark="1 second")
         query = session.create_query("q", MEDIAN, options={"partitioner": partitioner})
-        runner = session._runner
+        runner = session._parts.runner
         loads: list[Sequence[int]] = []
-        learn = runner._learn
+        learn = runner.adaptation._learn
 
         def watched(plan: Any, *after: Any) -> None:
             learn(plan, *after)
-            loads.append(_prices(runner.aggregations, plan).loads)
+            loads.append(_prices(runner.adaptation.aggregations, plan).loads)
 
-        runner._learn = watched  # type: ignore[method-assign]
+        runner.adaptation._learn = watched  # type: ignore[method-assign]
         session.run_available()
         reports = [r for r in runner.reports if r.rows]
-        chosen = _prices(runner.aggregations, runner.plan).partitioner
+        chosen = _prices(runner.adaptation.aggregations, runner.plan).partitioner
         results = query.results().sort_by([("until", "ascending"), ("key", "ascending")])
         session.stop()
     return {

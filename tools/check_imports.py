@@ -1,7 +1,7 @@
 """Keeps imports pointing one way: cli, web -> session -> engine -> batch -> data path -> model.
 
 Measurements rise with reports and decisions descend as plans, so no package of the data path may know `frontend`,
-`optimize`, `adapt` or `stats`. Libraries that must stay behind one door are listed too. The two tables below are the
+`optimize` or `adapt`. Libraries that must stay behind one door are listed too. The two tables below are the
 rules; everything after them only reads them. Run from anywhere: `python tools/check_imports.py`.
 """
 
@@ -29,10 +29,9 @@ ALLOWED: dict[str, set[str]] = {
     # The control path: pure functions over values.
     "aggregates": VALUES,
     "frontend": VALUES | {"aggregates"},
-    "stats": VALUES,
-    "optimize": VALUES | {"aggregates", "stats", "partition"},
+    "optimize": VALUES | {"aggregates", "partition"},
     # What was measured -> what is decided.
-    "adapt": VALUES | {"optimize", "stats", "partition", "route", "observe"},
+    "adapt": VALUES | {"optimize", "partition", "route", "observe"},
     # The data path, in the order data meets it.
     "partition": VALUES | {"route"},
     "observe": VALUES,
@@ -42,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "state": VALUES | {"route"},
     "sink": VALUES | {"route", "state", "observe"},
     # The only one that calls source, operate, state and sink; and what binds it to Spark.
-    "batch": VALUES | DATA_PATH | {"adapt", "optimize", "stats", "partition", "observe"},
+    "batch": VALUES | DATA_PATH | {"adapt", "optimize", "partition", "observe"},
     "engine": VALUES | DATA_PATH | {"batch", "observe"},
     # Aggregates of users: their names are the SQL's, their code goes where Spark sends it.
     "user_aggregates": VALUES | {"frontend", "engine"},
@@ -50,24 +49,13 @@ ALLOWED: dict[str, set[str]] = {
     # The composition root, what users hold of it, and the statements that it carries out.
     "handle": VALUES | {"observe"},
     "rehearsal": VALUES | {"engine", "state"},
-    "streams": VALUES | {"batch", "frontend", "observe", "source"},
+    "catalog": VALUES | {"handle", "state"},
     "statements": VALUES | {"frontend", "handle", "observe", "session", "sink", "source", "state"},
-    "session": VALUES
+    "verbs": VALUES
     | DATA_PATH
-    | {
-        "user_aggregates",
-        "adapt",
-        "batch",
-        "engine",
-        "frontend",
-        "handle",
-        "optimize",
-        "partition",
-        "observe",
-        "rehearsal",
-        "statements",
-        "streams",
-    },
+    | {"adapt", "batch", "catalog", "engine", "frontend", "handle", "observe", "optimize", "partition"}
+    | {"rehearsal", "user_aggregates"},
+    "session": VALUES | {"batch", "handle", "rehearsal", "state", "statements", "verbs"},
     # Kinds from outside.
     "registration": VALUES | {"aggregates", "frontend", "sink", "source"},
     "thalweg": VALUES
@@ -77,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": VALUES | {"session", "thalweg", "observe"},
     "web": VALUES | {"session", "thalweg"},
     # For tests, of users too: a session without Spark, what is right, what to try. Nobody else uses it.
-    "testing": VALUES | {"session", "streams", "batch", "engine", "source", "state"},
+    "testing": VALUES | {"session", "verbs", "batch", "engine", "source", "state"},
 }
 
 # Libraries that only these units may import; a library that is not listed may be imported anywhere.
@@ -89,7 +77,7 @@ DOORS: dict[str, set[str]] = {
     "rich": {"cli", "sink"},
     "scipy": {"optimize"},
     "highspy": {"optimize"},
-    "sklearn": {"stats"},
+    "sklearn": {"adapt"},
     "obstore": {"state"},
     # Neither needed nor fast enough where rows flow; Spark brings it along.
     "pandas": set(),

@@ -75,7 +75,7 @@ class Transcript:
         for stream, table in rows.items():
             half = table.num_rows // 2
             for part in (table.slice(0, half), table.slice(half)):
-                self.session._sources[stream].append(part)
+                self.session._parts.feeding.sources[stream].append(part)
         told = ", ".join(f"{table.num_rows:,} rows of {stream}" for stream, table in rows.items())
         self.say(f"run: {told or 'without rows'}{f'; {about}' if about else ''}")
         self.session.run_available()
@@ -90,19 +90,19 @@ class Transcript:
     def settle(self, about: str, dealing: Mapping[str, Dealing]) -> None:
         """As if this had been measured and decided in batches before."""
         self.say(f"decided: {about}")
-        runner = self.session._runner
+        runner = self.session._parts.runner
         measured = msgspec.structs.replace(runner.manifest.measured, partitioners=Partitioners(dealing=dict(dealing)))
         runner.manifest = replace(runner.manifest, measured=measured)
 
     def assign(self, about: str, assignment: Mapping[str, list[int]], follows: Mapping[str, str]) -> None:
         """A partitioning that the next batch puts into force."""
         self.say(f"proposed: {about}")
-        runner = self.session._runner
-        runner.repartitioner.propose(Partitioning(assignment, follows, runner.slots))
+        runner = self.session._parts.runner
+        runner.repartitioner.propose(Partitioning(assignment, follows, runner.adaptation.slots))
 
     def order(self, query: str, orders: Mapping[str, Order], reason: str, *changes: str) -> None:
         """Orders of a join that the next batch puts into force."""
         self.say(f"proposed: {reason}")
-        id_, planner = self.session.query(query).id, self.session._runner.join_planner
+        id_, planner = self.session.query(query).id, self.session._parts.runner.join_planner
         planner.asked, planner.answer = "after batch 0, because a case asks", reason
         planner.propose(Ordering({id_: orders}, (id_,), reason=reason, changes=changes))

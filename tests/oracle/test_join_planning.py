@@ -60,7 +60,7 @@ def open_streams(session: thalweg.Session, feeds: list[Feed], inputs: Path) -> N
 
 def watch(session: thalweg.Session, see: Callable[[Plan, Manifest], None]) -> None:
     """After every batch: waits until the optimiser has answered, so that the test does not depend on the clock."""
-    planner: Any = session._runner.join_planner
+    planner: Any = session._parts.runner.join_planner
     take_in = planner.take_in
 
     def take_in_and_wait(plan: Plan, manifest: Manifest) -> None:

@@ -172,7 +172,7 @@ class World:
     def _decide(self, rng: random.Random) -> None:
         pipeline = self.pipeline
         moves = random.Random(rng.random())  # what else is random does not depend on how many there are
-        pipeline.batches.slots = rng.choice((1, 2, 2, 3))
+        pipeline.batches.adaptation.slots = rng.choice((1, 2, 2, 3))
         plan = pipeline.preview()
         if self.unsettled and rng.random() < 0.5:  # else once more as before: intermediates have time to fill
             pipeline.decide(ordering=random_ordering(rng, plan.joins.ordered))

@@ -199,7 +199,7 @@ def _hide_machine() -> None:
 
 def disturb(session: Any) -> None:
     """Every batch runs under a plan of its own, with an intermediate for joins of three streams."""
-    runner = session._runner
+    runner = session._parts.runner
     observe = runner.repartitioner.observe
 
     def observe_and_propose(plan: Any, manifest: Any, *measured: Any) -> None:

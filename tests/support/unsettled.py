@@ -22,7 +22,7 @@ PARTITIONERS = ("dalton", "shuffle", "partial_key", "affinity_count", "hybrid", 
 def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
     """From the first batch on, every batch of the session runs under another plan. Without `loads`, what was measured
     decides what is made where."""
-    repartitioner = session._runner.repartitioner
+    repartitioner = session._parts.runner.repartitioner
     observe = repartitioner.observe
 
     def observe_and_propose(plan: Plan, manifest: Any, *measured: Any) -> None:
@@ -36,7 +36,7 @@ def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
         keys = sorted(route_keys(plan))
         spread = {key: sorted(rng.sample(range(plan.groups), 5)) for key in keys}
         _replace(known.hot_join_keys.spread, spread)
-        session._runner.join_planner.propose(random_ordering(rng, plan.joins.ordered))
+        session._parts.runner.join_planner.propose(random_ordering(rng, plan.joins.ordered))
         _replace(known.partitioners.dealing, {key: random_dealing(rng) for key in keys})
 
     repartitioner.observe = observe_and_propose

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from thalweg.adapt.slot_assignment.sharing import Sample
 from thalweg.model.report import GroupedRows, IngestReport, ShipmentReport, SkewReport, SlotReport
 from thalweg.optimize.slot_assignment import RouteKey
 from thalweg.partition.cooperative import Learned
-from thalweg.stats.sharing import Sample
 
 Floats = npt.NDArray[np.float64]
 ENOUGH = 1024

@@ -8,29 +8,15 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from thalweg.adapt.combining import next_loads
-from thalweg.adapt.hot_join_keys import next_spread
-from thalweg.adapt.partitioners import next_dealing
-from thalweg.adapt.probe_orders.loop import next_ordering
-from thalweg.adapt.probe_orders.measure import next_join_load
-from thalweg.adapt.slot_assignment import next_moves
-from thalweg.batch.decisions import Decisions
+from thalweg.batch.measuring import next_measurements
+from thalweg.batch.planning import PlannedBatch
+from thalweg.batch.results import PreparedResults
 from thalweg.batch.retention import Retained
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.bucket import RowBucket, SliceBucket
-from thalweg.model.entry import Entry
-from thalweg.model.manifest import Manifest, StreamProgress
-from thalweg.model.measurements import (
-    Combining,
-    HotJoinKeys,
-    Measurements,
-    Partitioners,
-    ProbeOrders,
-    SlotAssignment,
-)
-from thalweg.model.plan import Plan
+from thalweg.model.manifest import Manifest, Prepared, StreamProgress
+from thalweg.model.offsets import SourceMark
 from thalweg.model.stream import Stream
-from thalweg.model.times import BatchTimes, StreamTimes
 from thalweg.source.conform import AHEAD
 from thalweg.state.expire import is_live
 from thalweg.state.history import Outcome, next_history
@@ -40,23 +26,24 @@ B = TypeVar("B", bound=SliceBucket | RowBucket)
 
 @dataclass(frozen=True)
 class Ran:
-    """A batch whose tasks have run."""
+    """A batch whose tasks have run and whose results are prepared."""
 
-    decisions: Decisions
-    plan: Plan
-    moment: StreamTimes
-    clock: BatchTimes
+    planned: PlannedBatch
     totals: BatchTotals
+    prepared: PreparedResults
+    waiting: Sequence[Prepared] = ()
+    """What sinks have still to be given of the batches before."""
     retained: Mapping[str, Retained] = field(default_factory=dict)
     """Stream -> what is kept of all that was set aside, where that has a bound."""
+    marks: Mapping[str, SourceMark] = field(default_factory=dict)
+    """What is known of the sources."""
 
 
-def settle(
-    before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream], epoch: int
-) -> Manifest:
-    """The manifest of the batch, but for the results that are prepared and for who commits it. `streams`: those that
-    users made. `epoch`: batches after which orders of joins are looked at again."""
-    plan, clock, totals = ran.plan, ran.clock, ran.totals
+def settle(ran: Ran, streams: Mapping[str, Stream], epoch: int) -> Manifest:
+    """The manifest of the batch, but for who commits it. `streams`: those that users made. `epoch`: batches after
+    which orders of joins are looked at again."""
+    planned, totals, entries = ran.planned, ran.totals, ran.prepared.entries
+    before, plan, clock = planned.before, planned.plan, planned.clock
     failed = {m.query for m in plan.members if not entries[m.query].runs}
     progress = _progress(before.streams, ran, streams)
     seen = {name: p.max_time_us for name, p in progress.items() if p.max_time_us is not None}
@@ -67,16 +54,19 @@ def settle(
         groups=before.groups,
         hash=before.hash,
         clock_us=clock.wall_us,
-        reached=ran.decisions.reached,
-        through=ran.decisions.through,
+        reached=planned.decisions.reached,
+        through=planned.decisions.through,
         # How far streams had closed; joined ones count only while they are joined.
         closed={**{name: us for name, us in before.closed.items() if name in streams}, **clock.closing_us},
         streams=progress,
         buckets=slices,
         stores=rows,
         queries=entries,
-        history=next_history(before.history, plan, ran.moment, Outcome(seen, failed, totals.failures, gone)),
-        measured=_measured(before, ran, rows, epoch),
+        history=next_history(before.history, plan, planned.moment, Outcome(seen, failed, totals.failures, gone)),
+        measured=next_measurements(planned, totals, rows, epoch),
+        marks={**before.marks, **ran.marks},
+        results=ran.prepared.files,
+        undelivered=(*ran.waiting, *ran.prepared.undelivered),
     )
 
 
@@ -85,7 +75,7 @@ def _parted(before: Sequence[B], made: Sequence[B], ran: Ran) -> tuple[tuple[B, 
     live: list[B] = []
     gone: list[B] = []
     for bucket in (*(b for b in before if b.name not in ran.totals.replaced), *made):
-        (live if is_live(bucket, ran.plan, ran.clock) else gone).append(bucket)
+        (live if is_live(bucket, ran.planned.plan, ran.planned.clock) else gone).append(bucket)
     return tuple(live), tuple(gone)
 
 
@@ -93,7 +83,7 @@ def _progress(
     before: Mapping[str, StreamProgress], ran: Ran, streams: Mapping[str, Stream]
 ) -> dict[str, StreamProgress]:
     totals, after = ran.totals, dict(before)
-    waiting = {n for n, s in streams.items() if s.idle_us is not None and n in ran.plan.streams}
+    waiting = {n for n, s in streams.items() if s.idle_us is not None and n in ran.planned.plan.streams}
     for name in {*totals.rows, *totals.rejected, *waiting}:
         p, rows = after.get(name, StreamProgress()), totals.rows.get(name, 0)
         times = [t for t in (p.max_time_us, totals.max_time_us.get(name)) if t is not None]
@@ -105,7 +95,7 @@ def _progress(
             late=p.late + totals.late.get(name, 0),
             untimed=p.untimed + totals.untimed.get(name, 0),
             incomplete=p.incomplete + sum(file.stream == name for file in totals.lacking),
-            active_us=ran.clock.wall_us if is_active else p.active_us,
+            active_us=ran.planned.clock.wall_us if is_active else p.active_us,
         )
     return after
 
@@ -120,26 +110,4 @@ def _set_aside(p: StreamProgress, name: str, ran: Ran) -> StreamProgress:
         rejected_bytes=p.rejected_bytes + sum(aside.bytes for aside in new) if kept is None else kept.bytes,
         rejected_from=p.rejected_from if kept is None else kept.first,
         forgotten=p.forgotten + (0 if kept is None else kept.forgotten),
-    )
-
-
-def _measured(before: Manifest, ran: Ran, stores: tuple[RowBucket, ...], epoch: int) -> Measurements:
-    plan, totals, known = ran.plan, ran.totals, before.measured
-    loads = next_loads(known.combining.loads, plan, totals.groups, totals.passed, totals.routing)
-    joins = next_join_load(
-        known.probe_orders.joins, plan, ran.clock.batch, totals.probes, totals.samples, stores, epoch
-    )
-    return Measurements(
-        combining=Combining(
-            loads=loads, shipped=tuple(sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped))
-        ),
-        hot_join_keys=HotJoinKeys(spread=next_spread(known.hot_join_keys.spread, plan, totals.routing)),
-        partitioners=Partitioners(dealing=next_dealing(known.partitioners.dealing, plan, totals.routing)),
-        probe_orders=ProbeOrders(joins=joins, ordering=next_ordering(ran.decisions.ordering, plan)),
-        slot_assignment=SlotAssignment(
-            assignment={route_key: list(slots) for route_key, slots in plan.assignment.items()},
-            follows=dict(plan.follows),
-            slots=plan.slots,
-            moves=next_moves(before, plan),
-        ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.golden.cases.streams import SALES, joined, keyed, sales
 from tests.golden.transcript import Transcript
 
-from thalweg.optimize.repartitioning import Verdict
+from thalweg.adapt.slot_assignment.judge import Verdict
 
 QUERIES = """
     CREATE QUERY by_customer AS
@@ -37,7 +37,7 @@ def answered(told: Transcript) -> None:
     told.sql(QUERIES)
     told.run("every customer once", sales=sales(2000, customers=2000))
     told.say("the optimiser was asked and answered")
-    repartitioner = told.session._runner.repartitioner
+    repartitioner = told.session._parts.runner.repartitioner
     repartitioner.asked = "after batch 7, because 240 s have passed"
     repartitioner.verdict = Verdict(None, "a switch would save 1% of what is shipped", method="greedy")
     told.explain()
@@ -53,7 +53,7 @@ def other_slots(told: Transcript) -> None:
     told.assign("key groups by customer to the slots in turn", {by_customer: [0, 1, 2, 3] * 64}, {})
     told.run("every customer once", sales=sales(2000, start=20, customers=2000))
     told.say("slots = 3 from now on")
-    told.session._runner.slots = 3
+    told.session._parts.runner.adaptation.slots = 3
     told.explain()
 
 
@@ -67,7 +67,7 @@ def hot_keys_of_joins(told: Transcript) -> None:
 
 
 def _route_keys(told: Transcript) -> tuple[str, str]:
-    plan = told.session._runner.plan
+    plan = told.session._parts.runner.plan
     assert plan is not None
     keys = {grouping.keys: grouping.route_key for grouping in plan.groupings.values()}
     return keys["customer",], keys["customer", "shop"]

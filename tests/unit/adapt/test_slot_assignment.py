@@ -10,7 +10,8 @@ import pytest
 from tests.support.clocks import CountingClock
 
 from thalweg.adapt.routing_totals import RoutingTotals, Shipped
-from thalweg.adapt.slot_assignment import Repartitioner, Repartitioning, next_moves
+from thalweg.adapt.slot_assignment.loop import Repartitioner, Repartitioning, next_moves
+from thalweg.adapt.slot_assignment.sharing import Sample
 from thalweg.model.expr import Expr
 from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Measurements, Moves, SlotAssignment
@@ -22,7 +23,6 @@ from thalweg.model.report import GroupedRows
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window
 from thalweg.optimize.planner import make_plan
-from thalweg.stats.sharing import Sample
 
 SCHEMA = Schema((Field("ts", "timestamp"), Field("a", "bigint"), Field("b", "bigint"), Field("v", "double")))
 STREAM = Stream("s", SCHEMA, "ts", 1, SourceSpec("memory", {}))

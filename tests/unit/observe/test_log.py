@@ -68,7 +68,7 @@ def test_a_session_tells_what_comes_and_goes(local: Open, caplog: pytest.LogCapt
 def test_a_query_that_fails_is_an_error_with_its_batch(local: Open, caplog: pytest.LogCaptureFixture) -> None:
     session = local({"events": ROWS}, {"revenue": TOTAL})
     session.run_available()
-    manifest, report = session._runner.manifest, session._runner.reports[-1]
+    manifest, report = session._parts.runner.manifest, session._parts.runner.reports[-1]
     queries = {id_: replace(entry, state="failed", error="no room") for id_, entry in manifest.queries.items()}
     after = replace(manifest, batch=7, queries=queries)
     caplog.clear()
@@ -84,7 +84,7 @@ def test_a_pipeline_that_dies_says_why(local: Open, caplog: pytest.LogCaptureFix
     def broken(*args: Any) -> None:
         raise RuntimeError("the disk is gone")
 
-    session._runner.runner.run = broken
+    session._parts.runner.runner.run = broken
     with pytest.raises(thalweg.ThalwegError):
         session.run_available()
     assert [line for line in lines(caplog, "pipeline") if line.startswith("pipeline_failed")] == [
@@ -101,12 +101,12 @@ def test_recovery_says_what_sinks_are_given_again(local: Open, caplog: pytest.Lo
     def die() -> None:
         raise SystemError("killed")
 
-    session._runner.deliver = die
-    while not session._runner.manifest.undelivered:
+    session._parts.runner.deliver = die
+    while not session._parts.runner.manifest.undelivered:
         with pytest.raises(thalweg.ThalwegError):
             session.run_available()
-        session._runner.undelivered = ()
-    batch = session._runner.manifest.batch
+        session._parts.runner.undelivered = ()
+    batch = session._parts.runner.manifest.batch
     session.stop()
     caplog.clear()
     with local(state_dir=storage) as again:
@@ -128,7 +128,7 @@ def test_an_optimiser_that_fails_is_a_warning(
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr(getattr(session._runner, part), "observe", fail)
+    monkeypatch.setattr(getattr(session._parts.runner, part), "observe", fail)
     session.run_available()
     assert f'measuring_failed of={of} batch=0 error="ZeroDivisionError: in the model"' in lines(caplog, "adapt")
 
@@ -139,7 +139,7 @@ def test_partitioners_that_cannot_learn_are_a_warning(
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.batch.run.next_policies", fail)
+    monkeypatch.setattr("thalweg.batch.adaptation.next_policies", fail)
     local({"events": ROWS}, {"revenue": TOTAL}).run_available()
     assert any(line.startswith("measuring_failed of=partitioners batch=0") for line in lines(caplog, "adapt"))
 
@@ -191,7 +191,7 @@ def test_run_shows_it_on_stderr_when_asked() -> None:
 def test_decisions_that_change_are_told(local: Open, caplog: pytest.LogCaptureFixture) -> None:
     session = local({"events": ROWS}, {"revenue": TOTAL})
     session.run_available()
-    manifest, report = session._runner.manifest, session._runner.reports[-1]
+    manifest, report = session._parts.runner.manifest, session._parts.runner.reports[-1]
     measured = manifest.measured
     orders = structs.replace(measured.probe_orders, ordering={"changed": 1})
     moves = structs.replace(measured.slot_assignment, moves=Moves(1, 7, 2))
@@ -209,10 +209,10 @@ def test_an_optimiser_that_fails_in_its_thread_is_a_warning(
     def fail(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.adapt.slot_assignment.decide", fail)
+    monkeypatch.setattr("thalweg.adapt.slot_assignment.loop.decide", fail)
     session = local({"events": ROWS}, {"revenue": TOTAL}, repartition="1 second")
     session.run_available()
-    planner, plan = session._runner.repartitioner, session._runner.plan
+    planner, plan = session._parts.runner.repartitioner, session._parts.runner.plan
     assert plan is not None
-    planner._run(plan, session._runner.manifest, {}, {}, {}, SECONDS)
+    planner._run(plan, session._parts.runner.manifest, {}, {}, {}, SECONDS)
     assert 'optimiser_failed of=slot_assignment error="ZeroDivisionError: in the model"' in lines(caplog, "adapt")

@@ -259,7 +259,7 @@ def test_code_that_does_not_end_is_ended_and_stops_its_query_alone(
     queries = [query("good", TUMBLING, call("mean", "m", "double", "v"))]
     queries += [query("bad", TUMBLING, call("mine", "b", "double", "v"))]
     pipeline = open_pipeline(queries, code(m=MEAN, b=replace(MEAN, update=endless)))
-    pipeline.batches.budget = Budget(seconds=0.3)
+    pipeline.batches.job.budget = Budget(seconds=0.3)
     for position in (3, 6, 9):
         run(pipeline, random_rows(random.Random(1), position, 20))
     failures = pipeline.failures()

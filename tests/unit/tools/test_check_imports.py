@@ -21,7 +21,7 @@ def messages(tmp_path: Path, module: str, text: str) -> list[str]:
     [
         ("operate/merge.py", "from thalweg.frontend.parse import parse", "thalweg.frontend"),
         ("operate/merge.py", "def f():\n    import thalweg.optimize", "thalweg.optimize"),
-        ("operate/merge.py", "from thalweg import stats", "thalweg.stats"),
+        ("operate/merge.py", "from thalweg import adapt", "thalweg.adapt"),
         ("operate/merge.py", "from ..frontend import parse", "thalweg.frontend"),
         ("operate/merge.py", "from .. import frontend", "thalweg.frontend"),
         ("adapt/combining.py", "from thalweg.state.manifest import Manifests", "thalweg.state"),

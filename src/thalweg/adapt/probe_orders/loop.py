@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thalweg.adapt.probe_orders.measure import EPOCH, join_load
-from thalweg.adapt.slot_assignment import yield_to_batches
+from thalweg.adapt.slot_assignment.loop import yield_to_batches
 from thalweg.foreign import said_by
 from thalweg.model.join_statistics import JoinStatistics
 from thalweg.model.manifest import Manifest

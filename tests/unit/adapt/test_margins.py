@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from thalweg.stats.margins import fit_margins
+from thalweg.adapt.slot_assignment.margins import fit_margins
 
 
 def test_odds_ratios_are_kept() -> None:

@@ -12,10 +12,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from thalweg.stats import forest as module
-from thalweg.stats.drift import drift_by_pair
-from thalweg.stats.forest import Forest, fill, train
-from thalweg.stats.sharing import Sample, Shares, Sharing
+from thalweg.adapt.slot_assignment import forest as module
+from thalweg.adapt.slot_assignment.drift import drift_by_pair
+from thalweg.adapt.slot_assignment.forest import Forest, fill, train
+from thalweg.adapt.slot_assignment.sharing import Sample, Shares, Sharing
 
 G = 32
 KEYS = tuple(f"s(k{i:02d})" for i in range(14))
@@ -167,7 +167,7 @@ def test_what_a_forest_filled_in_is_no_measurement() -> None:
 
 @pytest.mark.parametrize("name", ["sharing", "forest"])
 def test_scikit_learn_is_loaded_only_to_train(name: str) -> None:
-    code = f"import sys, thalweg.stats.{name}; sys.exit('sklearn' in sys.modules)"
+    code = f"import sys, thalweg.adapt.slot_assignment.{name}; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

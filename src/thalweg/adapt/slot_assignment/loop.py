@@ -18,6 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from thalweg.adapt.routing_totals import Floats, RoutingTotals, Shipped
+from thalweg.adapt.slot_assignment.drift import drift
+from thalweg.adapt.slot_assignment.forest import Forest, can_grow, fill, train
+from thalweg.adapt.slot_assignment.judge import Situation, Verdict, decide
+from thalweg.adapt.slot_assignment.sharing import Shares, Sharing, gather
 from thalweg.foreign import said_by
 from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Moves
@@ -25,13 +29,9 @@ from thalweg.model.partitioning import Partitioning, PartitioningReport, Replica
 from thalweg.model.plan import Plan, route_key, route_keys
 from thalweg.observe import log
 from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.repartitioning import Situation, Verdict, decide
 from thalweg.optimize.slot_assignment import RouteKey
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
-from thalweg.stats.drift import drift
-from thalweg.stats.forest import Forest, can_grow, fill, train
-from thalweg.stats.sharing import Shares, Sharing, gather
 
 ENOUGH = 4096
 """Sampled rows of a stream before the optimiser looks at it."""

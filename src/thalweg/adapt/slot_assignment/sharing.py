@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.stats.margins import fit_margins
+from thalweg.adapt.slot_assignment.margins import fit_margins
 
 DECAY = 0.9
 MOST_KEYS = 12

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from thalweg.stats.drift import drift, drift_by_pair
-from thalweg.stats.merging import merged
-from thalweg.stats.noise import between_samples, of_sample
-from thalweg.stats.sharing import Sample, Shares, Sharing
+from thalweg.adapt.slot_assignment.drift import drift, drift_by_pair
+from thalweg.adapt.slot_assignment.merging import merged
+from thalweg.adapt.slot_assignment.noise import between_samples, of_sample
+from thalweg.adapt.slot_assignment.sharing import Sample, Shares, Sharing
 
 G = 64
 KEYS = ("s(a)", "s(b)", "s(c)")

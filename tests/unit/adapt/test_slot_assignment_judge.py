@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tests.support.clocks import counted
 
+from thalweg.adapt.slot_assignment import judge
+from thalweg.adapt.slot_assignment.judge import Situation, choose_followers
+from thalweg.adapt.slot_assignment.sharing import Sample, Sharing
 from thalweg.model.partitioning import Partitioning
-from thalweg.optimize import repartitioning
-from thalweg.optimize.repartitioning import Situation, choose_followers
-from thalweg.stats.sharing import Sample, Sharing
 
-decide = counted(repartitioning.decide)
+decide = counted(judge.decide)
 
 GROUPS = 64
 

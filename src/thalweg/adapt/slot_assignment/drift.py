@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.stats.merging import merged
-from thalweg.stats.noise import between_samples
-from thalweg.stats.sharing import Pair, Shares
+from thalweg.adapt.slot_assignment.merging import merged
+from thalweg.adapt.slot_assignment.noise import between_samples
+from thalweg.adapt.slot_assignment.sharing import Pair, Shares
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from thalweg.stats.sharing import DECAY, FAINT, MOST_PAIRS, TENURE, TIDIED, Sample, Shares, Sharing, gather
+from thalweg.adapt.slot_assignment.sharing import (
+    DECAY,
+    FAINT,
+    MOST_PAIRS,
+    TENURE,
+    TIDIED,
+    Sample,
+    Shares,
+    Sharing,
+    gather,
+)
 
 KEYS = ("s(a)", "s(b)", "s(c)")
 G = 16

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.stats.margins import fit_margins
-from thalweg.stats.merging import merged
-from thalweg.stats.noise import of_sample
-from thalweg.stats.sharing import Pair, Shares, rank
+from thalweg.adapt.slot_assignment.margins import fit_margins
+from thalweg.adapt.slot_assignment.merging import merged
+from thalweg.adapt.slot_assignment.noise import of_sample
+from thalweg.adapt.slot_assignment.sharing import Pair, Shares, rank
 
 Floats = NDArray[np.float64]
 
