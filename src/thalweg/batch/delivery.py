@@ -13,7 +13,7 @@ from thalweg.batch.contract import SinkOpener
 from thalweg.batch.hands import Hands
 from thalweg.batch.queues import LostResultsError, Queues
 from thalweg.errors import ThalwegError, nothing_to_retain, repeated_column, sink_not_installed, sink_raised
-from thalweg.model.manifest import Manifest, Prepared
+from thalweg.model.manifest import Prepared
 from thalweg.model.patience import retained
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
@@ -30,18 +30,16 @@ faults.register("delivery.begin", "delivery.done")
 class Delivery:
     """Opens a query's sink when its first results come, and keeps it."""
 
-    def __init__(
-        self, opener: SinkOpener, storage: Storage, term: Term, newest: Manifest | None, hands: Hands | None = None
-    ) -> None:
+    def __init__(self, opener: SinkOpener, storage: Storage, term: Term, hands: Hands | None = None) -> None:
         self._opener = opener
         self._storage = storage
         self._term = term
-        self.results = Results(storage, () if newest is None else newest.results)
+        self.results = Results(storage, ())
         self.callbacks: dict[str, Callback] = {}
         """Query id -> the callable that takes its results."""
         self.kept: set[str] = set()
         """Dropped queries whose results somebody may still read."""
-        self.newest = -1 if newest is None else newest.batch
+        self.newest = -1
         """The newest batch that can have been committed."""
         self.check_mine: Callable[[], None] = lambda: None
         """Raises if another session has taken over, which delivers then."""

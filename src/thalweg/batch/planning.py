@@ -71,7 +71,8 @@ class Planning:
         """What a batch runs with that goes up to `reached`, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
         tables, through = dict(self.tables()), self.requests.last
-        return adaptation.decide(manifest, reached, through, {**tables, **self.tables()})
+        tables = {**tables, **self.tables()}
+        return replace(adaptation.decide(manifest), through=through, reached=reached, tables=tables)
 
     def plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
         """Applies the requests that were decided on. `arriving`: the streams that have something new."""
