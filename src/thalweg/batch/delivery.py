@@ -11,7 +11,8 @@ import pyarrow as pa
 from thalweg import faults
 from thalweg.batch.contract import SinkOpener
 from thalweg.batch.hands import Hands
-from thalweg.batch.queues import LostResultsError, Queues
+from thalweg.batch.queue import LostResultsError
+from thalweg.batch.queues import Queues
 from thalweg.errors import ThalwegError, nothing_to_retain, repeated_column, sink_not_installed, sink_raised
 from thalweg.model.manifest import Prepared
 from thalweg.model.patience import retained
