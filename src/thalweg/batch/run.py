@@ -134,7 +134,7 @@ class BatchRunner:
         """Waits until sinks have what the newest manifest holds; as of `Queues.flush`."""
         return self.offers.queues.flush(seconds, leaves)
 
-    def make_room(self, leaves: threading.Event) -> None:
+    def make_room(self, leaves: threading.Event | None) -> None:
         """Waits for sinks that are far behind, where nobody waits for the next batch."""
         self.offers.queues.make_room(leaves)
 

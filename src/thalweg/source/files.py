@@ -261,7 +261,7 @@ def files(
 
     `missing`: what becomes of a file without some columns of the stream. "null": they are NULL, and the file is
     counted; "refuse": the file is set aside. Without the event time it always is. A field that is not in a line of
-    JSON is NULL.
+    JSON is NULL; a line that has none of the columns is set aside.
 
     Reader options, for CSV: header (true), delimiter, quote, null_value (empty), multiline (false: a line
     break inside quotes is a fault). Times in CSV and JSON are ISO-8601 text, with a zone or in UTC.

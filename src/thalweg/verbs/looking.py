@@ -116,3 +116,8 @@ def results_of(parts: Parts, handle: QueryHandle) -> pa.Table:
         raise errors.not_in_memory(query.name, query.sink.kind)
     schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
     return parts.delivery.results.read(handle.id, schema)
+
+
+def kept_of(parts: Parts, handle: QueryHandle) -> tuple[int, int] | None:
+    """Rows and bytes that `results()` has; None: its sink has them."""
+    return parts.delivery.results.size(handle.id) if keeps_results(handle.definition.sink) else None
