@@ -90,6 +90,8 @@ class Session:
         max_ahead: str | timedelta | None = streams.DEFAULT_AHEAD,
         idle_timeout: str | timedelta | None = streams.DEFAULT_IDLE,
         retain_rejected: str | int | None = streams.DEFAULT_RETAINED,
+        replace: bool = False,
+        if_not_exists: bool = False,
     ) -> Stream:
         """A named source with an event-time column and a watermark delay.
 
@@ -99,10 +101,31 @@ class Session:
         aside, such as '100 MB', the newest first; None: all.
 
         After a restart the same definition takes up the stream that the state directory holds, with these three as
-        they were there unless they are given.
+        they were there unless they are given. Of a name that is taken, `replace=True` begins anew with nothing, if
+        no query reads what was there and the definition is another; `if_not_exists=True` leaves it as it is.
         """
         limits = streams.Limits(max_ahead, idle_timeout, retain_rejected)
-        return streams.create_stream(self._parts, name, source, time, watermark, schema, limits)
+        if_there = streams.IfThere(replace, if_not_exists)
+        return streams.create_stream(self._parts, name, source, time, watermark, schema, limits, if_there)
+
+    def alter_stream(
+        self,
+        name: str,
+        *,
+        watermark: str | timedelta = streams.KEPT,
+        idle_timeout: str | timedelta | None = streams.KEPT,
+        max_ahead: str | timedelta | None = streams.KEPT,
+    ) -> Stream:
+        """Changes what is given of a stream, from the next batch on; durable when this returns.
+
+        A watermark never goes back: with a longer delay it stays where it is until rows have come that are that far
+        ahead of it, and windows that are open stay open for longer. With a shorter one it moves forward at once.
+        """
+        return streams.alter_stream(self._parts, name, streams.Changes(watermark, idle_timeout, max_ahead))
+
+    def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
+        """Forgets a stream that no query reads, and all that is kept of it. Durable when this returns."""
+        streams.drop_stream(self._parts, name, if_exists)
 
     def reset_watermark(self, name: str) -> None:
         """Has the watermark of a stream begin anew with the rows that come from the next batch on. It is durable when

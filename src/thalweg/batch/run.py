@@ -99,7 +99,6 @@ class BatchRunner:
         self.term = term
         self.manifests = manifests
         self.requests = requests
-        self.streams = streams
         self.tables = tables
         self.delivery = delivery
         self.tasks = runner.tasks
@@ -217,8 +216,8 @@ class BatchRunner:
         self.check_mine()
         entries, given, prepared = self._prepare(plan, entries, totals, batch)
         faults.point("batch.prepared")
-        retained = self.retention.after(before, totals.rejected_now(batch), self.streams())
-        after = settle(Ran(ready, totals, retained), entries, self.streams(), self.join_planner.epoch)
+        retained = self.retention.after(before, totals.rejected_now(batch), ready.streams)
+        after = settle(Ran(ready, totals, retained), entries, ready.streams, self.join_planner.epoch)
         self._commit(
             replace(
                 after,
@@ -239,7 +238,7 @@ class BatchRunner:
         faults.point("batch.sinks")
         delivered = time.perf_counter()
         self._clean_up(before, totals, decisions.tables)
-        self.retention.commit(retained)
+        self.retention.commit(retained, ready.streams)
         faults.point("batch.end")
         ended = time.perf_counter()
         phases = {
@@ -355,7 +354,7 @@ class BatchRunner:
                 totals.max_time_us.get(name),
                 None if clock.closing_us[name] <= BEGINNING else clock.closing_us[name],
             )
-            for name, stream in sorted(self.streams().items())
+            for name, stream in sorted(self.planning.streams(self.manifest.through).items())
             if name in plan.streams
         }
 
@@ -366,8 +365,13 @@ class BatchRunner:
 
     @property
     def reached(self) -> Offsets:
-        """How far the batches that have happened go."""
-        return self.manifest.reached
+        """How far the batches that have happened go, of the streams that the next one knows."""
+        return self.planning.reached(self.manifest)
+
+    def begin(self) -> Offsets:
+        """A batch is to be chosen: requests from now on are for a later one. Where it begins."""
+        self.planning.take_requests()
+        return self.reached
 
     def settled(self) -> Offsets | None:
         """How far the next batch goes, if an earlier release may have shown sinks something of it."""
@@ -400,10 +404,14 @@ class BatchRunner:
         """Whether a batch without data would close windows: the watermark has moved over kept state."""
         return self.plan is not None and self.watermarks().closes_state(self.plan)
 
+    def has_requests(self) -> bool:
+        """Whether some wait for the next batch."""
+        return self.planning.has_requests(self.manifest)
+
     def has_work_without_rows(self) -> bool:
         """Whether a batch without data would change anything: requests wait, or a watermark has moved. Also before
         the first batch of this life, of which nobody knows yet."""
-        if self.plan is None or self.planning.has_requests(self.manifest):
+        if self.plan is None or self.has_requests():
             return True
         return self.watermarks().have_moved(self.plan)
 

@@ -25,7 +25,7 @@ from thalweg.engine.workers import check_workers
 from thalweg.engine.writer_check import check_writer
 from thalweg.errors import ThalwegError, bad_table, landing_wanted
 from thalweg.model.query import Query
-from thalweg.model.stream import Schema, Stream
+from thalweg.model.stream import Schema, Stream, name_in
 from thalweg.observe import log
 from thalweg.sink.contract import SinkContext
 from thalweg.source.conform import match_names
@@ -68,11 +68,11 @@ class SparkEngine:
         self._loop = Loop(batches, known, used, after_batch, root_cause)
         return self._loop
 
-    def source(self, name: str, given: Any, storage: Storage) -> Any:
+    def source(self, name: str, given: Any, storage: Storage, place: str) -> Any:
         if not isinstance(given, DataFrame):
             return given
-        directory = landing_directory(self._landing, storage, name)
-        return Landing(self.spark, name, given, storage, directory, self._wake)
+        directory = landing_directory(self._landing, storage, place)
+        return Landing(self.spark, name, given, storage, directory, self._wake, place)
 
     def _wake(self) -> None:
         if self._loop is not None:
@@ -94,13 +94,13 @@ class SparkEngine:
             self._warming.join(10)  # the end of Spark ends what still warms up
 
 
-def landing_directory(given: str | None, storage: Storage, stream: str) -> str:
+def landing_directory(given: str | None, storage: Storage, place: str) -> str:
     """Where the rows of a streaming DataFrame land: Spark writes files, so it must be a directory."""
     if given is not None:
-        return os.path.join(os.path.abspath(given), stream)
+        return os.path.join(os.path.abspath(given), place)
     if not isinstance(storage, LocalStorage):
-        raise landing_wanted(stream, storage.place)
-    return storage.locate(f"sources/{stream}")
+        raise landing_wanted(name_in(place), storage.place)
+    return storage.locate(f"sources/{place}")
 
 
 def read_rows(spark: SparkSession, name: str, source: Any, schema: Schema | None, kind: str | None) -> pa.Table:

@@ -131,7 +131,7 @@ class FilesUnits(Units):
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
         self._options = FILES.options_of(stream.source)
-        self._log = Log(storage, self.stream, FILES_LOG)
+        self._log = Log(storage, self.place, FILES_LOG)
         self._known = {file.path for file in self._log.entries}
         self._is_gone = False
         self._unseen: set[str] = set()

@@ -55,7 +55,7 @@ class GeneratedUnits(Units):
 
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
-        self._name = f"{folder_of(self.stream)}pace.json"
+        self._name = f"{folder_of(self.place)}pace.json"
         self._generator: Generator = msgspec.convert(stream.source.options, Generator)
         self._pace = self._generator.pace
         self._first_seen = None if self._pace is None else self._find()

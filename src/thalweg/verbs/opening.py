@@ -12,6 +12,7 @@ from thalweg.catalog import load_catalog
 from thalweg.engine.contract import Engine
 from thalweg.handle import Owner
 from thalweg.observe import log
+from thalweg.source.dropped import give_back_of
 from thalweg.state.manifest import Manifests
 from thalweg.state.places import open_storage
 from thalweg.state.requests import RequestLog
@@ -47,16 +48,19 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
         term = take_term(storage, settings.fork)
         manifests = Manifests(storage)
         newest = manifests.newest()
+        requests = RequestLog(
+            storage, 0 if newest is None else newest.through, lambda request: give_back_of(storage, request)
+        )
         parts = Parts(
             owner,
             storage,
             hold,
             engine,
             engine.analyzer,
-            RequestLog(storage, 0 if newest is None else newest.through),
+            requests,
             Delivery(engine, storage, term, newest, settings.hands),
             InUse(),
-            load_catalog(storage, newest),
+            load_catalog(storage, newest, requests),
         )
         tasks = engine.runner.tasks
         parts.runner = BatchRunner(
@@ -77,7 +81,7 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
             budget=settings.budget,
         )
         parts.pipeline = engine.pipeline(
-            parts.runner, lambda: parts.catalog.streams, lambda: parts.feeding.active, parts.after_batch
+            parts.runner, parts.streams_of_batch, parts.streams_to_read, parts.after_batch
         )
         parts.pipeline.after_end = parts.after_end
         parts.register_known()

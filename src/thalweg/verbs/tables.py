@@ -60,7 +60,7 @@ def _columns(parts: Parts, name: str, given: Schema | None, replace: bool) -> Sc
     if known is None or not catalog.joined_with(name):
         return given
     if given is not None and given != known.schema:
-        raise errors.table_in_use(name, "its columns cannot change")
+        raise errors.table_in_use(name, "its columns cannot change", catalog.joined_with(name))
     return known.schema
 
 
@@ -68,8 +68,8 @@ def drop_table(parts: Parts, name: str) -> None:
     with parts.mutex:
         parts.check_mine()
         table = parts.catalog.table(name)
-        if parts.catalog.joined_with(name):
-            raise errors.table_in_use(name, "it cannot be dropped")
+        if joined := parts.catalog.joined_with(name):
+            raise errors.table_in_use(name, "it cannot be dropped", joined)
         after = parts.catalog.without_table(name)
         if parts.trial is None:
             save_tables(parts.storage, after.tables)
