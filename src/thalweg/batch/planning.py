@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.decisions import Decisions
+from thalweg.batch.pending import PendingRequests, gone_streams, reset_streams
 from thalweg.batch.requests import apply_requests, dropped_queries, running_queries, without_old_fences
 from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced, without_streams
 from thalweg.model.entry import Entry
@@ -20,8 +21,6 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
 from thalweg.optimize.planner import make_plan
 from thalweg.state.catalog import Tables
-from thalweg.state.requests import Request, RequestLog, ResetWatermark
-from thalweg.state.stream_changes import dropped_streams, streams_through
 
 
 def wall_clock() -> int:
@@ -56,65 +55,37 @@ class Planning:
 
     def __init__(
         self,
-        requests: RequestLog,
-        streams: Callable[[], Mapping[str, Stream]],
+        pending: PendingRequests,
         tables: Callable[[], Tables],
         functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
     ) -> None:
         """`functions`: version -> code of users' aggregates in these queries."""
-        self.requests = requests
-        self._known = streams
+        self.pending = pending
         self.tables = tables
-        self._through: int | None = None
-        """Requests up to this one are for the batch that is being chosen; None: all that are there."""
         self._functions = functions
         self.wall_clock: Callable[[], int] = wall_clock
         self._planned: tuple[PlanInput, Plan] | None = None
         """The last plan and all that it was made from: most batches ask for the same again."""
 
-    def take_requests(self) -> None:
-        """Those that are there now are for the next batch, and no later ones: how far a batch goes depends on which
-        streams there are."""
-        self._through = self.requests.last
-
-    @property
-    def through(self) -> int:
-        """The last request that is for the next batch."""
-        return self.requests.last if self._through is None else self._through
-
-    def streams(self, through: int) -> Mapping[str, Stream]:
-        """As of this request."""
-        return streams_through(self._known(), self.requests.read_after(0), through)
-
-    def reached(self, manifest: Manifest) -> Offsets:
-        """How far the next batch begins in its streams: one that was created anew has brought nothing yet."""
-        gone = dropped_streams(self._taken(manifest, self.through))
-        reached = manifest.reached
-        if not gone & reached.streams.keys():
-            return reached
-        return Offsets(reached.tick, {name: units for name, units in reached.streams.items() if name not in gone})
-
-    def _taken(self, manifest: Manifest, through: int) -> list[tuple[int, Request]]:
-        return [(n, request) for n, request in self.requests.read_after(manifest.through) if n <= through]
-
     def decide(self, manifest: Manifest, reached: Offsets, adaptation: Adaptation) -> Decisions:
         """What a batch runs with that goes up to `reached`, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
-        tables, through = dict(self.tables()), self.through
+        tables, through = dict(self.tables()), self.pending.through
         return adaptation.decide(manifest, reached, through, {**tables, **self.tables()})
 
     def plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
         """Applies the requests that were decided on. `arriving`: the streams that have something new."""
         before, entries = manifest, dict(manifest.queries)
-        requests, streams = self._taken(before, decisions.through), self.streams(decisions.through)
+        requests = self.pending.after(before, decisions.through)
+        streams = self.pending.streams(decisions.through)
         schemas = {name: table.schema for name, table in decisions.tables.items()}
-        anew = {request.stream for _, request in requests if isinstance(request, ResetWatermark)}
-        if gone := dropped_streams(requests):
+        anew = reset_streams(requests)
+        if gone := gone_streams(requests):
             ended = dropped_queries(requests)
             rest = {id_: entry for id_, entry in entries.items() if entry.query.name not in ended}
             before = without_streams(before, gone, self._make_plan(before, rest, decisions, schemas, streams))
         if anew:
-            plan = self._make_plan(before, entries, decisions, schemas, self.streams(before.through))
+            plan = self._make_plan(before, entries, decisions, schemas, self.pending.streams(before.through))
             before, closed = begin_anew(before, anew, plan, before.batch + 1)
             entries = fenced(entries, closed, before.batch + 1)
         moment = StreamTimes(
@@ -146,8 +117,4 @@ class Planning:
 
     def watermarks(self, manifest: Manifest) -> Watermarks:
         """As they are now, after the newest batch."""
-        return Watermarks(manifest, self.streams(manifest.through), self.wall_clock())
-
-    def has_requests(self, manifest: Manifest) -> bool:
-        """Whether some wait for the next batch."""
-        return self.requests.last > manifest.through
+        return Watermarks(manifest, self.pending.streams(manifest.through), self.wall_clock())

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-
-import pyarrow as pa
 
 from thalweg import faults
 from thalweg.adapt.combining import loads_of
@@ -21,46 +18,43 @@ from thalweg.adapt.probe_orders.measure import join_load
 from thalweg.adapt.slot_assignment.loop import Repartitioning
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.adaptation import Adaptation
-from thalweg.batch.blame import blame
 from thalweg.batch.contract import Runner
 from thalweg.batch.decisions import from_intent
-from thalweg.batch.delivery import Delivery, Made, Preparation, present
+from thalweg.batch.delivery import Delivery
 from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
 from thalweg.batch.job import Job
+from thalweg.batch.pending import PendingRequests
 from thalweg.batch.planning import Planning
+from thalweg.batch.prepare import Preparing
 from thalweg.batch.requests import foresee
+from thalweg.batch.results import prepare_results
 from thalweg.batch.retention import Retention
 from thalweg.batch.settle import Ran, settle
 from thalweg.batch.tables import clean_tables, forget_versions
 from thalweg.batch.totals import BatchTotals
 from thalweg.batch.watermarks import Watermarks
-from thalweg.errors import no_place_left, old_windows_of_joins, wrong_hash
-from thalweg.foreign import brief
+from thalweg.errors import old_windows_of_joins, wrong_hash
 from thalweg.model.budget import Budget
-from thalweg.model.entry import Entry, Gap
+from thalweg.model.entry import Entry
 from thalweg.model.manifest import FORMAT, Manifest, Prepared
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
-from thalweg.model.patience import Patience
-from thalweg.model.plan import Member, Plan
+from thalweg.model.plan import Plan
 from thalweg.model.plan_input import KEY_GROUPS, Placement, PlanMeasurements
 from thalweg.model.query import Query
 from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes
 from thalweg.model.window import BEGINNING
-from thalweg.observe import log
 from thalweg.observe.door_log import DoorLog
 from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
-from thalweg.operate import duck
 from thalweg.route.hash import HASH_NAME
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.collect import collect_garbage
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered, still_waiting
 from thalweg.state.manifest import Manifests
 from thalweg.state.migrate import find_old_intent, forget_old
-from thalweg.state.reader import StateReader
 from thalweg.state.requests import RequestLog
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term, check_term, forget_terms
@@ -108,7 +102,9 @@ class BatchRunner:
         delivery.check_mine = self._check_now_and_then
         self._noted = -1
         """How much the queues had changed when that was last made durable."""
-        self.planning = Planning(requests, streams, tables, functions)
+        self.pending = PendingRequests(requests, streams)
+        self.planning = Planning(self.pending, tables, functions)
+        self.preparing = Preparing(storage, delivery)
         self.job = Job(runner, storage, budget)
         self.door_log = DoorLog()
         self.retention = Retention(storage)
@@ -207,24 +203,24 @@ class BatchRunner:
         decisions = self._repeated or self.planning.decide(before, reached, self.adaptation)
         arriving = {name for name, end in reached.streams.items() if end > start.streams.get(name, 0)}
         ready = self.planning.plan(before, decisions, arriving)
-        before, plan, clock, entries = ready.before, ready.plan, ready.clock, ready.entries
+        before, plan, clock = ready.before, ready.plan, ready.clock
         tell_plan(self.plan, plan, batch)
         planned = time.perf_counter()
         totals = self.job.run(ready, splits, self.adaptation, self.delivery.queues.troubled)
         faults.point("batch.tasks")
         ran = time.perf_counter()
         self.check_mine()
-        entries, given, prepared = self._prepare(plan, entries, totals, batch)
+        prepared = prepare_results(ready, totals, self.preparing)
         faults.point("batch.prepared")
         retained = self.retention.after(before, totals.rejected_now(batch), ready.streams)
-        after = settle(Ran(ready, totals, retained), entries, ready.streams, self.join_planner.epoch)
+        after = settle(Ran(ready, totals, retained), prepared.entries, ready.streams, self.join_planner.epoch)
         self._commit(
             replace(
                 after,
                 timeline=self.term.timeline,
                 term=self.term.number,
                 marks={**before.marks, **(marks or {})},
-                results=prepared.results,
+                results=prepared.files,
                 undelivered=(*self.delivery.queues.waiting(), *prepared.undelivered),
             ),
             plan,
@@ -255,14 +251,14 @@ class BatchRunner:
         report = BatchReport(
             batch,
             rows,
-            sum(given.values()),
+            sum(prepared.given.values()),
             ended - began,
             now,
             phases,
             spent,
             totals.sent_bytes,
             self._stream_reports(plan, clock, totals, start, reached),
-            {entries[id_].query.name: n for id_, n in given.items()},
+            {prepared.entries[id_].query.name: n for id_, n in prepared.given.items()},
             choosing_seconds,
             now - (ended - began) - choosing_seconds - self.reports[-1].ended if self.reports else None,
             totals.way,
@@ -354,7 +350,7 @@ class BatchRunner:
                 totals.max_time_us.get(name),
                 None if clock.closing_us[name] <= BEGINNING else clock.closing_us[name],
             )
-            for name, stream in sorted(self.planning.streams(self.manifest.through).items())
+            for name, stream in sorted(self.pending.streams(self.manifest.through).items())
             if name in plan.streams
         }
 
@@ -366,11 +362,16 @@ class BatchRunner:
     @property
     def reached(self) -> Offsets:
         """How far the batches that have happened go, of the streams that the next one knows."""
-        return self.planning.reached(self.manifest)
+        return self.pending.reached(self.manifest)
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        """Those that the next batch knows: requests may wait by which others come or go."""
+        return self.pending.streams(self.pending.through)
 
     def begin(self) -> Offsets:
         """A batch is to be chosen: requests from now on are for a later one. Where it begins."""
-        self.planning.take_requests()
+        self.pending.take()
         return self.reached
 
     def settled(self) -> Offsets | None:
@@ -406,7 +407,7 @@ class BatchRunner:
 
     def has_requests(self) -> bool:
         """Whether some wait for the next batch."""
-        return self.planning.has_requests(self.manifest)
+        return self.pending.are_there(self.manifest)
 
     def has_work_without_rows(self) -> bool:
         """Whether a batch without data would change anything: requests wait, or a watermark has moved. Also before
@@ -415,46 +416,7 @@ class BatchRunner:
             return True
         return self.watermarks().have_moved(self.plan)
 
-    # -- results and state ---------------------------------------------------------------------------------
-
-    def _prepare(
-        self, plan: Plan, entries: Mapping[str, Entry], totals: BatchTotals, batch: int
-    ) -> tuple[dict[str, Entry], dict[str, int], Preparation]:
-        """Makes results durable, and says how many there are. A query that failed gives none; it is stopped, the
-        others go on."""
-        failed = blame(plan, totals.failures)
-        members = {m.query: m for m in plan.members}
-        results = {}
-        for id_ in {**totals.results, **totals.sections, **totals.parts}:
-            if id_ in entries and id_ not in failed:
-                try:
-                    results[id_] = self._made(entries[id_], members.get(id_), totals)
-                except (pa.ArrowException, duck.Error) as error:
-                    failed[id_] = brief(str(error))
-        self.delivery.queues.forget(self.manifest.queries.keys() - entries.keys())
-        ready = self.delivery.prepare(batch, results, entries)
-        made = Counter({id_: result.rows for id_, result in results.items() if id_ not in ready.unkept})
-        made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
-        after, paused = {}, self.delivery.queues.paused()
-        for id_, entry in entries.items():
-            if entry.paused != paused.get(id_):
-                entry = replace(entry, paused=paused.get(id_))
-            if id_ in failed:
-                entry = replace(entry, state="failed", error=failed[id_], gap=Gap(batch))
-            elif id_ in ready.unkept:
-                entry = _stopped(entry, batch, ready.unkept[id_])
-            elif made[id_]:
-                entry = replace(entry, emitted=entry.emitted + made[id_])
-            after[id_] = entry
-        return after, {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}, ready
-
-    def _made(self, entry: Entry, member: Member | None, totals: BatchTotals) -> Made:
-        tables, sections = totals.results.get(entry.id, []), totals.sections.get(entry.id, [])
-        if entry.query.order or entry.query.limit is not None:  # only of all rows together one can tell
-            reader = StateReader(self.storage)
-            tables, sections = [*tables, *(reader.read(section) for section in sections)], []
-        table = present(entry.query, member, tables) if tables else None
-        return Made(entry, table, tuple(sections), tuple(totals.parts.get(entry.id, ())))
+    # -- afterwards ------------------------------------------------------------------------------------------
 
     def _clean_up(self, before: Manifest, totals: BatchTotals, tables: Tables) -> None:
         after = self.manifest
@@ -473,11 +435,3 @@ class BatchRunner:
             self._has_swept = True
         self._used_tables.update({table.version.file: table for table in tables.values()})
         forget_versions(self.storage, self._used_tables, self.tables())
-
-
-def _stopped(entry: Entry, batch: int, rows: int) -> Entry:
-    """A query whose results found no more place."""
-    limit = Patience.of(entry.query).undelivered_bytes
-    error = str(no_place_left(entry.query.name, batch, rows, limit))
-    log.error("delivery", "query_stopped", query=entry.query.name, batch=batch, rows_not_kept=rows)
-    return replace(entry, state="stopped", error=error, gap=Gap(batch, rows))

@@ -33,6 +33,11 @@ class Feeding:
     def activate(self, streams: Mapping[str, Stream], used: Collection[str]) -> None:
         self.active = {name: stream for name, stream in streams.items() if name in used}
 
+    def to_read(self, known: Mapping[str, Stream]) -> Mapping[str, Stream]:
+        """`known`: the streams of a batch. One that was created anew is another."""
+        places = {name: stream.place for name, stream in self.active.items()}
+        return {name: stream for name, stream in known.items() if places.get(name) == stream.place}
+
     def of(self, names: Collection[str]) -> list[Source]:
         return [source for name, source in self.sources.items() if name in names]
 

@@ -11,7 +11,6 @@ from thalweg.batch.run import BatchRunner
 from thalweg.catalog import load_catalog
 from thalweg.engine.contract import Engine
 from thalweg.handle import Owner
-from thalweg.observe import log
 from thalweg.source.dropped import give_back_of
 from thalweg.state.manifest import Manifests
 from thalweg.state.places import open_storage
@@ -81,15 +80,15 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
             budget=settings.budget,
         )
         parts.pipeline = engine.pipeline(
-            parts.runner, parts.streams_of_batch, parts.streams_to_read, parts.after_batch
+            parts.runner,
+            lambda: parts.runner.streams,
+            lambda: parts.feeding.to_read(parts.runner.streams),
+            parts.after_batch,
         )
         parts.pipeline.after_end = parts.after_end
         parts.register_known()
         parts.restore_queries()
-        log.info(
-            "session", "connected", place=storage.place, term=term.number, timeline=term.timeline[:12],
-            fork=settings.fork or None, streams=len(parts.catalog.streams), queries=len(parts.catalog.queries),
-        )  # fmt: skip
+        parts.tell_connected(term.number, term.timeline, settings.fork)
         return parts
     except BaseException:
         hold.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,7 +17,6 @@ from thalweg.catalog import Catalog
 from thalweg.engine.contract import Analyzer, Engine, Pipeline
 from thalweg.handle import Owner, QueryHandle
 from thalweg.model.entry import Entry
-from thalweg.model.stream import Stream
 from thalweg.observe import log
 from thalweg.rehearsal import Trial
 from thalweg.source.kinds import SOURCES
@@ -145,6 +144,12 @@ class Parts:
         self.catalog = self.catalog.with_queries(handles)
         self.activate_streams()
 
+    def tell_connected(self, term: int, timeline: str, fork: bool) -> None:
+        log.info(
+            "session", "connected", place=self.storage.place, term=term, timeline=timeline[:12],
+            fork=fork or None, streams=len(self.catalog.streams), queries=len(self.catalog.queries),
+        )  # fmt: skip
+
     # -- the pipeline ----------------------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -158,16 +163,6 @@ class Parts:
         handles = self.catalog.queries.items()
         running = [h.definition for name, h in handles if name in resumed or self.entry_of(h).runs]
         return {stream for query in running for stream in query.streams}
-
-    def streams_of_batch(self) -> Mapping[str, Stream]:
-        """Those that the next batch knows: requests may wait by which others come or go."""
-        return self.runner.planning.streams(self.runner.planning.through)
-
-    def streams_to_read(self) -> Mapping[str, Stream]:
-        """Only streams that some query reads are read; the others wait where they are."""
-        known = self.streams_of_batch()
-        places = {name: stream.place for name, stream in self.feeding.active.items()}
-        return {name: stream for name, stream in known.items() if places.get(name) == stream.place}
 
     def activate_streams(self) -> None:
         with self.mutex:

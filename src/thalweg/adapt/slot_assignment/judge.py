@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,9 @@ from thalweg.adapt.slot_assignment.sharing import Shares
 from thalweg.model.partitioning import Partitioning
 from thalweg.optimize import slot_assignment
 from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.slot_assignment import Problem, RouteKey
+
+if TYPE_CHECKING:  # the optimiser is loaded when it is asked
+    from thalweg.optimize.slot_assignment import Problem, RouteKey
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -173,7 +176,7 @@ def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mappin
     }
     led = sum(name in follows for s in shares.values() for name in s.counts)
     counts.update(situation.probed)
-    return Problem(
+    return slot_assignment.Problem(
         slots=situation.slots,
         counts=counts,
         joint=joint,
