@@ -48,25 +48,21 @@ _FUNCTIONS = {
 _QUERY = "a SELECT that goes on is a query here: CREATE QUERY name [INTO sink OPTIONS (...)] AS SELECT ..."
 _STREAM = "rows that keep coming are a stream here: CREATE STREAM name (...) WITH (source = 'files', path = '...')"
 _INSERT = "CREATE QUERY name INTO files OPTIONS (path = '...', format = 'parquet') AS SELECT ..."
-_CHANGE = "queries cannot be changed: DROP QUERY it and create it anew, and it sees rows from then on"
-_DESCRIBE = "SHOW STREAMS and SHOW TABLES tell columns, SHOW QUERIES texts, EXPLAIN name how a query runs"
+_CHANGE = "CREATE OR REPLACE QUERY name ...: it begins anew, and sees rows from then on"
 _SETTING = "settings are given in Python: thalweg.connect(directory, ...)"
 
 _STATEMENTS = {
     **{f"create {what}": _QUERY for what in ("materialized", "view", "temporary", "temp", "continuous", "live")},
     **{f"create or replace {what}": _QUERY for what in ("view", "materialized", "temporary", "temp")},
-    "create or replace query": _CHANGE,
-    "create or replace stream": "streams cannot be replaced: give the new one another name",
     "create source": _STREAM,
     "create connection": _STREAM,
     "create external": _STREAM,
     "create sink": f"a sink belongs to its query: {_INSERT}",
     "create function": "functions of one row are not there yet; aggregates: thalweg.aggregate(name, ...) in Python",
     "create index": "state is indexed by what the queries need, without being asked",
-    "drop stream": "streams cannot be dropped yet; one that no query reads costs nothing",
     "drop view": "a SELECT that goes on is a query here: DROP QUERY name",
     "drop materialized": "a SELECT that goes on is a query here: DROP QUERY name",
-    "drop source": "streams cannot be dropped yet; one that no query reads costs nothing",
+    "drop source": "DROP STREAM name",
     "drop sink": "a sink ends with its query: DROP QUERY name",
     "insert": _INSERT,
     "copy": _INSERT,
@@ -74,10 +70,7 @@ _STATEMENTS = {
     "alter": _CHANGE,
     "update": "rows of streams do not change; a static table is read anew by CREATE OR REPLACE TABLE",
     "delete": "rows of streams do not change; a static table is read anew by CREATE OR REPLACE TABLE",
-    "describe": _DESCRIBE,
-    "desc": _DESCRIBE,
-    "show create": _DESCRIBE,
-    "show columns": _DESCRIBE,
+    "show columns": "DESCRIBE name",
     "show views": "a SELECT that goes on is a query here: SHOW QUERIES",
     "show materialized": "a SELECT that goes on is a query here: SHOW QUERIES",
     "show jobs": "SHOW QUERIES",

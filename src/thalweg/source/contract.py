@@ -136,6 +136,10 @@ class SourceKind(ABC, Generic[O]):
         options: O = msgspec.convert(spec.options, self.options)
         return options
 
+    def written(self, spec: SourceSpec) -> dict[str, object]:
+        """The options of a source as `make` takes them: what SHOW CREATE shows."""
+        return {name: value for name, value in spec.options.items() if value is not None}
+
     def give_back(self, stream: Stream, storage: Storage) -> None:
         """The stream was dropped, and no batch reads it any more. What the storage keeps of it goes without this."""
 

@@ -240,6 +240,12 @@ class FilesKind(SourceKind[Any]):
     def options_of(self, spec: SourceSpec) -> KeptFiles:
         return msgspec.convert(spec.options, KeptFiles)
 
+    def written(self, spec: SourceSpec) -> dict[str, object]:
+        kept = self.options_of(spec)
+        own = {"path": kept.glob, "format": kept.format, "max_files_per_batch": kept.max_files_per_batch}
+        found = {**own, "missing": kept.missing, **msgspec.to_builtins(kept.reader)}
+        return {name: value for name, value in found.items() if value is not None}
+
     def units(self, stream: Stream, storage: Storage) -> FilesUnits:
         return FilesUnits(stream, storage)
 

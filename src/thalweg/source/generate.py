@@ -136,6 +136,13 @@ class GenerateKind(SourceKind[Any]):
         generator: Generator = msgspec.convert(spec.options, Generator)
         return generator
 
+    def written(self, spec: SourceSpec) -> dict[str, object]:
+        usual = msgspec.to_builtins(type(self.options_of(spec))())
+        given = {
+            name: value for name, value in super().written(spec).items() if name == "name" or value != usual[name]
+        }
+        return {"generator" if name == "name" else name: value for name, value in given.items()}
+
     def units(self, stream: Stream, storage: Storage) -> GeneratedUnits:
         return GeneratedUnits(stream, storage)
 

@@ -85,11 +85,11 @@ class Parts:
         return "idle" if self.pipeline.failure is None else "failed"
 
     @contextmanager
-    def tried(self, owner: Owner) -> Iterator[tuple[Parts, Trial]]:
-        """Parts that keep nothing of what verbs do, for a session that accepts and refuses as this one would."""
+    def tried(self) -> Iterator[tuple[Parts, Trial]]:
+        """Parts over which verbs accept and refuse as they would over these, and keep nothing."""
         trial = Trial(self.analyzer, lambda: (self.catalog.streams, self.catalog.tables), self.mutex)
         trying = copy.copy(self)
-        trying.owner, trying.analyzer, trying.trial = owner, trial, trial
+        trying.analyzer, trying.trial = trial, trial
         try:
             yield trying, trial
         finally:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from thalweg import errors
 from thalweg.catalog import Catalog, check_name
+from thalweg.model.if_there import IfThere
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe import log
 from thalweg.source.contract import Source
@@ -36,21 +37,12 @@ __all__ = [
     "DEFAULT_RETAINED",
     "KEPT",
     "Changes",
-    "IfThere",
     "Limits",
     "alter_stream",
     "create_stream",
     "drop_stream",
     "reset_watermark",
 ]
-
-
-@dataclass(frozen=True)
-class IfThere:
-    """What becomes of a stream that has the name already."""
-
-    replace: bool = False
-    keep: bool = False
 
 
 def create_stream(
