@@ -12,14 +12,12 @@ from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.decisions import Decisions
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.manifest import Manifest
-from thalweg.model.offsets import Offsets
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import Placement
 from thalweg.observe import log
 from thalweg.partition.cooperative import Policy
-from thalweg.state.catalog import Tables
 
 
 class Adaptation:
@@ -28,7 +26,6 @@ class Adaptation:
     def __init__(
         self,
         tasks: int,
-        newest: Manifest,
         *,
         slots: int | None,
         repartitioning: Repartitioning | None = None,
@@ -38,7 +35,7 @@ class Adaptation:
         """`slots`: None for as many as there is work for, up to one per task. `small_batches`: which way a batch
         runs; None: all in stages."""
         self.scaler = Scaler(tasks) if slots is None else None
-        self.slots = slots or min(tasks, newest.measured.slot_assignment.slots or tasks)
+        self.slots = slots or tasks
         self.repartitioner = Repartitioner(repartitioning, tasks)
         self.join_planner = JoinPlanner(join_planning)
         self.small_batches = small_batches
@@ -46,23 +43,40 @@ class Adaptation:
         """route key -> what its partitioners have learned."""
         self.aggregations: dict[str, AggregationReport] = {}
 
+    @property
+    def epoch(self) -> int:
+        """Batches after which orders of joins are looked at again."""
+        return self.join_planner.epoch
+
+    def begin(self, newest: Manifest) -> None:
+        """Goes on with as many slots as there were."""
+        if self.scaler is not None:
+            self.slots = min(self.slots, newest.measured.slot_assignment.slots or self.slots)
+
     # -- before a batch ------------------------------------------------------------------------------------
 
-    def decide(self, manifest: Manifest, reached: Offsets, through: int, tables: Tables) -> Decisions:
-        """What the next batch runs with. What was proposed is in force from here on."""
+    def standing(self, manifest: Manifest) -> Decisions:
+        """What was decided up to now, whatever has been proposed since."""
         measured = manifest.measured
         return Decisions(
-            through=through,
-            reached=reached,
+            through=manifest.through,
+            reached=manifest.reached,
             slots=self.slots,
             combining=measured.combining,
             joins=measured.probe_orders.joins,
-            ordering=self.join_planner.take(manifest),
-            tables=tables,
-            placement=self.placement(manifest, self.repartitioner.take()),
+            ordering=measured.probe_orders.ordering,
+            placement=self._placement(manifest),
         )
 
-    def placement(self, manifest: Manifest, proposed: Partitioning | None = None) -> Placement:
+    def decide(self, manifest: Manifest) -> Decisions:
+        """What was proposed is in force from here on."""
+        return replace(
+            self.standing(manifest),
+            ordering=self.join_planner.take(manifest),
+            placement=self._placement(manifest, self.repartitioner.take()),
+        )
+
+    def _placement(self, manifest: Manifest, proposed: Partitioning | None = None) -> Placement:
         """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
         measured = manifest.measured
         decided = measured.slot_assignment

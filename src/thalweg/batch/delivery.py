@@ -11,13 +11,15 @@ import pyarrow as pa
 from thalweg import faults
 from thalweg.batch.contract import SinkOpener
 from thalweg.batch.hands import Hands
-from thalweg.batch.queues import LostResultsError, Queues
-from thalweg.errors import ThalwegError, repeated_column, sink_not_installed, sink_raised
-from thalweg.model.manifest import Manifest, Prepared
+from thalweg.batch.queue import LostResultsError
+from thalweg.batch.queues import Queues
+from thalweg.errors import ThalwegError, nothing_to_retain, repeated_column, sink_not_installed, sink_raised
+from thalweg.model.manifest import Prepared
+from thalweg.model.patience import retained
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
 from thalweg.sink.contract import Callback, Gathering, SectionSink, Sink, SinkContext
-from thalweg.sink.kinds import SINKS, kind_of
+from thalweg.sink.kinds import SINKS, keeps_results, kind_of
 from thalweg.state.container import read_section
 from thalweg.state.results import Results
 from thalweg.state.storage import Storage
@@ -29,18 +31,16 @@ faults.register("delivery.begin", "delivery.done")
 class Delivery:
     """Opens a query's sink when its first results come, and keeps it."""
 
-    def __init__(
-        self, opener: SinkOpener, storage: Storage, term: Term, newest: Manifest | None, hands: Hands | None = None
-    ) -> None:
+    def __init__(self, opener: SinkOpener, storage: Storage, term: Term, hands: Hands | None = None) -> None:
         self._opener = opener
         self._storage = storage
         self._term = term
-        self.results = Results(storage, () if newest is None else newest.results)
+        self.results = Results(storage, ())
         self.callbacks: dict[str, Callback] = {}
         """Query id -> the callable that takes its results."""
         self.kept: set[str] = set()
         """Dropped queries whose results somebody may still read."""
-        self.newest = -1 if newest is None else newest.batch
+        self.newest = -1
         """The newest batch that can have been committed."""
         self.check_mine: Callable[[], None] = lambda: None
         """Raises if another session has taken over, which delivers then."""
@@ -101,6 +101,8 @@ class Delivery:
         kind = kind_of(query.sink)
         if kind.unique_columns and len(set(names)) < len(names):
             raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
+        if retained(query) is not None and not keeps_results(query.sink):
+            raise nothing_to_retain(query.name, query.sink.kind)
         kind.check(query)
         if kind.is_engines:
             self._opener.check_sink(query)

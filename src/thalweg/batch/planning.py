@@ -61,6 +61,7 @@ class Planning:
     ) -> None:
         """`functions`: version -> code of users' aggregates in these queries."""
         self.pending = pending
+        self.requests = pending.log
         self.tables = tables
         self._functions = functions
         self.wall_clock: Callable[[], int] = wall_clock
@@ -71,7 +72,8 @@ class Planning:
         """What a batch runs with that goes up to `reached`, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
         tables, through = dict(self.tables()), self.pending.through
-        return adaptation.decide(manifest, reached, through, {**tables, **self.tables()})
+        tables = {**tables, **self.tables()}
+        return replace(adaptation.decide(manifest), through=through, reached=reached, tables=tables)
 
     def plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
         """Applies the requests that were decided on. `arriving`: the streams that have something new."""

@@ -93,6 +93,21 @@ def bad_option(query: str, option: str, value: str, meaning: str, wanted: str = 
     return UsageError(f"query '{query}': {option} = '{value}' is not {wanted}", detail=f"{option}: {meaning}")
 
 
+def unknown_option(query: str, option: str, near: Sequence[str], known: Sequence[str]) -> UsageError:
+    instead = f"did you mean {', '.join(near)}? " if near else ""
+    return UsageError(
+        f"query '{query}' has no option '{option}'", hint=f"{instead}options of queries: {', '.join(sorted(known))}"
+    )
+
+
+def nothing_to_retain(query: str, kind: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' keeps no results of which retain_results could be some",
+        detail=f"they go to its sink of kind {kind}",
+        hint="it is an option of queries without a sink",
+    )
+
+
 def bad_size(query: str, option: str, value: str) -> UsageError:
     return UsageError(
         f"query '{query}': {option} = '{value}' is not a size",

@@ -66,7 +66,8 @@ class _Statements(Creates):
             return self._describe()
         for verb, make in (("pause", PauseQuery), ("resume", ResumeQuery)):
             if self.take_words(verb):
-                self.expect_word("query")
+                if not self.take_words("query"):
+                    raise self.expected("QUERY", self._elsewhere(verb))
                 return make(self.name("the name of a query").value)
         raise bad_syntax(
             f"unknown statement '{self.token.text}'", self.text, self.token.span,
@@ -99,7 +100,7 @@ class _Statements(Creates):
         if self.take_words("reset", "watermark"):
             return ResetWatermark(name)
         if not self.is_word("set"):
-            raise self.expected("SET or RESET WATERMARK")
+            raise self.expected("SET or RESET WATERMARK", self._elsewhere("alter", "stream"))
         return AlterStream(name, self.options("set", ALTERABLE))
 
     def _show(self) -> Statement:

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pyarrow as pa
 
 from thalweg import errors
+from thalweg.frontend.delivery_options import QUERY_OPTIONS
 from thalweg.frontend.statements import CreateQuery, CreateStream, CreateTable
 from thalweg.handle import QueryHandle
-from thalweg.model.patience import OPTIONS as DELIVERY_OPTIONS
 from thalweg.model.stream import Schema, Stream
 from thalweg.sink.kinds import parse_spec
 from thalweg.source.kinds import make_source
@@ -18,9 +18,6 @@ from thalweg.verbs.parts import Parts
 from thalweg.verbs.queries import create_query
 from thalweg.verbs.streams import Limits, create_stream
 from thalweg.verbs.tables import create_table
-
-QUERY_OPTIONS = ("join_limit", "partitioner", *DELIVERY_OPTIONS)
-"""Options that are the query's own, not its sink's."""
 
 
 def create_stream_from(parts: Parts, statement: CreateStream) -> Stream:

@@ -30,14 +30,15 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
     with parts.mutex:
         runner, catalog = parts.runner, parts.catalog
         entries = [parts.entry_of(h) for h in catalog.queries.values()]
-        manifest = runner.manifest
+        manifest, adaptation = runner.manifest, runner.adaptation
+        decisions = adaptation.standing(manifest)
         given = PlanInput(
             running_queries(entries),
             catalog.streams,
             {t.name: t.schema for t in catalog.tables.values()},
-            runner.measurements(),
-            runner.partitioning(),
-            PlanSettings(runner.adaptation.slots, manifest.groups),
+            decisions.measurements(),
+            decisions.placement,
+            PlanSettings(decisions.slots, manifest.groups),
         )
         plan = make_plan(given)
         id_ = None if name is None else parts.entry_of(catalog.query(name)).id
@@ -45,7 +46,7 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
         names = {e.id: e.query for e in entries if e.id not in failed}
         if form in FORMS:
             return Explanation(FORMS[form](draw(plan, names, manifest, id_)))
-        reports = runner.partitioning_report(), runner.ordering_report()
+        reports = adaptation.partitioning_report(manifest), adaptation.ordering_report(manifest)
         if id_ is None:
             failures = {e.query.name: e.error or "" for e in failed.values()}
             return Explanation(explain_plan(plan, names, manifest, *reports, failures))
@@ -57,8 +58,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
 def progress(parts: Parts) -> SessionProgress:
     parts.check_alive()
     runner, catalog = parts.runner, parts.catalog
-    manifest = _foreseen(parts)
-    marks = replace(runner.watermarks(), manifest=manifest, streams=catalog.streams)
+    manifest, adaptation = _foreseen(parts), runner.adaptation
+    marks = replace(runner.planning.watermarks(manifest), streams=catalog.streams)
     speed = batch_speed(runner.reports, runner.tasks)
     streams = {name: stream_status(name, manifest, marks.is_idle(name)) for name in catalog.streams}
     return SessionProgress(
@@ -70,9 +71,9 @@ def progress(parts: Parts) -> SessionProgress:
         time=speed.time,
         state=state_size(manifest),
         sent_bytes=speed.sent_bytes,
-        slots=runner.adaptation.slots,
-        partitioning=runner.partitioning_report(),
-        join_orders=runner.ordering_report(),
+        slots=adaptation.slots,
+        partitioning=adaptation.partitioning_report(manifest),
+        join_orders=adaptation.ordering_report(manifest),
         queries={
             name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()
         },
@@ -128,3 +129,8 @@ def results_of(parts: Parts, handle: QueryHandle) -> pa.Table:
         raise errors.not_in_memory(query.name, query.sink.kind)
     schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
     return parts.delivery.results.read(handle.id, schema)
+
+
+def kept_of(parts: Parts, handle: QueryHandle) -> tuple[int, int] | None:
+    """Rows and bytes that `results()` has; None: its sink has them."""
+    return parts.delivery.results.size(handle.id) if keeps_results(handle.definition.sink) else None

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from thalweg.batch.delivery import Delivery
-from thalweg.batch.run import BatchRunner
+from thalweg.batch.assemble import assemble
+from thalweg.batch.pending import PendingRequests
+from thalweg.batch.planning import Planning
 from thalweg.catalog import load_catalog
 from thalweg.engine.contract import Engine
 from thalweg.handle import Owner
 from thalweg.source.dropped import give_back_of
-from thalweg.state.manifest import Manifests
+from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
-from thalweg.state.requests import RequestLog
 from thalweg.state.storage import Storage
 from thalweg.state.term import take_term
 from thalweg.user_aggregates import InUse
@@ -45,10 +45,9 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
         engine = open_engine()
         storage.sweep()
         term = take_term(storage, settings.fork)
-        manifests = Manifests(storage)
-        newest = manifests.newest()
-        requests = RequestLog(
-            storage, 0 if newest is None else newest.through, lambda request: give_back_of(storage, request)
+        newest = latest_manifest(storage)
+        pending = PendingRequests.open(
+            storage, newest, lambda: parts.catalog.streams, lambda request: give_back_of(storage, request)
         )
         parts = Parts(
             owner,
@@ -56,33 +55,30 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
             hold,
             engine,
             engine.analyzer,
-            requests,
-            Delivery(engine, storage, term, newest, settings.hands),
+            pending.log,
             InUse(),
-            load_catalog(storage, newest, requests),
+            load_catalog(storage, newest, pending.log),
         )
         tasks = engine.runner.tasks
-        parts.runner = BatchRunner(
+        parts.runner = assemble(
             engine.runner,
+            engine,
             storage,
             term,
-            manifests,
-            parts.requests,
-            lambda: parts.catalog.streams,
-            lambda: parts.catalog.tables,
-            parts.delivery,
+            Planning(pending, lambda: parts.catalog.tables, parts.aggregates.code),
             slots=settings.slots_of(tasks),
             repartitioning=settings.repartitioning,
             join_planning=settings.join_planning,
-            functions=parts.aggregates.code,
             check_hold=hold.check,
             small_batches=settings.small_batches_of(tasks),
             budget=settings.budget,
+            hands=settings.hands,
         )
+        parts.delivery = parts.runner.offers.delivery
         parts.pipeline = engine.pipeline(
             parts.runner,
-            lambda: parts.runner.streams,
-            lambda: parts.feeding.to_read(parts.runner.streams),
+            lambda: parts.runner.pending.next_streams,
+            lambda: parts.feeding.to_read(parts.runner.pending.next_streams),
             parts.after_batch,
         )
         parts.pipeline.after_end = parts.after_end
