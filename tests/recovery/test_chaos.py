@@ -25,7 +25,7 @@ import thalweg.batch.ingest_stage
 import thalweg.batch.run
 import thalweg.batch.slot_stage  # noqa: F401 - they register fault points
 from thalweg import faults
-from thalweg.batch import queues as queues_module
+from thalweg.batch import queue as queue_module
 from thalweg.batch import read_splits
 from thalweg.batch.queues import Queues
 from thalweg.batch.run import BatchRunner
@@ -246,7 +246,7 @@ def test_a_batch_that_comes_before_an_earlier_one_is_told(monkeypatch: pytest.Mo
         self.nbytes += prepared.nbytes
 
     chaos.undisturbed(OFTEN)
-    monkeypatch.setattr(queues_module._Queue, "put", put)
+    monkeypatch.setattr(queue_module.Queue, "put", put)
     assert " after batch " in first_wrong([OFTEN], [at_call(FOREVER)])
 
 

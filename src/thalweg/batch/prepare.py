@@ -11,7 +11,7 @@ from thalweg.batch.work import unique
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Prepared, ResultFile
-from thalweg.model.patience import Patience
+from thalweg.model.patience import Patience, retained
 from thalweg.observe import log
 from thalweg.sink.kinds import is_delivered, keeps_results
 from thalweg.state.collect import prepared_name
@@ -86,7 +86,8 @@ class Preparing:
         for id_, made in kept.items():
             for section in made.sections:
                 files.setdefault(section.file, set()).add(id_)
-        return self._delivery.results.prepare(batch, tables, wanted | self._delivery.kept, files)
+        limits = {id_: limit for id_ in wanted if (limit := retained(live[id_].query)) is not None}
+        return self._delivery.results.prepare(batch, tables, wanted | self._delivery.kept, files, limits)
 
     def _keep(self, batch: int, waiting: Mapping[str, Made]) -> list[Section]:
         """What will wait for long is in a container of its own: the others need not be kept for as long."""
