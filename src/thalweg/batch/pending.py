@@ -44,10 +44,6 @@ class PendingRequests:
         """Those that the manifest does not hold, up to this one."""
         return [(n, request) for n, request in self.log.read_after(manifest.through) if n <= through]
 
-    def are_there(self, manifest: Manifest) -> bool:
-        """Whether some wait for the next batch."""
-        return self.log.last > manifest.through
-
     def streams(self, through: int) -> Mapping[str, Stream]:
         """As of this request."""
         return streams_through(self._known(), self.log.read_after(0), through)

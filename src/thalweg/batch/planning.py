@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 
 from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.decisions import Decisions
+from thalweg.batch.in_force import PlanInForce
 from thalweg.batch.pending import PendingRequests, gone_streams, reset_streams
-from thalweg.batch.requests import apply_requests, dropped_queries, running_queries, without_old_fences
+from thalweg.batch.requests import apply_requests, dropped_queries, without_old_fences
 from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced, without_streams
+from thalweg.errors import PlanRefusedError
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest
 from thalweg.model.offsets import Offsets
 from thalweg.model.plan import Plan
-from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.query import Query
-from thalweg.model.stream import Schema, Stream
+from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
-from thalweg.optimize.planner import make_plan
 from thalweg.state.catalog import Tables
 
 
@@ -63,10 +63,8 @@ class Planning:
         self.pending = pending
         self.requests = pending.log
         self.tables = tables
-        self._functions = functions
         self.wall_clock: Callable[[], int] = wall_clock
-        self._planned: tuple[PlanInput, Plan] | None = None
-        """The last plan and all that it was made from: most batches ask for the same again."""
+        self.in_force = PlanInForce(functions)
 
     def decide(self, manifest: Manifest, reached: Offsets, adaptation: Adaptation) -> Decisions:
         """What a batch runs with that goes up to `reached`, as things stand now."""
@@ -76,7 +74,23 @@ class Planning:
         return replace(adaptation.decide(manifest), through=through, reached=reached, tables=tables)
 
     def plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
-        """Applies the requests that were decided on. `arriving`: the streams that have something new."""
+        """Applies the requests that were decided on. `arriving`: the streams that have something new.
+
+        Where the plan that comes of it is refused, the batch runs as if nothing had been asked or decided since the
+        last one."""
+        try:
+            planned = self._plan(manifest, decisions, arriving)
+        except PlanRefusedError as error:
+            # A stream that is gone has offsets no more, by which the batch was chosen.
+            is_same = not gone_streams(self.pending.after(manifest, decisions.through))
+            before = self.in_force.without(decisions, manifest, error) if is_same else None
+            if before is None:
+                raise
+            return self._plan(manifest, before, arriving)
+        self.in_force.decisions = decisions
+        return planned
+
+    def _plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
         before, entries = manifest, dict(manifest.queries)
         requests = self.pending.after(before, decisions.through)
         streams = self.pending.streams(decisions.through)
@@ -85,9 +99,9 @@ class Planning:
         if gone := gone_streams(requests):
             ended = dropped_queries(requests)
             rest = {id_: entry for id_, entry in entries.items() if entry.query.name not in ended}
-            before = without_streams(before, gone, self._make_plan(before, rest, decisions, schemas, streams))
+            before = without_streams(before, gone, self.in_force.make(before, rest, decisions, schemas, streams))
         if anew:
-            plan = self._make_plan(before, entries, decisions, schemas, self.pending.streams(before.through))
+            plan = self.in_force.make(before, entries, decisions, schemas, self.pending.streams(before.through))
             before, closed = begin_anew(before, anew, plan, before.batch + 1)
             entries = fenced(entries, closed, before.batch + 1)
         moment = StreamTimes(
@@ -95,28 +109,17 @@ class Planning:
         )
         entries = apply_requests(entries, requests, before.history, streams, schemas, moment)
         entries = without_old_fences(entries, moment.closed_us)
-        plan = self._make_plan(before, entries, decisions, schemas, streams)
+        plan = self.in_force.make(before, entries, decisions, schemas, streams)
         moment = with_joined(moment, plan.joins)
         clock = batch_times(plan, moment, Watermarks(before, streams, self.wall_clock(), arriving))
         return PlannedBatch(before, decisions, streams, entries, plan, moment, clock)
-
-    def _make_plan(
-        self,
-        manifest: Manifest,
-        entries: Mapping[str, Entry],
-        decisions: Decisions,
-        schemas: Mapping[str, Schema],
-        streams: Mapping[str, Stream],
-    ) -> Plan:
-        running = running_queries(entries.values())
-        settings = PlanSettings(decisions.slots, manifest.groups)
-        given = PlanInput(running, streams, schemas, decisions.measurements(), decisions.placement, settings)
-        if self._planned is None or self._planned[0] != given:
-            self._planned = (given, make_plan(given))
-        return replace(self._planned[1], functions=self._functions(entry.query for entry in running))
 
     # -- between batches -------------------------------------------------------------------------------------
 
     def watermarks(self, manifest: Manifest) -> Watermarks:
         """As they are now, after the newest batch."""
         return Watermarks(manifest, self.pending.streams(manifest.through), self.wall_clock())
+
+    def has_requests(self, manifest: Manifest) -> bool:
+        """Whether some wait for the next batch."""
+        return self.requests.last > max(manifest.through, self.in_force.refused)

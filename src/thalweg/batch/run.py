@@ -179,7 +179,7 @@ class BatchRunner:
 
     def has_requests(self) -> bool:
         """Some wait for the next batch."""
-        return self.pending.are_there(self.manifest)
+        return self.planning.has_requests(self.manifest)
 
     def has_work_without_rows(self) -> bool:
         """Requests wait, or a watermark has moved. Also before the first batch of this life, of which nobody knows

@@ -11,6 +11,7 @@ from dataclasses import replace
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import PlanInput
 from thalweg.optimize.assign_slots import assign_slots
+from thalweg.optimize.check_plan import check_plan
 from thalweg.optimize.choose_partitioners import choose_partitioners
 from thalweg.optimize.derive_streams import derive_streams
 from thalweg.optimize.draft import NOTHING, Draft, Rule
@@ -29,6 +30,8 @@ from thalweg.optimize.share_expressions import share_expressions
 from thalweg.optimize.share_slices import share_slices
 from thalweg.optimize.split_aggregates import split_aggregates
 from thalweg.optimize.split_joins import split_joins
+
+__all__ = ("NOTHING", "RULES", "Draft", "make_plan", "plan_next")
 
 RULES: tuple[Rule, ...] = (
     derive_streams,  # rows that joins yield are streams
@@ -49,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     choose_partitioners,  # who deals rows that are sent whole (Holistic, Dalton)
     follow_route_keys,  # whose rows go along with others
     name_plan,
+    check_plan,  # changes nothing
 )
 
 
