@@ -121,14 +121,15 @@ def run(side: str, work: str, rows: int, batches: int, results: Path | None) -> 
         copies: list[float] = []
         switches: list[int] = []
         runner = session._runner
-        observe = runner.repartitioner.observe
+        commit = runner.adaptations.commit
 
-        def watched(plan: Any, manifest: Any, *measured: Any) -> None:
-            observe(plan, manifest, *measured)
-            copies.append(runner.repartitioner.replication["s"].copies)
-            switches.append(manifest.measured.slot_assignment.moves.switches)
+        def watched(learned: Any) -> None:
+            commit(learned)
+            report = runner.partitioning_report()
+            copies.append(report.streams["s"].copies)
+            switches.append(report.switches)
 
-        runner.repartitioner.observe = watched  # type: ignore[method-assign]
+        runner.adaptations.commit = watched  # type: ignore[method-assign]
         session.run_available()
         reports = [r for r in runner.reports if r.rows]
         if results is not None:

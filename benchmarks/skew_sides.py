@@ -66,16 +66,16 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         query = session.create_query("q", MEDIAN, options={"partitioner": partitioner})
         runner = session._runner
         loads: list[Sequence[int]] = []
-        learn = runner._learn
+        commit = runner.adaptations.commit
 
-        def watched(plan: Any, *after: Any) -> None:
-            learn(plan, *after)
-            loads.append(_prices(runner.aggregations, plan).loads)
+        def watched(learned: Any) -> None:
+            commit(learned)
+            loads.append(_prices(runner.partitioning_report().aggregations, runner.plan).loads)
 
-        runner._learn = watched  # type: ignore[method-assign]
+        runner.adaptations.commit = watched  # type: ignore[method-assign]
         session.run_available()
         reports = [r for r in runner.reports if r.rows]
-        chosen = _prices(runner.aggregations, runner.plan).partitioner
+        chosen = _prices(runner.partitioning_report().aggregations, runner.plan).partitioner
         results = query.results().sort_by([("until", "ascending"), ("key", "ascending")])
         session.stop()
     return {

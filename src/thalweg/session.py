@@ -22,9 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg import errors, partition
-from thalweg.adapt.probe_orders.loop import JoinPlanning
-from thalweg.adapt.probe_orders.measure import EPOCH
-from thalweg.adapt.slot_assignment.loop import Repartitioning
+from thalweg.adapt.settings import EPOCH, JoinPlanning, Repartitioning
 from thalweg.adapt.small_batches import SETTINGS as SMALL_BATCHES
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.delivery import Delivery
@@ -644,8 +642,7 @@ class Session:
         self._pipeline.stop()  # not under the mutex: the batch that is ending needs it
         if self._requests is not None:
             self._finish_delivery(timeout)
-        self._runner.repartitioner.wait(10)
-        self._runner.join_planner.wait(10)
+        self._runner.adaptations.wait(20)
         with self._mutex:
             if self._requests is None:
                 return
@@ -701,18 +698,18 @@ class Session:
             raise errors.unknown_form(form, ("text", *FORMS))
         with self._mutex:
             entries = [self.entry_of(h) for h in self._handles.values()]
-            placement = self._runner.partitioning()
+            decided = self._runner.decided
             plan = make_plan(
                 registered(entries),
                 self._streams,
-                slots=self._runner.slots,
-                loads=self._runner.loads(),
+                slots=decided.slots,
+                loads=decided.loads,
                 tables={t.name: t.schema for t in self._tables.values()},
-                joins=self._runner.join_load(),
-                assignment=placement.assignment,
-                follows=placement.follows,
-                partitioners=placement.partitioners,
-                spread=placement.spread,
+                joins=decided.joins,
+                assignment=decided.placement.assignment,
+                follows=decided.placement.follows,
+                partitioners=decided.placement.partitioners,
+                spread=decided.placement.spread,
             )
             manifest = self._runner.manifest
             id_ = None if name is None else self.entry_of(self.query(name)).id

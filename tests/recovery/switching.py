@@ -64,7 +64,7 @@ class Watch:
         if runner.plan is None:
             return  # the batch had happened before this life
         # Until the optimiser has answered: which batch is which does not depend on the clock.
-        runner.join_planner.wait()
+        runner.adaptations.wait()
         manifest = runner.manifest
         ordering = manifest.measured.probe_orders.ordering
         self.note(
@@ -82,9 +82,10 @@ class Watch:
 
     def _switches(self) -> bool:
         """Whether another order that was proposed is due in the next batch."""
-        planner, joins = self.session._runner.join_planner, self.session._runner.manifest.measured.probe_orders.joins
-        epoch = joins.statistics.epoch
-        return any(since <= epoch and proposed.changes for since, proposed in planner._proposed)
+        runner = self.session._runner
+        memory = runner.adaptations.memories(runner.manifest.measured)["probe_orders"]
+        epoch = memory.joins.statistics.epoch
+        return any(since <= epoch and proposed.changes for since, proposed in memory.coming)
 
     def _ready(self) -> set[tuple[str, str]]:
         ready = self.session._runner.manifest.measured.probe_orders.joins.ready

@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 from tests.support.clocks import CountingClock
 
-from thalweg.adapt.probe_orders.loop import JoinPlanning
+from thalweg.adapt.settings import JoinPlanning
 from thalweg.batch.cells import CellKind, cells_of
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
@@ -130,11 +130,11 @@ class LocalPipeline:
             functions=lambda queries: self.functions,
         )
         # What the optimiser finds in its time is the same on every machine.
-        self.batches.join_planner.clock = CountingClock()
+        self.batches.adaptations.clock = CountingClock()
         self._loop = Loop(self.batches, lambda: self.streams, self._used, lambda: None)
 
     def close(self) -> None:
-        self.batches.join_planner.wait()
+        self.batches.adaptations.wait()
         self._requests.close()
 
     def reopen(self) -> None:
@@ -180,13 +180,14 @@ class LocalPipeline:
 
     def preview(self, loads: Mapping[str, GroupingLoad] | None = None) -> Plan:
         """What the next batch would run, were nothing else decided: for those who decide."""
+        decided = self.batches.decided
         return make_plan(
             [Registered(self.ids[name], query) for name, query in self.queries.items()],
             self.streams,
-            slots=self.batches.slots,
+            slots=decided.slots,
             groups=self.manifest.groups,
-            loads=self.batches.loads() if loads is None else loads,
-            joins=self.batches.join_load(),
+            loads=decided.loads if loads is None else loads,
+            joins=decided.joins,
         )
 
     def decide(
@@ -201,9 +202,9 @@ class LocalPipeline:
         """What the next batch decides by, as if planners had proposed it or batches measured it."""
         measured = self.manifest.measured
         if partitioning is not None:
-            self.batches.repartitioner.propose(partitioning)
+            self.batches.adaptations.change("slot_assignment", proposed=partitioning)
         if ordering is not None:
-            self.batches.join_planner.propose(ordering)
+            self.batches.adaptations.change("probe_orders", coming=((0, ordering),))
         if loads is not None:
             shipped = tuple(id_ for id_, load in loads.items() if load.in_slots)
             ratios = {id_: load.groups_per_row for id_, load in loads.items()}

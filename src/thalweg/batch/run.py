@@ -17,21 +17,18 @@ import numpy as np
 import pyarrow as pa
 
 from thalweg import faults
-from thalweg.adapt.combining import loads_of
-from thalweg.adapt.partitioners import aggregation_reports, chosen, next_policies
-from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning
-from thalweg.adapt.probe_orders.measure import join_load
-from thalweg.adapt.slot_assignment.loop import Repartitioner, Repartitioning
-from thalweg.adapt.slot_count import Scaler
+from thalweg.adapt.contract import Decided
+from thalweg.adapt.loop import AdaptLoop
+from thalweg.adapt.settings import JoinPlanning, Repartitioning, Settings
 from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.blame import blame
 from thalweg.batch.contract import Runner
-from thalweg.batch.decisions import Decisions, Placement, from_intent
+from thalweg.batch.decisions import Decisions, from_intent
 from thalweg.batch.delivery import Delivery, Made, Preparation, present
 from thalweg.batch.events import tell_batch, tell_begin, tell_plan, tell_recovery
 from thalweg.batch.requests import apply_requests, foresee, registered, without_old_fences
 from thalweg.batch.retention import Retention
-from thalweg.batch.settle import Ran, settle
+from thalweg.batch.settle import Ran, seen_by_adaptations, settle
 from thalweg.batch.tables import clean_tables, forget_versions
 from thalweg.batch.totals import BatchTotals, add_up
 from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced
@@ -44,7 +41,7 @@ from thalweg.model.entry import Entry, Gap
 from thalweg.model.manifest import FORMAT, Manifest, Prepared
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.ordering import OrderingReport
-from thalweg.model.partitioning import AggregationReport, Partitioning, PartitioningReport
+from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.patience import Patience
 from thalweg.model.plan import Member, Plan, slot_stages, updated_groupings
 from thalweg.model.query import Query
@@ -59,9 +56,6 @@ from thalweg.observe.progress import BatchReport, StreamReport
 from thalweg.observe.stopwatch import break_down
 from thalweg.operate import duck
 from thalweg.optimize.grouping import GROUPS, make_plan
-from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.shipping import GroupingLoad
-from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.hash import HASH_NAME
 from thalweg.route.table import routing_table
@@ -121,7 +115,7 @@ class BatchRunner:
         self.streams = streams
         self.tables = tables
         self.delivery = delivery
-        self.tasks = tasks = runner.tasks
+        self.tasks = runner.tasks
         self._check_hold = check_hold
         self._checked = 0.0
         """When the state was last seen to be ours."""
@@ -135,13 +129,7 @@ class BatchRunner:
         self.door_log = DoorLog()
         self.retention = Retention(storage)
         self._load()
-        self.scaler = Scaler(tasks) if slots is None else None
-        self.slots = slots or min(tasks, self.manifest.measured.slot_assignment.slots or tasks)
-        self.repartitioner = Repartitioner(repartitioning, tasks)
-        self.join_planner = JoinPlanner(join_planning)
-        self.policies: dict[str, Policy] = {}
-        """route key -> what its partitioners have learned."""
-        self.aggregations: dict[str, AggregationReport] = {}
+        self.adaptations = AdaptLoop(Settings(self.tasks, slots, repartitioning, join_planning))
         self.reports: list[BatchReport] = []
         self.finished = threading.Condition()
         self._planned: tuple[partial[Plan], Plan] | None = None
@@ -178,7 +166,7 @@ class BatchRunner:
         """What the newest manifest holds for sinks and the queues have not."""
         self._restore_queues()
         intent = find_old_intent(self.storage, self.manifest.batch + 1) if self.manifest.format < FORMAT else None
-        self._repeated = None if intent is None else from_intent(intent)
+        self._repeated = None if intent is None else from_intent(intent, self.manifest.batch + 1)
         """What the next batch runs with, if an earlier release may have shown sinks something of it."""
         self.delivery.newest = self.manifest.batch + (self._repeated is not None)
         tell_begin(self.manifest, self._repeated is not None)
@@ -237,26 +225,23 @@ class BatchRunner:
         arriving = {name for name, end in reached.streams.items() if end > start.streams.get(name, 0)}
         clock = batch_times(plan, moment, Watermarks(before, self.streams(), self.wall_clock(), arriving))
         planned = time.perf_counter()
-        totals = self._run_tasks(splits, plan, clock, decisions.tables, entries)
+        totals = self._run_tasks(splits, plan, clock, decisions, entries)
         if totals.refused:  # by sinks that tasks could not write to: nothing has happened yet, so once more
             forget_rejected(self.storage, batch)
-            totals = self._run_tasks(splits, plan, clock, decisions.tables, entries, frozenset(totals.refused))
+            totals = self._run_tasks(splits, plan, clock, decisions, entries, frozenset(totals.refused))
         faults.point("batch.tasks")
         ran = time.perf_counter()
         self.check_mine()
         entries, given, ready = self._prepare(plan, entries, totals, batch)
         faults.point("batch.prepared")
         retained = self.retention.after(before, totals.rejected_now(batch), self.streams())
-        after = settle(
-            before,
-            Ran(decisions, plan, moment, clock, totals, retained),
-            entries,
-            self.streams(),
-            self.join_planner.epoch,
-        )
+        done = Ran(decisions, plan, moment, clock, totals, retained)
+        after = settle(before, done, entries, self.streams())
+        learned = self.adaptations.observe(seen_by_adaptations(before, after, done, ran - began))
         self._commit(
             replace(
                 after,
+                measured=learned.measured,
                 timeline=self.term.timeline,
                 term=self.term.number,
                 marks={**before.marks, **(marks or {})},
@@ -303,12 +288,8 @@ class BatchRunner:
             now - (ended - began) - choosing_seconds - self.reports[-1].ended if self.reports else None,
             totals.way,
         )
-        self.repartitioner.take_in(plan, self.manifest, totals.routing, ended - began)
-        self.join_planner.take_in(plan, self.manifest)
-        self._learn(plan, totals)
+        self.adaptations.commit(learned)
         tell_batch(before, after, report)
-        if self.scaler is not None and rows:
-            self.slots = self.scaler.after(plan.slots, totals.busy_seconds)
         with self.finished:
             self.reports = [*self.reports[-99:], report]
             self.finished.notify_all()
@@ -416,32 +397,12 @@ class BatchRunner:
             if name in plan.streams
         }
 
-    def _learn(self, plan: Plan, totals: BatchTotals) -> None:
-        """The batch has happened: what goes wrong here costs what was learned, not the pipeline."""
-        try:
-            self.policies = next_policies(self.policies, plan, totals.routing)
-            reports = aggregation_reports(plan, totals.routing, self.manifest.measured.partitioners.dealing)
-        except Exception as error:
-            log.warning("adapt", "measuring_failed", of="partitioners", batch=self.manifest.batch, error=error)
-            self.policies, reports = {}, {}
-        known = {id_: report for id_, report in self.aggregations.items() if id_ in plan.groupings}
-        self.aggregations = {**known, **reports}
-
     def _decide(self, reached: Offsets) -> Decisions:
         """What a batch runs with, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
         tables, through = dict(self.tables()), self.requests.last
-        measured = self.manifest.measured
-        return Decisions(
-            through=through,
-            reached=reached,
-            slots=self.slots,
-            combining=measured.combining,
-            joins=measured.probe_orders.joins,
-            ordering=self.join_planner.take(self.manifest),
-            tables={**tables, **self.tables()},
-            placement=self.partitioning(self.repartitioner.take()),
-        )
+        decided = self.adaptations.decide(self.manifest.measured, self.manifest.batch + 1)
+        return Decisions(through, reached, decided, {**tables, **self.tables()})
 
     @property
     def reached(self) -> Offsets:
@@ -452,49 +413,39 @@ class BatchRunner:
         """How far the next batch goes, if an earlier release may have shown sinks something of it."""
         return None if self._repeated is None else self._repeated.reached
 
-    def loads(self) -> dict[str, GroupingLoad]:
-        """What was measured of the groupings so far."""
-        return loads_of(self.manifest.measured.combining)
+    @property
+    def decided(self) -> Decided:
+        """What the next batch would run with."""
+        return self.adaptations.decided(self.manifest.measured, self.manifest.batch + 1)
 
-    def partitioning(self, proposed: Partitioning | None = None) -> Placement:
-        """Where key groups are, who follows whom and what deals rows out: as it was decided, or is `proposed` now."""
-        measured = self.manifest.measured
-        decided = measured.slot_assignment
-        known = Partitioning(decided.assignment, decided.follows, decided.slots)
-        if known.slots != self.slots:
-            known = Partitioning(slots=self.slots)
-        if proposed is not None and proposed.slots == self.slots:
-            known = known.changed_by(proposed)
-        partitioners = chosen(measured.partitioners.dealing) if known.slots == decided.slots else {}
-        spread = measured.hot_join_keys.spread
-        return Placement(known.assignment_lists(), dict(known.follows), partitioners, spread)
+    @property
+    def slots(self) -> int:
+        return self.decided.slots
 
     def partitioning_report(self) -> PartitioningReport:
-        return replace(self.repartitioner.report(self.manifest), aggregations=self.aggregations)
+        said = self.adaptations.explain(self.manifest.measured)
+        return replace(
+            said["slot_assignment"].report or PartitioningReport(), aggregations=said["partitioners"].report or {}
+        )
 
     def ordering_report(self) -> OrderingReport:
-        return self.join_planner.report(self.manifest)
-
-    def join_load(self) -> JoinLoad:
-        """What was measured of the joins so far."""
-        orders = self.manifest.measured.probe_orders
-        return join_load(orders.joins, orders.ordering)
+        return self.adaptations.explain(self.manifest.measured)["probe_orders"].report or OrderingReport()
 
     def _make_plan(self, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]) -> Plan:
-        running = registered(entries.values())
+        running, decided = registered(entries.values()), decisions.decided
         make = partial(
             make_plan,
             running,
             self.streams(),
-            slots=decisions.slots,
+            slots=decided.slots,
             groups=self.manifest.groups,
-            loads=decisions.loads(),
+            loads=decided.loads,
             tables=schemas,
-            joins=decisions.join_load(),
-            assignment=decisions.placement.assignment,
-            follows=decisions.placement.follows,
-            partitioners=decisions.placement.partitioners,
-            spread=decisions.placement.spread,
+            joins=decided.joins,
+            assignment=decided.placement.assignment,
+            follows=decided.placement.follows,
+            partitioners=decided.placement.partitioners,
+            spread=decided.placement.spread,
         )
         if self._planned is None or not _same_call(self._planned[0], make):
             self._planned = (make, make())
@@ -539,13 +490,13 @@ class BatchRunner:
         splits: Sequence[str],
         plan: Plan,
         clock: BatchTimes,
-        tables: Tables,
+        decisions: Decisions,
         entries: Mapping[str, Entry],
         refused: frozenset[str] = frozenset(),
     ) -> BatchTotals:
         """`refused`: the queries whose sinks tasks cannot write to, beside those that are in trouble anyway."""
         refused = refused | self.delivery.queues.troubled()
-        tasks = min(self.tasks, plan.slots)
+        tasks, policies = min(self.tasks, plan.slots), decisions.decided.policies
         stores: dict[str, list[RowBucket]] = {}
         for bucket in self.manifest.stores:
             stores.setdefault(bucket.relation, []).append(bucket)
@@ -556,8 +507,8 @@ class BatchRunner:
             self._nodes(),
             tasks,
             stores,
-            {name: table.version for name, table in tables.items()},
-            {key: policy for key, policy in self.policies.items() if key in plan.partitioners},
+            {name: table.version for name, table in decisions.tables.items()},
+            {key: policy for key, policy in policies.items() if key in plan.partitioners},
             uncollected(entries.values()),
             sinks_in_tasks(e for e in entries.values() if e.id not in refused),
             sources=from_outside(stream.stream for stream in plan.streams.values()),

@@ -8,26 +8,13 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from thalweg.adapt.combining import next_loads
-from thalweg.adapt.hot_join_keys import next_spread
-from thalweg.adapt.partitioners import next_dealing
-from thalweg.adapt.probe_orders.loop import next_ordering
-from thalweg.adapt.probe_orders.measure import next_join_load
-from thalweg.adapt.slot_assignment.loop import next_moves
+from thalweg.adapt.contract import Seen
 from thalweg.batch.decisions import Decisions
 from thalweg.batch.retention import Retained
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest, StreamProgress
-from thalweg.model.measurements import (
-    Combining,
-    HotJoinKeys,
-    Measurements,
-    Partitioners,
-    ProbeOrders,
-    SlotAssignment,
-)
 from thalweg.model.plan import Plan
 from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes, StreamTimes
@@ -51,11 +38,9 @@ class Ran:
     """Stream -> what is kept of all that was set aside, where that has a bound."""
 
 
-def settle(
-    before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream], epoch: int
-) -> Manifest:
-    """The manifest of the batch, but for the results that are prepared and for who commits it. `streams`: those that
-    users made. `epoch`: batches after which orders of joins are looked at again."""
+def settle(before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream]) -> Manifest:
+    """The manifest of the batch, but for what adaptations keep of it, the results that are prepared, and who commits
+    it. `streams`: those that users made."""
     plan, clock, totals = ran.plan, ran.clock, ran.totals
     failed = {m.query for m in plan.members if not entries[m.query].runs}
     progress = _progress(before.streams, ran, streams)
@@ -76,7 +61,6 @@ def settle(
         stores=rows,
         queries=entries,
         history=next_history(before.history, plan, ran.moment, Outcome(seen, failed, totals.failures, gone)),
-        measured=_measured(before, ran, rows, epoch),
     )
 
 
@@ -123,23 +107,21 @@ def _set_aside(p: StreamProgress, name: str, ran: Ran) -> StreamProgress:
     )
 
 
-def _measured(before: Manifest, ran: Ran, stores: tuple[RowBucket, ...], epoch: int) -> Measurements:
-    plan, totals, known = ran.plan, ran.totals, before.measured
-    loads = next_loads(known.combining.loads, plan, totals.groups, totals.passed, totals.routing)
-    joins = next_join_load(
-        known.probe_orders.joins, plan, ran.clock.batch, totals.probes, totals.samples, stores, epoch
-    )
-    return Measurements(
-        combining=Combining(
-            loads=loads, shipped=tuple(sorted(id_ for stream in plan.streams.values() for id_ in stream.shipped))
-        ),
-        hot_join_keys=HotJoinKeys(spread=next_spread(known.hot_join_keys.spread, plan, totals.routing)),
-        partitioners=Partitioners(dealing=next_dealing(known.partitioners.dealing, plan, totals.routing)),
-        probe_orders=ProbeOrders(joins=joins, ordering=next_ordering(ran.decisions.ordering, plan)),
-        slot_assignment=SlotAssignment(
-            assignment={route_key: list(slots) for route_key, slots in plan.assignment.items()},
-            follows=dict(plan.follows),
-            slots=plan.slots,
-            moves=next_moves(before, plan),
-        ),
+def seen_by_adaptations(before: Manifest, after: Manifest, ran: Ran, seconds: float) -> Seen:
+    """What they learn from, of a batch that took so many seconds until its tasks had run."""
+    totals = ran.totals
+    return Seen(
+        plan=ran.plan,
+        decided=ran.decisions.decided,
+        measured=before.measured,
+        routing=totals.routing,
+        groups=totals.groups,
+        passed=totals.passed,
+        probes=totals.probes,
+        samples=totals.samples,
+        buckets=after.buckets,
+        stores=after.stores,
+        rows=sum(totals.rows.values()),
+        busy_seconds=totals.busy_seconds,
+        seconds=seconds,
     )

@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from thalweg.adapt.slot_assignment import forest as module
 
+from thalweg.adapt.slot_assignment import forest as module
 from thalweg.adapt.slot_assignment.drift import drift_by_pair
 from thalweg.adapt.slot_assignment.forest import Forest, fill, train
 from thalweg.adapt.slot_assignment.sharing import Sample, Shares, Sharing
