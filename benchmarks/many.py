@@ -29,8 +29,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.tables import add_columns, new_table, out
-from thalweg.batch.delivery import Delivery, Made, Preparation
+from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
+from thalweg.batch.made import Made
+from thalweg.batch.prepare import Preparation, Preparing
 from thalweg.batch.run import BatchRunner
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.frontend.bind import bind
@@ -142,6 +144,7 @@ def run(
         watch = _Watch()
         tasks, term = LocalRunner(1, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
+        delivery = Delivery(engine, storage, term, None)
         runner = BatchRunner(
             tasks,
             storage,
@@ -150,9 +153,10 @@ def run(
             requests,
             lambda: {STREAM.name: STREAM},
             dict,
-            _Shown(take, engine, storage, term, None),
+            delivery,
             slots=SLOTS,
         )
+        runner.preparing = _Shown(take, storage, delivery)
         for number in range(batches + 1):
             splits = [_split(directory, number)] if number < batches else []
             began = time.process_time()
@@ -196,7 +200,7 @@ def _split(directory: Path, number: int) -> Split:
     return Split(STREAM.name, "parquet", str(path), 0, -1, ROWS)
 
 
-class _Shown(Delivery):
+class _Shown(Preparing):
     """Shows what it is given."""
 
     def __init__(self, take: Callable[[int, Mapping[str, Made]], None], *given: Any) -> None:

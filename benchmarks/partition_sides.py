@@ -120,7 +120,7 @@ def run(side: str, work: str, rows: int, batches: int, results: Path | None) -> 
         handles = [session.create_query(f"q{i}", text, options=whole) for i, text in enumerate(queries(work))]
         copies: list[float] = []
         switches: list[int] = []
-        runner = session._runner
+        runner = session._parts.runner
         commit = runner.adaptations.commit
 
         def watched(learned: Any) -> None:

@@ -64,7 +64,7 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         source = thalweg.files(f"{folder}/*.parquet", max_files_per_batch=1)
         session.create_stream("s", source, time="ts", watermark="1 second")
         query = session.create_query("q", MEDIAN, options={"partitioner": partitioner})
-        runner = session._runner
+        runner = session._parts.runner
         loads: list[Sequence[int]] = []
         commit = runner.adaptations.commit
 

@@ -49,24 +49,13 @@ ALLOWED: dict[str, set[str]] = {
     # The composition root, what users hold of it, and the statements that it carries out.
     "handle": VALUES | {"observe"},
     "rehearsal": VALUES | {"engine", "state"},
-    "streams": VALUES | {"batch", "frontend", "observe", "source"},
+    "catalog": VALUES | {"handle", "state"},
     "statements": VALUES | {"frontend", "handle", "observe", "session", "sink", "source", "state"},
-    "session": VALUES
+    "verbs": VALUES
     | DATA_PATH
-    | {
-        "user_aggregates",
-        "adapt",
-        "batch",
-        "engine",
-        "frontend",
-        "handle",
-        "optimize",
-        "partition",
-        "observe",
-        "rehearsal",
-        "statements",
-        "streams",
-    },
+    | {"adapt", "batch", "catalog", "engine", "frontend", "handle", "observe", "optimize", "partition"}
+    | {"rehearsal", "user_aggregates"},
+    "session": VALUES | {"batch", "handle", "rehearsal", "state", "statements", "verbs"},
     # Kinds from outside.
     "registration": VALUES | {"aggregates", "frontend", "sink", "source"},
     "thalweg": VALUES
@@ -76,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": VALUES | {"session", "thalweg", "observe"},
     "web": VALUES | {"session", "thalweg"},
     # For tests, of users too: a session without Spark, what is right, what to try. Nobody else uses it.
-    "testing": VALUES | {"session", "streams", "batch", "engine", "source", "state"},
+    "testing": VALUES | {"session", "verbs", "batch", "engine", "source", "state"},
 }
 
 # Libraries that only these units may import; a library that is not listed may be imported anywhere.

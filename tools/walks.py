@@ -23,7 +23,7 @@ from walk import Walk, walk
 RECORDED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "analyser"
 BELOW = (
     "batch.local_runner:LocalRunner.run",
-    "batch.run:BatchRunner._prepare",
+    "batch.results:prepare_results",
     "batch.run:BatchRunner.deliver",
 )
 """Where rows come by: the stages, and what brings their results to sinks. Not what is done with reports."""
@@ -52,7 +52,7 @@ def _walk(session: LocalSession, streams: Sequence[str], select: str) -> Walk:
     session.create_query("q", select)
     for batch in range(BATCHES):
         for name in streams:
-            session._sources[name].append(_rows(batch))
+            session._parts.feeding.sources[name].append(_rows(batch))
         if batch < BATCHES - 1:
             session.run_available()
     found = walk(session.run_available, below=BELOW)

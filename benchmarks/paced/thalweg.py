@@ -57,7 +57,7 @@ class Thalweg:
             self.session.create_stream(stream.name, source, time=stream.time, watermark=delay, schema=stream.schema)
         for static in work.statics:
             self.session.create_table(static.name, static.make())
-        self._runner = self.session._runner
+        self._runner = self.session._parts.runner
         self._watch = _Watch(self._runner)
 
     def batches_since(self, moment: float) -> list[Batch]:

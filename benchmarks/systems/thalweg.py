@@ -88,7 +88,7 @@ def _number(text: str) -> int | str:
 def _create_streams(session: Any, given: Given, files: Path, frame: bool) -> None:
     for stream in given.work.streams:
         if frame:
-            source = streaming_frame(session._engine.spark, given, stream, files)
+            source = streaming_frame(session._parts.engine.spark, given, stream, files)
         else:
             source = _files(given, stream, files)
         session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
@@ -137,7 +137,7 @@ def _ignore(table: Any, batch: int) -> None:
 def _run_until_done(session: Any, rows: int) -> None:
     """What lands while the pipeline runs is read as it comes; a last batch closes what the watermark closes."""
     session.start("0 seconds")
-    runner = session._runner
+    runner = session._parts.runner
     while session.progress()["rows"] < rows or runner.has_more_to_close() or not has_ended(runner):
         time.sleep(0.05)
 
@@ -158,7 +158,7 @@ def _run_empty(given: Given, batches: int) -> dict[str, float]:
             session.create_stream(stream.name, source, time=stream.time, watermark=_delay(stream))
         _create_queries(session, given.work.queries, given)
         session.start("0 seconds")
-        runner, nothing = session._runner, stream.schema.empty_table()
+        runner, nothing = session._parts.runner, stream.schema.empty_table()
         for n in range(batches):
             source.append(nothing)  # of the last stream: a batch that would change nothing is left out otherwise
             with runner.finished:
@@ -175,7 +175,7 @@ def _figures(session: Any, cpu: CpuWatch, given: Given, lands: bool) -> dict[str
     failed = {n: s["error"] for n, s in states if s["state"] not in ("running", "idle")}
     if failed:
         raise RuntimeError(f"queries failed: {failed}")
-    reports = session._runner.reports
+    reports = session._parts.runner.reports
     full = [r for r in reports if r.rows]
     first, last = full[0], full[-1]
     found: dict[str, Any] = {
@@ -216,7 +216,7 @@ class StateWatch:
     (that of the batches before) the newest of them is; and the bytes that tasks have handed over in files."""
 
     def __init__(self, session: Any) -> None:
-        self._runner = session._runner
+        self._runner = session._parts.runner
         self._seen = self._runner.manifest.batch
         self._samples: list[tuple[int, int, float]] = []
         self.filed_bytes = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from thalweg.frontend.statements import (
     ResumeQuery,
     Show,
     Statement,
+    parse,
 )
 from thalweg.handle import QueryHandle
 from thalweg.model.patience import OPTIONS as DELIVERY_OPTIONS
@@ -65,9 +65,10 @@ _QUERY_OPTIONS = ("join_limit", "partitioner", *DELIVERY_OPTIONS)
 """Options that are the query's own, not its sink's."""
 
 
-def execute_all(session: Session, statements: Sequence[Statement], text: str) -> list[Any]:
+def run_statements(session: Session, text: str) -> list[Any]:
     """Carries out the statements of a text: all of them, or, where one would be refused, none. What can only be known
     when it is done, such as a full disk, is raised with what has taken effect by then."""
+    statements = parse(text)
     if len(statements) < 2:
         return [execute(session, statement, text) for statement in statements]
     done: list[str] = []
@@ -135,7 +136,7 @@ def execute(session: Session, statement: Statement, text: str, rows: pa.Table | 
         case DropTable(name):
             return session.drop_table(name)
         case Show(what):
-            return Shown(_show(session, what))
+            return show(session, what)
         case Explain(name, form):
             return session.explain(name, form)
     raise AssertionError(statement)
@@ -177,6 +178,11 @@ def _create_query_from(session: Session, statement: CreateQuery, text: str) -> Q
         )
     except errors.SqlError as error:
         raise errors.moved(error, text, statement.offset) from None
+
+
+def show(session: Session, what: str) -> Shown:
+    """`what`: queries, streams, tables or functions."""
+    return Shown(_show(session, what))
 
 
 def _show(session: Session, what: str) -> pa.Table:

@@ -22,10 +22,10 @@ from thalweg.model.canonical import FORMS, canonical, named
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import joined_name
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import JoinLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Query
-from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.ordering import asked_of
+from thalweg.optimize.planner import make_plan
 
 IDS = Path(__file__).parent / "ids" / "ids.txt"
 TOGETHER = "together"
@@ -153,8 +153,9 @@ def _little_found(plan: Plan) -> JoinLoad:
 
 
 def _plan(world: Recorded, queries: Iterable[Query], joins: JoinLoad | None = None) -> Plan:
-    registered = [Registered(query.name, query) for query in queries]
-    return make_plan(registered, world.streams, slots=3, tables=world.tables, joins=joins)
+    running = [RunningQuery(query.name, query) for query in queries]
+    measured = PlanMeasurements(joins=joins or JoinLoad())
+    return make_plan(PlanInput(running, world.streams, world.tables, measured, settings=PlanSettings(3)))
 
 
 def _ids(plan: Plan) -> dict[str, list[str]]:

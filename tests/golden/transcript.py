@@ -76,7 +76,7 @@ class Transcript:
         for stream, table in rows.items():
             half = table.num_rows // 2
             for part in (table.slice(0, half), table.slice(half)):
-                self.session._sources[stream].append(part)
+                self.session._parts.feeding.sources[stream].append(part)
         told = ", ".join(f"{table.num_rows:,} rows of {stream}" for stream, table in rows.items())
         self.say(f"run: {told or 'without rows'}{f'; {about}' if about else ''}")
         self.session.run_available()
@@ -91,15 +91,15 @@ class Transcript:
     def settle(self, about: str, dealing: Mapping[str, Dealing]) -> None:
         """As if this had been measured and decided in batches before."""
         self.say(f"decided: {about}")
-        runner = self.session._runner
+        runner = self.session._parts.runner
         measured = msgspec.structs.replace(runner.manifest.measured, partitioners=Partitioners(dealing=dict(dealing)))
         runner.manifest = replace(runner.manifest, measured=measured)
 
     def assign(self, about: str, assignment: Mapping[str, list[int]], follows: Mapping[str, str]) -> None:
         """A partitioning that the next batch puts into force."""
         self.say(f"proposed: {about}")
-        runner = self.session._runner
-        proposed = Partitioning(assignment, follows, runner.slots)
+        runner = self.session._parts.runner
+        proposed = Partitioning(assignment, follows, runner.decided.slots)
         runner.adaptations.change("slot_assignment", proposed=proposed)
 
     def order(self, query: str, orders: Mapping[str, Order], reason: str, *changes: str) -> None:
@@ -108,4 +108,6 @@ class Transcript:
         id_ = self.session.query(query).id
         proposed = Ordering({id_: orders}, (id_,), reason=reason, changes=changes)
         asked = Asked(0, "a case asks", 0.0)
-        self.session._runner.adaptations.change("probe_orders", asked=asked, answer=reason, coming=((0, proposed),))
+        self.session._parts.runner.adaptations.change(
+            "probe_orders", asked=asked, answer=reason, coming=((0, proposed),)
+        )

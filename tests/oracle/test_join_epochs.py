@@ -76,13 +76,13 @@ class Company:
         self.lives: list[Life] = []
         self.seen = Seen()
         self.each: Callable[[Plan], None] = lambda plan: None
-        after_batch = self.session._pipeline.after_batch
+        after_batch = self.session._parts.pipeline.after_batch
 
         def and_change() -> None:
             after_batch()
             self.after_batch()
 
-        self.session._pipeline.after_batch = and_change
+        self.session._parts.pipeline.after_batch = and_change
 
     @property
     def running(self) -> list[Life]:
@@ -94,7 +94,7 @@ class Company:
         self.lives.append(Life(select, self.session.create_query(name, select), since))
 
     def after_batch(self) -> None:
-        runner = self.session._runner
+        runner = self.session._parts.runner
         # Until the optimiser has answered: nothing here depends on the clock.
         runner.adaptations.wait()
         batch, plan = runner.manifest.batch, runner.plan
@@ -181,7 +181,7 @@ def test_orders_follow_nothing(side: Side, state_dir: Path, tmp_path: Path, seed
     turning = Turning(batches=10)
     with side.connect(state_dir, join_epoch=EPOCH, slots=3) as session:
         company, feeds = gather(session, seed, turning, tmp_path / "inputs")
-        adaptations: Any = session._runner.adaptations
+        adaptations: Any = session._parts.runner.adaptations
         rng = random.Random(seed)
         company.each = lambda plan: adaptations.change(
             "probe_orders", coming=((0, random_ordering(rng, plan.joins.ordered)),)

@@ -60,7 +60,7 @@ def open_streams(session: thalweg.Session, feeds: list[Feed], inputs: Path) -> N
 
 def watch(session: thalweg.Session, see: Callable[[Plan, Manifest], None]) -> None:
     """After every batch: waits until the optimiser has answered, so that the test does not depend on the clock."""
-    runner: Any = session._runner
+    runner: Any = session._parts.runner
     commit = runner.adaptations.commit
 
     def commit_and_wait(learned: Any) -> None:

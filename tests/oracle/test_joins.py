@@ -363,7 +363,7 @@ def test_a_table_that_is_slow_to_read_holds_nobody_up(
         source = open_streams(session, FEEDS[:1])["a"]
         session.create_table("names", NAMES)
         query = session.create_query("q", "SELECT id FROM a")
-        monkeypatch.setattr(session._engine, "read_table", read_slowly)
+        monkeypatch.setattr(session._parts.engine, "read_table", read_slowly)
         replacing = threading.Thread(target=session.create_table, args=("names", "file"), kwargs={"replace": True})
         replacing.start()
         assert reading.wait(30)

@@ -82,7 +82,7 @@ def test_results_never_depend_on_the_partitioner(side: Side, state_dir: Path, na
 
 def _pieces(session: thalweg.Session, key: str) -> tuple[int, ...]:
     """The rows of each worker in the last batch with rows, of a grouping by `key` and prices."""
-    plan = session._runner.plan
+    plan = session._parts.runner.plan
     reports = session.progress()["partitioning"]["aggregations"]
     (found,) = [
         reports[id_]["loads"] for id_, g in plan.groupings.items() if g.keys == (key,) and "price" in g.values

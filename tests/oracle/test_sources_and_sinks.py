@@ -137,7 +137,7 @@ def test_a_dataframe_that_nobody_reads_is_not_landed(spark: SparkSession, state_
         assert landed(session, "unread") == before
         failing = session.create_query("failing", "SELECT 1 div (value - value) AS x FROM unread")
         wait_for(lambda: failing.status["state"] == "failed")
-        wait_for(lambda: not session._sources["unread"].is_started)
+        wait_for(lambda: not session._parts.feeding.sources["unread"].is_started)
         again = session.create_query("again", "SELECT value FROM unread")
         wait_for(lambda: again.results().num_rows > 0)
         session.progress()
@@ -159,7 +159,7 @@ def test_a_start_that_fails_leaves_nothing_running(
             patched.setattr(Loop, "start", refuse)
             with pytest.raises(thalweg.ThalwegError, match="30000000"):
                 session.start("0.5 minutes")
-        assert not session._sources["rated"].is_started
+        assert not session._parts.feeding.sources["rated"].is_started
         session.start("0.001 minutes")
         session.progress()
 

@@ -44,7 +44,7 @@ def test_large_partials_do_not_travel_and_results_are_the_same(side: Side, state
             source.append(table)
         session.run_available()
         told = session.progress()["partitioning"]["aggregations"]
-        sent = [report.sent_bytes for report in session._runner.reports if report.rows]
+        sent = [report.sent_bytes for report in session._parts.runner.reports if report.rows]
         found = handle.results()
     # 8,000 keys in three slices with two counts and nine values each are more than enough to stay.
     assert max(sent) < STAYING_FROM // 4

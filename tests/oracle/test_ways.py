@@ -75,7 +75,7 @@ def at_random(seed: int) -> Iterator[Way]:
 
 def run(session: Any, feeds: list[Feed], queries: tuple[RandomQuery, ...], ways: Iterator[Way]) -> set[Way]:
     """A batch for every table of the feeds, and one without rows after each."""
-    chosen = session._runner.small_batches = Chosen(ways)
+    chosen = session._parts.runner.job.small_batches = Chosen(ways)
     sources = [thalweg.memory(feed.schema) for feed in feeds]
     for feed, source in zip(feeds, sources, strict=True):
         session.create_stream(feed.stream, source, time=feed.time, watermark=f"{feed.delay_us} microseconds")
@@ -149,7 +149,7 @@ def open_session(state_dir: Path, spark: SparkSession, **options: Any) -> tuple[
 
 
 def choose(session: thalweg.Session, way: Way) -> None:
-    session._runner.small_batches = Chosen(repeat(way))  # type: ignore[assignment]
+    session._parts.runner.job.small_batches = Chosen(repeat(way))  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(("setting", "wanted"), [("spark", Way.FUSED), ("driver", Way.DRIVER)])
@@ -160,16 +160,16 @@ def test_small_batches_run_where_they_should(spark: SparkSession, state_dir: Pat
         for number in range(6):
             source.append(rows(*range(10 * number, 10 * number + 10)))
             session.run_available()
-        reports = session._runner.reports
+        reports = session._parts.runner.reports
         assert {r.way for r in reports if r.rows} == {wanted}
         assert {r.way for r in reports if not r.rows} == {Way.DRIVER}
         assert sums.results()["s"].to_pylist() == [45 + 100 * i for i in range(5)]
         # Code of users does not run in this process.
         session.create_query("own", "SELECT own_total(k) AS s FROM events GROUP BY window(ts, '10 seconds')")
-        before = len(session._runner.reports)
+        before = len(session._parts.runner.reports)
         source.append(rows(61, 75))
         session.run_available()
-        assert {r.way for r in session._runner.reports[before:]} == {Way.FUSED}
+        assert {r.way for r in session._parts.runner.reports[before:]} == {Way.FUSED}
         assert session.query("own").results()["s"].to_pylist() == [61]
 
 
@@ -214,16 +214,16 @@ def break_tasks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             return _raise, ()
 
     def patch() -> None:
-        from thalweg.batch.run import BatchRunner
+        from thalweg.batch.planning import Planning
 
-        make_plan = BatchRunner._make_plan
+        make_plan = Planning._make_plan
 
-        def broken(self: BatchRunner, *arguments: Any) -> Plan:
+        def broken(self: Planning, *arguments: Any) -> Plan:
             plan = make_plan(self, *arguments)
             object.__setattr__(plan, "notes", Broken())
             return plan
 
-        monkeypatch.setattr(BatchRunner, "_make_plan", broken)
+        monkeypatch.setattr(Planning, "_make_plan", broken)
 
     return patch
 

@@ -26,11 +26,11 @@ from tests.support.local_pipeline import LocalPipeline
 from thalweg.model.expr import Expr, quote
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan, route_keys, shipped_keys
+from thalweg.model.plan_input import GroupingLoad
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING, Window
 from thalweg.operate import finish, pre_aggregate
-from thalweg.optimize.shipping import GroupingLoad
 from thalweg.partition import names
 
 pytestmark = pytest.mark.slow

@@ -133,14 +133,14 @@ def test_a_slot_reads_its_key_groups_of_slices(parts: MemoryStorage, monkeypatch
     session.create_query(
         "q", "SELECT x, sum(v) AS s, window.end AS until FROM a GROUP BY x, window(ts, '20 seconds')"
     )
-    session._sources["a"].append(rows(0, 20_000).select(AGGREGATED))
+    session._parts.feeding.sources["a"].append(rows(0, 20_000).select(AGGREGATED))
     session.run_available()
     session.stop()
     session = open_session(parts, "a", SLOTS, AGGREGATED)
     reading = Reading(parts, monkeypatch)
-    reading.old = session._runner.manifest.files()
+    reading.old = session._parts.runner.manifest.files()
     for batch in (1, 2):
-        session._sources["a"].append(rows(batch, 20_000).select(AGGREGATED))
+        session._parts.feeding.sources["a"].append(rows(batch, 20_000).select(AGGREGATED))
     session.run_available()
     assert session.query("q").results().num_rows >= 5000
     assert len(reading.shares) == SLOTS
@@ -157,9 +157,9 @@ def test_a_slot_reads_its_key_groups_of_rows(parts: MemoryStorage, monkeypatch: 
     for batch in range(3):
         if batch == 2:
             reading = Reading(parts, monkeypatch)
-            reading.old = session._runner.manifest.files()
+            reading.old = session._parts.runner.manifest.files()
         for number, name in enumerate("ab"):
-            session._sources[name].append(rows(batch, 5_000, number))
+            session._parts.feeding.sources[name].append(rows(batch, 5_000, number))
         session.run_available()
     assert session.query("q").results().num_rows > 1000
     assert len(reading.shares) >= SLOTS

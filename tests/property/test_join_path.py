@@ -23,13 +23,14 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import route_keys
+from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING
 from thalweg.operate import probe_layout as laid
 from thalweg.optimize import joining
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 
 pytestmark = pytest.mark.slow
 
@@ -461,7 +462,9 @@ def test_a_key_that_is_too_frequent_stops_only_whom_it_is_too_frequent_for(
     monkeypatch.setattr("thalweg.operate.probe_tree.PAIR_LIMIT", 100)  # of others there are 80
     atoms = (Atom("k", "=", 0),)
     queries = {f"q{i}": _pairs_of(i, () if i in wide else atoms) for i in range(8)}
-    plan = make_plan([Registered(name, q) for name, q in queries.items()], STREAMS, slots=SLOTS)
+    plan = make_plan(
+        PlanInput([RunningQuery(name, q) for name, q in queries.items()], STREAMS, settings=PlanSettings(SLOTS))
+    )
     assert [len(group.queries) for group in plan.joins.groups.values()] == [8]
     world = open_world(queries.values())
     count = 40

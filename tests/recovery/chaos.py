@@ -202,7 +202,7 @@ class _Seed:
             self.client.end_life(session)
             if session is not None:
                 self._end_threads(session)
-                session._hold.release()
+                session._parts.hold.release()
             try:
                 self.chance.end_zombies()
             except Death as death:  # after the session has stopped in good order, or before
@@ -214,7 +214,7 @@ class _Seed:
 
     def _end_threads(self, session: LocalSession) -> None:
         """Of a process that is gone."""
-        while self.has_threads and session._delivery.queues._calls:
+        while self.has_threads and session._parts.delivery.queues._calls:
             time.sleep(0.001)
 
     def _last_life(self, name: str, wanted: Outcome) -> None:

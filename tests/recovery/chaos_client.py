@@ -107,7 +107,7 @@ class Client:
         self._offered.clear()
         self._session = session
         self._note_turn()
-        session._runner.wall_clock = self._clock
+        session._parts.runner.planning.wall_clock = self._clock
         for feed in self.world.feeds:
             self.inputs.open_stream(session, feed)
         told = self.steps[: self.done]
@@ -148,14 +148,14 @@ class Client:
     def _note_turn(self) -> None:
         """What the newest manifest says. One that died before it could be looked at is looked at by the next life."""
         assert self._session is not None
-        manifest = self._session._runner.manifest
+        manifest = self._session._parts.runner.manifest
         self.turns[manifest.batch] = Turn(dict(manifest.reached.streams), dict(manifest.closed))
 
     def end_life(self, session: LocalSession | None) -> None:
         """The process is gone, with all that sinks were in the middle of."""
         self.trouble = self.dies_after = self.steps_until_stop = None
         if session is not None:
-            session._delivery.queues.close()
+            session._parts.delivery.queues.close()
         if self.hands is not None:
             self.hands.end()
 
@@ -270,7 +270,7 @@ class Client:
 
     def _go_on(self, session: LocalSession, name: str) -> None:
         """One that has stopped is as one that comes now: of windows and pairs that began before, rows are missing."""
-        query, streams = session.query(name), session._runner.manifest.streams
+        query, streams = session.query(name), session._parts.runner.manifest.streams
         if query.status.state == "stopped" and (query.definition.window or query.definition.join):
             read = {*re.findall(r"\w+", self.world.queries[name].select)} & streams.keys()
             times = [streams[stream].max_time_us or 0 for stream in read]
@@ -362,7 +362,7 @@ class Client:
         """What waits for a sink goes with its query, if that is dropped while it is paused. So many rows of it are
         counted, and these are they."""
         handle, kept = session.query(name), {}
-        for one in session._delivery.queues.items_of(handle.id):
+        for one in session._parts.delivery.queues.items_of(handle.id):
             files = [self.sink_directory(name) / file for file in (one.token, *one.parts) if file]
             parts = [read_section(session.storage, section) for section in one.sections]
             table = _concat(

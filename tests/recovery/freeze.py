@@ -199,7 +199,7 @@ def _hide_machine() -> None:
 
 def disturb(session: Any) -> None:
     """Every batch runs under a plan of its own, with an intermediate for joins of three streams."""
-    runner = session._runner
+    runner = session._parts.runner
     commit = runner.adaptations.commit
 
     def commit_and_propose(learned: Any) -> None:

@@ -51,16 +51,16 @@ class Watch:
         self.history = history
         self.moment, self.phase, self.arm = moment, phase, arm
         self.ready = self._ready()
-        after_batch = self.session._pipeline.after_batch
+        after_batch = self.session._parts.pipeline.after_batch
 
         def and_watch() -> None:
             after_batch()
             self.after_batch()
 
-        self.session._pipeline.after_batch = and_watch
+        self.session._parts.pipeline.after_batch = and_watch
 
     def after_batch(self) -> None:
-        runner = self.session._runner
+        runner = self.session._parts.runner
         if runner.plan is None:
             return  # the batch had happened before this life
         # Until the optimiser has answered: which batch is which does not depend on the clock.
@@ -82,13 +82,13 @@ class Watch:
 
     def _switches(self) -> bool:
         """Whether another order that was proposed is due in the next batch."""
-        runner = self.session._runner
+        runner = self.session._parts.runner
         memory = runner.adaptations.memories(runner.manifest.measured)["probe_orders"]
         epoch = memory.joins.statistics.epoch
         return any(since <= epoch and proposed.changes for since, proposed in memory.coming)
 
     def _ready(self) -> set[tuple[str, str]]:
-        ready = self.session._runner.manifest.measured.probe_orders.joins.ready
+        ready = self.session._parts.runner.manifest.measured.probe_orders.joins.ready
         return {(id_, query) for id_, queries in ready.items() for query in queries}
 
     def note(self, **what: Any) -> None:

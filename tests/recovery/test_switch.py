@@ -51,7 +51,7 @@ def live(side: Side, place: Path, moment: str = "", phase: str = "") -> None:
     with durable.use(disk), faults.watch(passed):
         try:
             session = side.connect(place / "state", slots=2, join_epoch=1)
-            session._runner.adaptations.clock = CountingClock()
+            session._parts.runner.adaptations.clock = CountingClock()
             switching.run(session, place / "out", SEED, moment, phase, armed.append)
             assert not phase, f"{moment} never came"
         except Death:
@@ -59,7 +59,7 @@ def live(side: Side, place: Path, moment: str = "", phase: str = "") -> None:
         finally:
             with contextlib.suppress(Death):
                 session.stop()
-            session._hold.release()
+            session._parts.hold.release()
 
 
 def notes(place: Path) -> Iterator[dict[str, Any]]:

@@ -31,13 +31,13 @@ from thalweg.model.message import decode
 from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import KEY_GROUPS, GroupingLoad, PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Query, query_id
 from thalweg.model.report import IngestReport, SlotReport
 from thalweg.model.stream import Stream
 from thalweg.model.types import to_arrow
 from thalweg.model.way import Way
-from thalweg.optimize.grouping import GROUPS, Registered, make_plan
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.optimize.planner import make_plan
 from thalweg.route.hash import HASH_NAME
 from thalweg.source.memory import memory
 from thalweg.state.manifest import Manifests
@@ -86,7 +86,7 @@ class LocalPipeline:
         *,
         slots: int = 2,
         tasks: int = 2,
-        groups: int = GROUPS,
+        groups: int = KEY_GROUPS,
         join_planning: JoinPlanning | None = None,
         functions: Mapping[str, bytes] | None = None,
         shuffled: random.Random | None = None,
@@ -140,7 +140,7 @@ class LocalPipeline:
     def reopen(self) -> None:
         """As after a restart: all that is known is what the state directory holds."""
         self.close()
-        self._open(self.batches.slots)
+        self._open(self.batches.decided.slots)
 
     # -- queries and rows
 
@@ -181,14 +181,14 @@ class LocalPipeline:
     def preview(self, loads: Mapping[str, GroupingLoad] | None = None) -> Plan:
         """What the next batch would run, were nothing else decided: for those who decide."""
         decided = self.batches.decided
-        return make_plan(
-            [Registered(self.ids[name], query) for name, query in self.queries.items()],
+        measured = decided.measurements
+        given = PlanInput(
+            [RunningQuery(self.ids[name], query) for name, query in self.queries.items()],
             self.streams,
-            slots=decided.slots,
-            groups=self.manifest.groups,
-            loads=decided.loads if loads is None else loads,
-            joins=decided.joins,
+            measurements=measured if loads is None else dataclasses.replace(measured, groupings=loads),
+            settings=PlanSettings(decided.slots, self.manifest.groups),
         )
+        return make_plan(given)
 
     def decide(
         self,

@@ -18,7 +18,7 @@ from thalweg.errors import SourceError
 def main(place: str) -> None:
     found = finished(Program(lambda: thalweg.connect(place)), 2)
     with thalweg.connect(f"{place}/other") as session:
-        spark = session._engine.spark  # type: ignore[attr-defined]
+        spark = session._parts.engine.spark  # type: ignore[attr-defined]
         stream = spark.readStream.format("rate").load().selectExpr("timestamp AS ts", "value AS v")
         try:
             session.create_stream("rate", stream, time="ts", watermark="1 second")

@@ -22,7 +22,7 @@ PARTITIONERS = ("dalton", "shuffle", "partial_key", "affinity_count", "hybrid", 
 def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
     """From the first batch on, every batch of the session runs under another plan. Without `loads`, what was measured
     decides what is made where."""
-    runner = session._runner
+    runner = session._parts.runner
     adaptations = runner.adaptations
     commit = adaptations.commit
 

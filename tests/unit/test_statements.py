@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from thalweg import session as session_module
 from thalweg.errors import NamingError, SinkError, SqlError, ThalwegError, UsageError
 from thalweg.testing import LocalSession
+from thalweg.verbs import tables
 
 Local = Callable[..., LocalSession]
 ROWS = [{"ts": datetime(2026, 1, 1, tzinfo=UTC), "k": 1, "v": 1}]
@@ -119,13 +119,13 @@ def test_a_sinks_place_is_looked_at_before(local: Local, tmp_path: Path) -> None
 def test_a_table_is_read_once(local: Local, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     session = local()
     given: list[Any] = []
-    read = session._engine.read_table
+    read = session._parts.engine.read_table
 
     def counted(name: str, source: Any, *rest: Any) -> pa.Table:
         given.append(source)
         return read(name, source, *rest)
 
-    monkeypatch.setattr(session._engine, "read_table", counted)
+    monkeypatch.setattr(session._parts.engine, "read_table", counted)
     session.sql(STREAM + table + JOINED)
     assert [isinstance(source, str) for source in given] == [True, False]
     assert session.tables["names"].version.rows == 1
@@ -139,7 +139,7 @@ def test_what_fails_only_when_it_is_done_says_what_took_effect(
         raise failure
 
     session = local()
-    monkeypatch.setattr(session_module, "save_tables", fail)
+    monkeypatch.setattr(tables, "save_tables", fail)
     with pytest.raises(type(failure)) as raised:
         session.sql(STREAM + QUERY.format("a", "", "s") + table + JOINED)
     said = str(raised.value) + "".join(getattr(raised.value, "__notes__", []))

@@ -52,8 +52,9 @@ class FormCohorts(Adaptation[JoinMeasurements, None]):
         return structs.replace(seen.measured, probe_orders=structs.replace(orders, joins=joins))
 
     def propose(self, memory: JoinMeasurements, decided: Decided) -> Decided:
-        joins = replace(decided.joins, samples=memory.samples, groups=memory.groups, held=memory.held)
-        return replace(decided, joins=joins)
+        known = decided.measurements
+        joins = replace(known.joins, samples=memory.samples, groups=memory.groups, held=memory.held)
+        return replace(decided, measurements=replace(known, joins=joins))
 
     def explain(self, memory: JoinMeasurements) -> Explanation:
         sizes = ", ".join(str(len(group)) for group in memory.groups)

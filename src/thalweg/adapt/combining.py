@@ -13,7 +13,7 @@ from thalweg.adapt.settings import Settings
 from thalweg.model.explanation import Explanation
 from thalweg.model.measurements import Combining, Measurements
 from thalweg.model.plan import Plan
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.model.plan_input import GroupingLoad
 
 NEAR = 0.2
 """Groups per row that differ by less than this share from what is known are the same."""
@@ -43,7 +43,8 @@ class CombineOrSend(Adaptation[Combining, None]):
         return structs.replace(seen.measured, combining=memory)
 
     def propose(self, memory: Combining, decided: Decided) -> Decided:
-        return replace(decided, loads=loads_of(memory))
+        measurements = replace(decided.measurements, groupings=loads_of(memory))
+        return replace(decided, measurements=measurements)
 
     def explain(self, memory: Combining) -> Explanation:
         return Explanation(answer=f"{len(memory.shipped)} of {len(memory.loads)} groupings are made in the slots")

@@ -16,28 +16,13 @@ from thalweg.model.explanation import Explanation
 from thalweg.model.measurements import Measurements
 from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import Placement, PlanMeasurements
 from thalweg.model.report import ProbeId, StreamSample
 from thalweg.optimize.deadline import Clock
-from thalweg.optimize.joining import JoinLoad
-from thalweg.optimize.shipping import GroupingLoad
 from thalweg.partition.cooperative import Policy
 
 M = TypeVar("M")
 A = TypeVar("A")
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where rows go. All by route key."""
-
-    assignment: Mapping[str, list[int]] = field(default_factory=dict)
-    """The slot of each key group."""
-    follows: Mapping[str, str] = field(default_factory=dict)
-    """Whose rows go where those of another do."""
-    partitioners: Mapping[str, str] = field(default_factory=dict)
-    """What deals rows out."""
-    spread: Mapping[str, list[int]] = field(default_factory=dict)
-    """Key groups that several slots share."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +31,8 @@ class Decided:
 
     batch: int
     slots: int
-    loads: Mapping[str, GroupingLoad] = field(default_factory=dict)
-    """By grouping: whether the slots make it from whole rows."""
-    joins: JoinLoad = field(default_factory=JoinLoad)
-    """What cohorts and probe orders are planned by."""
+    measurements: PlanMeasurements = field(default_factory=PlanMeasurements)
+    """What the planner decides by: where rows are combined, who shares a cohort, orders until one is decided."""
     ordering: Ordering = field(default_factory=Ordering)
     """The probe orders that were decided."""
     placement: Placement = field(default_factory=Placement)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from thalweg.adapt.combining import loads_of
-from thalweg.adapt.contract import Decided, Placement
+from thalweg.adapt.contract import Decided
 from thalweg.adapt.probe_orders.measure import join_load
 from thalweg.model.offsets import Offsets
+from thalweg.model.plan_input import Placement, PlanMeasurements
 from thalweg.state.catalog import Table, Tables
 from thalweg.state.migrate import OldIntent
 
@@ -34,12 +35,9 @@ def from_intent(intent: OldIntent, batch: int) -> Decisions:
         decided=Decided(
             batch,
             intent.slots,
-            loads=loads_of(measured.combining),
-            joins=join_load(orders.joins, orders.ordering),
-            ordering=orders.ordering,
-            placement=Placement(
-                assigned.assignment, assigned.follows, intent.partitioners, measured.hot_join_keys.spread
-            ),
+            PlanMeasurements(loads_of(measured.combining), join_load(orders.joins, orders.ordering)),
+            orders.ordering,
+            Placement(assigned.assignment, assigned.follows, intent.partitioners, measured.hot_join_keys.spread),
         ),
         tables={name: Table(name, schema, version) for name, (schema, version) in intent.tables.items()},
     )

@@ -57,6 +57,10 @@ class Run:
             self._ending.set_result(None)
 
     @property
+    def has_begun(self) -> bool:
+        return self._thread.ident is not None
+
+    @property
     def has_ended(self) -> bool:
         return self._ending.done()
 
@@ -140,11 +144,16 @@ class Loop:
 
     def run_available(self) -> None:
         """All that is there, in batches, and one last batch that closes what the final watermark closes."""
-        run = self._begin(self._drain)
+        before = self._run
         try:
+            run = self._begin(self._drain)
             run.wait()
-        except BaseException:  # Ctrl-C: without its caller it would run on
-            self._end(run)
+        except (
+            BaseException
+        ):  # Ctrl-C, which may come before the run is known here: without its caller it would run on
+            begun = self._run
+            if begun is not None and begun is not before:
+                self._end(begun)
             raise
         run.result()
 
@@ -189,6 +198,8 @@ class Loop:
     def _end(self, run: Run) -> None:
         run.leaves.set()
         self._wake.set()
+        if not run.has_begun:
+            return
         # Not by this thread: an interrupt would break the call to the JVM.
         threading.Thread(target=self._cancel, args=(run,), name="thalweg-cancel", daemon=True).start()
         run.wait()

@@ -13,11 +13,12 @@ from msgspec import structs
 
 from thalweg.model.entry import Entry
 from thalweg.model.history import History
+from thalweg.model.plan_input import PlanInput, RunningQuery
 from thalweg.model.query import query_id
 from thalweg.model.stream import Schema, Stream
 from thalweg.model.times import StreamTimes, with_joined
 from thalweg.model.window import BEGINNING
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 from thalweg.state import history
 from thalweg.state.requests import CreateQuery, DropQuery, PauseQuery, Request, ResetWatermark, ResumeQuery
 
@@ -55,7 +56,7 @@ def _enter(
     entry: Entry, past: History, streams: Mapping[str, Stream], tables: Mapping[str, Schema], moment: StreamTimes
 ) -> Entry:
     """As one whose first batch is the next."""
-    alone = make_plan([Registered(entry.id, entry.query)], streams, slots=1, tables=tables)
+    alone = make_plan(PlanInput((RunningQuery(entry.id, entry.query),), streams, tables))
     then = with_joined(moment, alone.joins)
     fence = history.fence(entry.query, alone, past, then)
     complete_from = history.joins_complete_from(alone, past, then)
@@ -84,9 +85,9 @@ def foresee(
     return known, {id_: reason for id_, reason in kept.items() if id_ in known}
 
 
-def registered(entries: Iterable[Entry]) -> list[Registered]:
+def running_queries(entries: Iterable[Entry]) -> tuple[RunningQuery, ...]:
     """What takes part in the next batch: those that wait for it, too."""
-    return [Registered(e.id, e.query, e.fence, e.complete_from) for e in entries if e.runs]
+    return tuple(RunningQuery(e.id, e.query, e.fence, e.complete_from) for e in entries if e.runs)
 
 
 def without_old_fences(entries: Mapping[str, Entry], closed_us: Mapping[str, int]) -> dict[str, Entry]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from thalweg.model.manifest import Manifest
 from thalweg.model.stream import Stream
-from thalweg.state.rejected import Batched, delete_rejected, kept_rejected
+from thalweg.state.rejected import Batched, delete_rejected, forget_rejected, kept_rejected
 from thalweg.state.storage import Storage
 
 
@@ -44,6 +44,14 @@ class Retention:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._kept: dict[str, tuple[Batched, ...]] = {}
+        self._begun: int | None = None
+        """The batch that began last, whether or not it has happened."""
+
+    def begin(self, batch: int) -> None:
+        """What has been set aside of this batch already goes: it is tried anew."""
+        if self._begun != batch - 1:
+            forget_rejected(self._storage, batch)
+        self._begun = batch
 
     def after(
         self, before: Manifest, new: Mapping[str, Batched], streams: Mapping[str, Stream]

@@ -8,16 +8,13 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from thalweg.adapt.contract import Seen
-from thalweg.batch.decisions import Decisions
+from thalweg.batch.planning import PlannedBatch
 from thalweg.batch.retention import Retained
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest, StreamProgress
-from thalweg.model.plan import Plan
 from thalweg.model.stream import Stream
-from thalweg.model.times import BatchTimes, StreamTimes
 from thalweg.source.conform import AHEAD
 from thalweg.state.expire import is_live
 from thalweg.state.history import Outcome, next_history
@@ -29,19 +26,17 @@ B = TypeVar("B", bound=SliceBucket | RowBucket)
 class Ran:
     """A batch whose tasks have run."""
 
-    decisions: Decisions
-    plan: Plan
-    moment: StreamTimes
-    clock: BatchTimes
+    planned: PlannedBatch
     totals: BatchTotals
     retained: Mapping[str, Retained] = field(default_factory=dict)
     """Stream -> what is kept of all that was set aside, where that has a bound."""
 
 
-def settle(before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream]) -> Manifest:
-    """The manifest of the batch, but for what adaptations keep of it, the results that are prepared, and who commits
-    it. `streams`: those that users made."""
-    plan, clock, totals = ran.plan, ran.clock, ran.totals
+def settle(ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream]) -> Manifest:
+    """The manifest of the batch, but for what adaptations keep, the results that are prepared, and who commits it.
+    `streams`: those that users made."""
+    planned, totals = ran.planned, ran.totals
+    before, plan, clock = planned.before, planned.plan, planned.clock
     failed = {m.query for m in plan.members if not entries[m.query].runs}
     progress = _progress(before.streams, ran, streams)
     seen = {name: p.max_time_us for name, p in progress.items() if p.max_time_us is not None}
@@ -52,15 +47,15 @@ def settle(before: Manifest, ran: Ran, entries: Mapping[str, Entry], streams: Ma
         groups=before.groups,
         hash=before.hash,
         clock_us=clock.wall_us,
-        reached=ran.decisions.reached,
-        through=ran.decisions.through,
+        reached=planned.decisions.reached,
+        through=planned.decisions.through,
         # How far streams had closed; joined ones count only while they are joined.
         closed={**{name: us for name, us in before.closed.items() if name in streams}, **clock.closing_us},
         streams=progress,
         buckets=slices,
         stores=rows,
         queries=entries,
-        history=next_history(before.history, plan, ran.moment, Outcome(seen, failed, totals.failures, gone)),
+        history=next_history(before.history, plan, planned.moment, Outcome(seen, failed, totals.failures, gone)),
     )
 
 
@@ -69,7 +64,7 @@ def _parted(before: Sequence[B], made: Sequence[B], ran: Ran) -> tuple[tuple[B, 
     live: list[B] = []
     gone: list[B] = []
     for bucket in (*(b for b in before if b.name not in ran.totals.replaced), *made):
-        (live if is_live(bucket, ran.plan, ran.clock) else gone).append(bucket)
+        (live if is_live(bucket, ran.planned.plan, ran.planned.clock) else gone).append(bucket)
     return tuple(live), tuple(gone)
 
 
@@ -77,7 +72,7 @@ def _progress(
     before: Mapping[str, StreamProgress], ran: Ran, streams: Mapping[str, Stream]
 ) -> dict[str, StreamProgress]:
     totals, after = ran.totals, dict(before)
-    waiting = {n for n, s in streams.items() if s.idle_us is not None and n in ran.plan.streams}
+    waiting = {n for n, s in streams.items() if s.idle_us is not None and n in ran.planned.plan.streams}
     for name in {*totals.rows, *totals.rejected, *waiting}:
         p, rows = after.get(name, StreamProgress()), totals.rows.get(name, 0)
         times = [t for t in (p.max_time_us, totals.max_time_us.get(name)) if t is not None]
@@ -89,7 +84,7 @@ def _progress(
             late=p.late + totals.late.get(name, 0),
             untimed=p.untimed + totals.untimed.get(name, 0),
             incomplete=p.incomplete + sum(file.stream == name for file in totals.lacking),
-            active_us=ran.clock.wall_us if is_active else p.active_us,
+            active_us=ran.planned.clock.wall_us if is_active else p.active_us,
         )
     return after
 
@@ -104,24 +99,4 @@ def _set_aside(p: StreamProgress, name: str, ran: Ran) -> StreamProgress:
         rejected_bytes=p.rejected_bytes + sum(aside.bytes for aside in new) if kept is None else kept.bytes,
         rejected_from=p.rejected_from if kept is None else kept.first,
         forgotten=p.forgotten + (0 if kept is None else kept.forgotten),
-    )
-
-
-def seen_by_adaptations(before: Manifest, after: Manifest, ran: Ran, seconds: float) -> Seen:
-    """What they learn from, of a batch that took so many seconds until its tasks had run."""
-    totals = ran.totals
-    return Seen(
-        plan=ran.plan,
-        decided=ran.decisions.decided,
-        measured=before.measured,
-        routing=totals.routing,
-        groups=totals.groups,
-        passed=totals.passed,
-        probes=totals.probes,
-        samples=totals.samples,
-        buckets=after.buckets,
-        stores=after.stores,
-        rows=sum(totals.rows.values()),
-        busy_seconds=totals.busy_seconds,
-        seconds=seconds,
     )

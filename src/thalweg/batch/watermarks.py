@@ -61,6 +61,28 @@ class Watermarks:
     def of_joined(self, joined: Joined) -> int:
         return max(BEGINNING, self.together(joined.streams) - joined.lag_us)
 
+    # -- whether a batch without rows would change something -------------------------------------------------
+
+    def have_moved(self, plan: Plan) -> bool:
+        """Since the newest batch."""
+        closed = self.manifest.closed
+        return any(self.in_plan(plan, name) > closed.get(name, BEGINNING) for name in plan.streams)
+
+    def has_idled(self, plan: Plan) -> bool:
+        """Whether joined rows would be closed because a stream has become idle."""
+        if all(stream.idle_us is None for stream in self.streams.values()):
+            return False
+        closed, joined = self.manifest.closed, plan.joins.joined
+        return any(self.of_joined(joined[name]) > closed.get(name, BEGINNING) for name in joined)
+
+    def closes_state(self, plan: Plan) -> bool:
+        """Whether they have moved over what is kept."""
+        closed = self.manifest.closed
+        kept = {plan.groupings[b.relation].stream for b in self.manifest.buckets}
+        held = {b.relation for b in self.manifest.stores}
+        kept |= {d.joined for d in plan.joins.decisions if d.stream in held}
+        return any(self.in_plan(plan, stream) > closed[stream] for stream in kept)
+
 
 def batch_times(plan: Plan, moment: StreamTimes, marks: Watermarks) -> BatchTimes:
     """How far the batch closes windows."""

@@ -7,7 +7,7 @@ row looks for partners: `orders`. What must be kept of each stream for that: her
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from thalweg.aggregates.contract import conjunction
@@ -15,8 +15,8 @@ from thalweg.errors import ThalwegError
 from thalweg.model.canonical import named, write
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Join, Relation, joined_column, joined_stream
-from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Ordered, Orders
+from thalweg.model.plan_input import JoinLoad
 from thalweg.model.probe import (
     Decision,
     Group,
@@ -55,26 +55,6 @@ _EXACT = (*_WORDS, "tinyint", "smallint", "boolean")
 T = TypeVar("T")
 ColumnOf = Callable[[str, str, Expr, Expr | None], str]
 """(query id, stream, expression, guard) -> the column that holds its value, worked out where the guard holds."""
-
-
-@dataclass(frozen=True)
-class JoinLoad:
-    """What was measured of the joins so far."""
-
-    samples: Mapping[str, Sample] = field(default_factory=dict)
-    """By stream."""
-    matches: Mapping[Edge, float] = field(default_factory=dict)
-    """(known, found, key) -> partners per row in recent batches, over all groups."""
-    groups: tuple[tuple[str, ...], ...] = ()
-    """The groups of the plan before."""
-    ready: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """intermediate -> the queries for which it holds all that it should."""
-    held: Mapping[str, float] = field(default_factory=dict)
-    """stream -> how many batches' rows its store holds."""
-    estimates: Mapping[str, Estimate] = field(default_factory=dict)
-    """What is believed of the joins, gathered over epochs."""
-    orders: Mapping[str, Orders] = field(default_factory=dict)
-    """query -> the orders that were decided for it."""
 
 
 # -- a query as the rest of the planner sees it

@@ -7,10 +7,10 @@ are not. So whole rows win where combining hardly makes fewer of them: raw group
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from thalweg.model.partitioning import COMBINE
 from thalweg.model.plan import Grouping
+from thalweg.model.plan_input import GroupingLoad
 
 MANY = 0.8
 """Groups per row of a task from which on combining at the source is not worth its pass."""
@@ -18,20 +18,6 @@ STILL_MANY = 0.6
 """Below, combining is resumed."""
 MOST_KEYS = 64
 """Route keys that one mask can tell apart."""
-
-
-@dataclass(frozen=True)
-class GroupingLoad:
-    """What was measured of a grouping, an average over recent batches."""
-
-    groups_per_row: float
-    """Among the rows of a task, wherever they are grouped."""
-    in_slots: bool = False
-    """Whether it is made from rows in the slots."""
-
-    @property
-    def is_many(self) -> bool:
-        return self.groups_per_row >= (STILL_MANY if self.in_slots else MANY)
 
 
 Columns = Callable[[Grouping], Iterable[str]]
@@ -81,7 +67,8 @@ def _is_many(grouping: Grouping, groupings: Sequence[Grouping], loads: Mapping[s
         return False
     if any(g.finer == grouping.id for g in groupings):
         return False
-    return grouping.id in loads and loads[grouping.id].is_many
+    load = loads.get(grouping.id)
+    return load is not None and load.groups_per_row >= (STILL_MANY if load.in_slots else MANY)
 
 
 def _copies(keys: int, slots: int) -> float:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -57,12 +58,12 @@ class Admission:
     def refused(self, times: pa.ChunkedArray) -> list[Fault]:
         """Where an event time is not let in, and why."""
         number = times.cast(pa.int64())
-        ends = pc.min_max(number).as_py()
+        least, greatest = _ends(number)
         found = []
-        if ends["min"] is not None and (ends["min"] < _YEAR_2 or ends["max"] >= _YEAR_9999):
+        if least is not None and (least < _YEAR_2 or greatest >= _YEAR_9999):
             out = pc.or_(pc.less(number, _YEAR_2), pc.greater_equal(number, _YEAR_9999))
             found.append(Fault(_flags(out), YEARS, f"column {self.time}: an event time is of the years 2 to 9998"))
-        if ends["max"] is not None and self.latest_us is not None and ends["max"] > self.latest_us:
+        if greatest is not None and self.latest_us is not None and greatest > self.latest_us:
             reason = f"column {self.time}: later than {_moment(self.latest_us)}, which is max_ahead beyond the clock"
             found.append(Fault(_flags(pc.greater(number, self.latest_us)), AHEAD, reason))
         return found
@@ -217,6 +218,12 @@ def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
 
 
+def _ends(number: pa.ChunkedArray) -> tuple[Any, Any]:
+    """The least and the greatest; None where there are only NULLs."""
+    least, greatest = pc.min_max(number).as_py().values()
+    return least, greatest
+
+
 def _within_years(column: pa.ChunkedArray, spark_type: str) -> tuple[pa.ChunkedArray, pa.Array | None]:
     """The column, and where its times are not of the years 1 to 9999."""
     if spark_type not in (*TIMES, "date"):
@@ -224,8 +231,8 @@ def _within_years(column: pa.ChunkedArray, spark_type: str) -> tuple[pa.ChunkedA
     number = column.cast(pa.int64() if spark_type in TIMES else pa.int32())
     unit = 1 if spark_type in TIMES else _DAY_US
     first, after = _YEAR_1 // unit, _YEAR_10000 // unit
-    ends = pc.min_max(number).as_py()
-    if ends["min"] is None or (ends["min"] >= first and ends["max"] < after):
+    least, greatest = _ends(number)
+    if least is None or (least >= first and greatest < after):
         return column, None
     out = pc.or_(pc.less(number, first), pc.greater_equal(number, after))
     return pc.if_else(out, pa.scalar(None, column.type), column), pc.fill_null(out, False).combine_chunks()

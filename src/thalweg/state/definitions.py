@@ -5,12 +5,23 @@ Enough to plan what would run, and small. The state itself is only read, and may
 
 from __future__ import annotations
 
+import os
+
 from thalweg.model.manifest import Manifest
 from thalweg.state.manifest import manifest_batches, manifest_name, read_manifest
+from thalweg.state.places import open_storage
 from thalweg.state.storage import Storage
 
 # The requests before the manifest: one that is in neither of them would be lost, one that is in both is passed over.
 _OBJECTS = ("catalog.json", "tables.json", "changes.log")
+
+
+def copy_state(place: str | os.PathLike[str], into: str | os.PathLike[str]) -> None:
+    """What a state says of streams, tables and queries, into a directory that is not there yet. The state is only
+    read, and may be in use."""
+    storage = open_storage(place)
+    storage.check()
+    copy_definitions(storage, open_storage(into))
 
 
 def copy_definitions(storage: Storage, into: Storage) -> None:

@@ -32,9 +32,9 @@ from thalweg.session import Session
 from thalweg.source.memory import Memory, memory
 from thalweg.state.places import open_storage
 from thalweg.state.storage import Storage
-from thalweg.streams import to_microseconds
 from thalweg.testing.memory_storage import MemoryStorage
 from thalweg.testing.recorded import Answers, RecordedAnalyzer
+from thalweg.verbs.settings import Settings, span_or_none
 
 Rows = Any
 """A pyarrow.Table, a RecordBatch or dictionaries."""
@@ -83,11 +83,13 @@ class LocalSession(Session):
             analyzer = RecordedAnalyzer(answers, _spark_analyzer if record else None)
             return LocalEngine(analyzer, LocalRunner(tasks, chance))
 
-        every = None if repartition is None else to_microseconds(repartition)
+        every = span_or_none(repartition)
         self._answers = answers
         self._fed: dict[str, Memory] = {}
         try:
-            super().__init__(storage, here, slots, every, join_epoch, fork=fork, budget=budget, hands=hands)
+            super().__init__(
+                storage, here, Settings(slots, every, join_epoch, fork=fork, budget=budget or Budget(), hands=hands)
+            )
             for name, given in (rows or {}).items():
                 self._feed_stream(name, _table(name, given), time, watermark)
             if isinstance(queries, str):
@@ -111,7 +113,7 @@ class LocalSession(Session):
     def stop(self, timeout: float | None = 30.0) -> None:
         """Ends the session; answers that were recorded are saved."""
         self._answers.save()
-        if hasattr(self, "_pipeline"):
+        if hasattr(self, "_parts"):
             super().stop(timeout)
         if self._own is not None:
             self._own.forget()

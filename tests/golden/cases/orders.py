@@ -69,7 +69,7 @@ def planned(told: Transcript) -> None:
     _look_into_pair(told)
     told.run("every row a partner", **{name: keyed(50, x=50, y=50) for name in "abc"})
     told.say("the optimiser was asked again and answered")
-    told.session._runner.adaptations.change(
+    told.session._parts.runner.adaptations.change(
         "probe_orders",
         asked=Asked(1, "2 selectivities are no longer what they were", 0.0),
         answer="left as they are: no others would send more than 3% less",

@@ -62,7 +62,7 @@ def chosen(told: Transcript) -> None:
     for start in (0, 20):
         told.run("every customer once", sales=sales(2000, start=start, customers=2000))
     told.explain("by_customer")
-    (key,) = told.session._runner.manifest.measured.partitioners.dealing
+    (key,) = told.session._parts.runner.manifest.measured.partitioners.dealing
     reason = "hashed, the busiest of 4 slots has 40% of the rows; groups are many"
     dealing = {key: Dealing(2000, 900, 0.1, 0.4, "affinity_count", reason)}
     told.settle("affinity_count deals out the rows by customer", dealing)

@@ -38,7 +38,7 @@ def answered(told: Transcript) -> None:
     told.sql(QUERIES)
     told.run("every customer once", sales=sales(2000, customers=2000))
     told.say("the optimiser was asked and answered")
-    told.session._runner.adaptations.change(
+    told.session._parts.runner.adaptations.change(
         "slot_assignment",
         asked=Asked(7, "240 s have passed", 0.0),
         verdict=Verdict(None, "a switch would save 1% of what is shipped", method="greedy"),
@@ -56,7 +56,7 @@ def other_slots(told: Transcript) -> None:
     told.assign("key groups by customer to the slots in turn", {by_customer: [0, 1, 2, 3] * 64}, {})
     told.run("every customer once", sales=sales(2000, start=20, customers=2000))
     told.say("slots = 3 from now on")
-    told.session._runner.adaptations.change("slot_count", slots=3)
+    told.session._parts.runner.adaptations.change("slot_count", slots=3)
     told.explain()
 
 
@@ -70,7 +70,7 @@ def hot_keys_of_joins(told: Transcript) -> None:
 
 
 def _route_keys(told: Transcript) -> tuple[str, str]:
-    plan = told.session._runner.plan
+    plan = told.session._parts.runner.plan
     assert plan is not None
     keys = {grouping.keys: grouping.route_key for grouping in plan.groupings.values()}
     return keys["customer",], keys["customer", "shop"]

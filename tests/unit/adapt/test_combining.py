@@ -7,10 +7,11 @@ import random
 from thalweg.adapt.combining import FEW, NEAR, next_loads
 from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import PlanInput, RunningQuery
 from thalweg.model.query import Aggregate, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 STREAM = Stream("s", Schema((Field("ts", "timestamp"),)), "ts", 0, SourceSpec("memory", {}))
@@ -19,7 +20,7 @@ ROWS = 1_000_000
 
 def _plan() -> Plan:
     query = Query("q", "", "s", (), None, Window(SECOND, SECOND), (), (Aggregate("count_all", (), "bigint"),))
-    return make_plan([Registered("q", query)], {"s": STREAM}, slots=1)
+    return make_plan(PlanInput([RunningQuery("q", query)], {"s": STREAM}))
 
 
 PLAN = _plan()

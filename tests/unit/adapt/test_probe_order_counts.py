@@ -11,12 +11,12 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.join_statistics import JoinStatistics, Sample
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import JoinLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Output, Query
 from thalweg.model.report import ProbeId
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.ordering import partners
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
@@ -44,8 +44,9 @@ def query(name: str, sides: int, **below: int) -> Query:
 
 def plan_of(*groups: dict[str, Query]) -> Plan:
     """Each of them a query group."""
-    registered = [Registered(id_, q) for group in groups for id_, q in group.items()]
-    return make_plan(registered, STREAMS, slots=2, joins=JoinLoad(groups=tuple(tuple(group) for group in groups)))
+    registered = [RunningQuery(id_, q) for group in groups for id_, q in group.items()]
+    measured = PlanMeasurements(joins=JoinLoad(groups=tuple(tuple(group) for group in groups)))
+    return make_plan(PlanInput(registered, STREAMS, measurements=measured, settings=PlanSettings(2)))
 
 
 def samples_of(plan: Plan, **shares: int) -> dict[str, Sample]:

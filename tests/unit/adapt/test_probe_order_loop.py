@@ -23,11 +23,12 @@ from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Measurements
 from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
 from thalweg.model.probe import Node
 from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, StreamSample
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
@@ -69,8 +70,9 @@ class Life:
     def batch(self, finds: dict[str, float], rows: int = 1000) -> None:
         number, before = self.manifest.batch + 1, self.manifest.measured
         decided = self.loop.decide(before, number)
-        registered = [Registered(id_, q) for id_, q in self.queries.items()]
-        plan = make_plan(registered, STREAMS, slots=2, joins=decided.joins)
+        registered = [RunningQuery(id_, q) for id_, q in self.queries.items()]
+        given = PlanInput(registered, STREAMS, measurements=decided.measurements, settings=PlanSettings(2))
+        plan = make_plan(given)
         samples = {s: StreamSample((), (), rows, {}) for s in "abcd"}
         probes = counted(plan, finds, rows, self.together)
         learned = self.loop.observe(Seen(plan, decided, before, probes=probes, samples=samples, rows=rows))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.support.clocks import CountingClock
 
-from thalweg.adapt.contract import Placement, Seen
+from thalweg.adapt.contract import Seen
 from thalweg.adapt.loop import AdaptLoop
 from thalweg.adapt.routing_totals import RoutingTotals, Shipped
 from thalweg.adapt.settings import Repartitioning, Settings
@@ -17,11 +17,12 @@ from thalweg.model.expr import Expr
 from thalweg.model.measurements import Measurements, Moves, SlotAssignment
 from thalweg.model.partitioning import Partitioning, PartitioningReport
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import Placement, PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.report import GroupedRows
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 
 SCHEMA = Schema((Field("ts", "timestamp"), Field("a", "bigint"), Field("b", "bigint"), Field("v", "double")))
 STREAM = Stream("s", SCHEMA, "ts", 1, SourceSpec("memory", {}))
@@ -40,8 +41,9 @@ def plan_of(**options: object) -> Plan:
         outputs = (Output(key, column[key]), Output("m", Expr("a0", "double", ("a0",))))
         window = Window(10_000_000, 10_000_000)
         query = Query(key, "", "s", outputs, None, window, (column[key],), (middle,), options=WHOLE)
-        queries.append(Registered(key, query))
-    return make_plan(queries, {"s": STREAM}, slots=4, groups=64, **options)  # type: ignore[arg-type]
+        queries.append(RunningQuery(key, query))
+    placement = Placement(**options)  # type: ignore[arg-type]
+    return make_plan(PlanInput(queries, {"s": STREAM}, decisions=placement, settings=PlanSettings(4, 64)))
 
 
 class Life:

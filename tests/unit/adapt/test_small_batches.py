@@ -21,11 +21,12 @@ from thalweg.adapt.small_batches import (
     small_work,
 )
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import PlanInput, RunningQuery
 from thalweg.model.query import Aggregate, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.way import Way
 from thalweg.model.window import Window
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 
 STREAM = Stream("s", Schema((Field("ts", "timestamp"),)), "ts", 0, SourceSpec("memory", {}))
 MEGABYTE = 1_000_000
@@ -34,7 +35,7 @@ MEGABYTE = 1_000_000
 def plan_of(*names: str) -> Plan:
     window, count = Window(1_000_000, 1_000_000), (Aggregate("count_all", (), "bigint"),)
     queries = [Query(name, "", "s", (), None, window, (), count) for name in names]
-    return make_plan([Registered(q.name, q) for q in queries], {"s": STREAM}, slots=1)
+    return make_plan(PlanInput([RunningQuery(q.name, q) for q in queries], {"s": STREAM}))
 
 
 # -- how much work

@@ -61,9 +61,9 @@ class Program:
 
     def kill(self, session: LocalSession) -> None:
         """What is on its way to a sink may arrive; nobody says that it has."""
-        session._runner.flush()
-        session._delivery.queues.close()
-        session._hold.release()
+        session._parts.runner.flush()
+        session._parts.delivery.queues.close()
+        session._parts.hold.release()
 
     def die_at(self, point: str, *values: int) -> LocalSession:
         session = self.start()
@@ -101,8 +101,8 @@ def test_a_clean_stop_of_what_ran_in_the_background_is_one_too(program: Program)
     session = program.start()
     session.start("0 seconds")
     session.append("events", rows(1))
-    with session._runner.finished:
-        assert session._runner.finished.wait_for(lambda: program.given, timeout=30)
+    with session._parts.runner.finished:
+        assert session._parts.runner.finished.wait_for(lambda: program.given, timeout=30)
     session.stop()
     before = list(program.given)
     program.run()
@@ -123,7 +123,7 @@ def test_before_its_manifest_nobody_sees_a_batch(program: Program, point: str) -
 def test_what_a_crash_kept_from_a_callable_is_given_at_last(program: Program, point: str) -> None:
     program.run(1)
     session = program.die_at(point, 2)
-    batch = session._runner.manifest.batch
+    batch = session._parts.runner.manifest.batch
     program.kill(session)
     assert program.seen() == [[1]]
     program.run()
@@ -165,7 +165,7 @@ def test_what_a_callable_objects_to_is_kept_and_known_after_a_restart(program: P
         session.run_available()
     told = session.query("q").status
     assert (told.state, told.emitted, told.undelivered.rows) == ("paused", 2, 1)
-    assert session._runner.manifest.queries[session.query("q").id].paused is None
+    assert session._parts.runner.manifest.queries[session.query("q").id].paused is None
     session.stop()
     assert session.query("q").status.state == "stopped"
     session = program.start()
@@ -268,12 +268,12 @@ def test_a_fork_has_a_timeline_of_its_own_and_new_places(copied: Program, progra
     session.run_available()
     assert query.status["state"] == "idle"
     assert values_in(tmp_path / "forked") == [20]
-    forked = session._runner.manifest.timeline
+    forked = session._parts.runner.manifest.timeline
     session.stop()
     copied.run(21, sink=thalweg.to_files(tmp_path / "forked"))  # it goes on without being forked again
     assert values_in(tmp_path / "forked") == [20, 21]
     session = program.start(thalweg.to_files(tmp_path / "out"))
-    assert forked != session._runner.manifest.timeline
+    assert forked != session._parts.runner.manifest.timeline
     session.append("events", rows(4))
     session.run_available()
     session.stop()
@@ -306,7 +306,7 @@ def test_the_older_of_two_sessions_is_stopped_before_its_sinks(
     assert other.seen() == [[2]]
     with monkeypatch.context() as patch:
         if "lock" in blind_to:
-            patch.setattr(older._runner, "_check_hold", lambda: None)
+            patch.setattr(older._parts.runner, "_check_hold", lambda: None)
         if "term" in blind_to:
             patch.setattr("thalweg.batch.run.check_term", lambda storage, term: None)
         with pytest.raises(StateError, match=said):

@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from thalweg.batch.delivery import Delivery, Made
+from thalweg.batch.delivery import Delivery
 from thalweg.batch.hands import Inline
+from thalweg.batch.made import Made
+from thalweg.batch.prepare import Preparing
 from thalweg.errors import StateError
 from thalweg.model.entry import Entry
 from thalweg.model.expr import Expr
@@ -93,7 +95,7 @@ def test_rows_wait_in_the_state_and_what_a_sink_has_written_by_its_name(storage:
     rows, more, own = Sink(), Sink(), Sink("token-1")
     delivery = delivery_of(storage, rows=rows, more=more, own=own)
     entries = [entry("rows"), entry("more"), entry("own")]
-    ready = delivery.prepare(7, tables(*entries), by_id(*entries))
+    ready = Preparing(storage, delivery).prepare(7, tables(*entries), by_id(*entries))
     assert rows.got == more.got == own.got == []
     assert [(p.query, p.batch, p.rows, p.token) for p in ready.undelivered] == [
         ("own", 7, 2, "token-1"),
@@ -114,7 +116,7 @@ def test_nothing_waits_for_who_takes_nothing(storage: LocalStorage) -> None:
     sink = Sink()
     delivery = delivery_of(storage, quiet=sink)
     given = {**tables(quiet, table=TABLE.slice(0, 0)), **tables(noop, memory)}
-    ready = delivery.prepare(7, given, by_id(quiet, noop, memory))
+    ready = Preparing(storage, delivery).prepare(7, given, by_id(quiet, noop, memory))
     assert ready.undelivered == []
     assert sink.prepared == []
     (file,) = ready.results
@@ -137,7 +139,7 @@ def test_whatever_a_sink_raises_concerns_its_query_alone(
     bad, good = Sink("token", **{step: failure}), Sink()
     delivery = delivery_of(storage, bad=bad, good=good)
     entries = [entry("bad"), entry("good")]
-    ready = delivery.prepare(7, tables(*entries), by_id(*entries))
+    ready = Preparing(storage, delivery).prepare(7, tables(*entries), by_id(*entries))
     paused = commit(delivery, ready.undelivered, *entries)
     assert good.got == [(7, "", [1, 2])]
     if step == "prepare":
@@ -166,7 +168,7 @@ def test_after_the_last_retry_nothing_more_is_given_until_it_is_resumed(storage:
 def test_what_waits_and_is_damaged_is_no_fault_of_a_sink(storage: LocalStorage) -> None:
     sink = Sink()
     delivery = delivery_of(storage, q=sink)
-    ready = delivery.prepare(7, tables(entry("q")), by_id(entry("q")))
+    ready = Preparing(storage, delivery).prepare(7, tables(entry("q")), by_id(entry("q")))
     (name,) = storage.names("prepared/")
     storage.delete(name)
     with pytest.raises(StateError, match=f"{name} is missing"):
@@ -179,12 +181,12 @@ def test_a_sink_is_told_what_may_still_be_committed(storage: LocalStorage, tmp_p
     """After a death between manifest and sinks: what the manifest holds is not swept, the rest is."""
     files = entry("f", to_files(tmp_path / "out"))
     first = delivery_of(storage)
-    held = first.prepare(3, tables(files), by_id(files)).undelivered
+    held = Preparing(storage, first).prepare(3, tables(files), by_id(files)).undelivered
     lost = f".part-{4:012d}-{'a' * 12}.parquet"
     (tmp_path / "out" / lost).write_bytes(b"")
     second = delivery_of(storage, Manifest(3, 16, "h", undelivered=tuple(held)))
     second.queues.offer(held, by_id(files))
-    ready = second.prepare(4, tables(files), by_id(files)).undelivered
+    ready = Preparing(storage, second).prepare(4, tables(files), by_id(files)).undelivered
     assert {path.name for path in (tmp_path / "out").iterdir()} == {held[0].token, ready[0].token}
     assert commit(second, [*held, *ready], files) == {}
     assert sorted(path.name for path in (tmp_path / "out").glob("part-*")) == [
@@ -197,8 +199,8 @@ def test_a_sink_that_knows_more_batches_than_the_state_is_refused(storage: Local
     files = entry("f", to_files(tmp_path / "out"))
     first = delivery_of(storage)
     first.newest = 3
-    ready = first.prepare(3, tables(files), by_id(files))
+    ready = Preparing(storage, first).prepare(3, tables(files), by_id(files))
     assert commit(first, ready.undelivered, files) == {}
     restored = delivery_of(storage, Manifest(2, 16, "h"))
-    ready = restored.prepare(3, tables(files), by_id(files))
+    ready = Preparing(storage, restored).prepare(3, tables(files), by_id(files))
     assert "only as far as batch 2" in commit(restored, ready.undelivered, files)["f"]

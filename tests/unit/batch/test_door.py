@@ -40,7 +40,7 @@ class Clock:
 
     def __init__(self, session: LocalSession, at: datetime = NOW) -> None:
         self.at = at
-        session._runner.wall_clock = lambda: round(self.at.timestamp() * 1e6)
+        session._parts.runner.planning.wall_clock = lambda: round(self.at.timestamp() * 1e6)
 
 
 def at(seconds: float, v: int = 0, k: int = 1) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def with_memory(session: LocalSession, name: str = "events", **limits: Any) -> A
 
 def one_batch(session: LocalSession) -> None:
     """Without the last one that closes what the final watermark closes."""
-    session._pipeline.tick()
-    session._pipeline._next(None)  # type: ignore[attr-defined]
+    session._parts.pipeline.tick()
+    session._parts.pipeline._next(None)  # type: ignore[attr-defined]
 
 
 def rows_of(session: LocalSession, query: str) -> list[tuple[Any, ...]]:
@@ -228,7 +228,7 @@ def test_a_file_that_is_not_what_was_seen_is_said(local: Local, tmp_path: Path) 
     again = write(tmp_path / "b.csv", "k,v,ts\n" + row.format(3))
     whole = write(tmp_path / "c.csv", "k,v,ts\n" + row.format(4)[:-1])
     session = csv_session(local, tmp_path)
-    seen = session._pipeline._planner.target()  # type: ignore[attr-defined]  # the files are in the log now
+    seen = session._parts.pipeline._planner.target()  # type: ignore[attr-defined]  # the files are in the log now
     assert seen is not None
     with grown.open("a") as file:
         file.write("5\n" + row.format(6))
@@ -472,7 +472,7 @@ def test_results_are_those_of_the_rows_that_were_not_late(local: Local, seed: in
     late = {"a": 0, "b": 0}
     second = number = 0
     for _ in range(25):
-        closed = joint_time(session._runner.manifest.closed, ["a", "b"])
+        closed = joint_time(session._parts.runner.manifest.closed, ["a", "b"])
         for name, source in sources.items():
             if rng.random() < 0.4:
                 continue

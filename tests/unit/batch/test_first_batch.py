@@ -66,5 +66,5 @@ def test_what_its_sinks_may_have_seen_is_repeated(local: Callable[..., LocalSess
     for number in range(2):
         source.append(pa.table({"ts": [number * 1_000_000], "k": [number], "v": [0]}).cast(SCHEMA))
     session.run_available()
-    assert [report.rows for report in session._runner.reports if report.rows] == [1, 1]
+    assert [report.rows for report in session._parts.runner.reports if report.rows] == [1, 1]
     assert not list((place / "intents").glob("*"))

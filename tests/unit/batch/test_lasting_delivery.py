@@ -78,9 +78,9 @@ class Program:
             self.session.run_available()
 
     def kill(self) -> None:
-        self.session._runner.flush(30)
-        self.session._delivery.queues.close()
-        self.session._hold.release()
+        self.session._parts.runner.flush(30)
+        self.session._parts.delivery.queues.close()
+        self.session._parts.hold.release()
 
     @property
     def status(self) -> Any:
@@ -196,7 +196,7 @@ def test_a_query_that_its_sink_has_paused_can_be_paused_by_hand(program: Program
     program.options = {"retries": "0"}
     session = program.start()
     program.run(1)
-    session._runner.note_delivery = lambda: None  # type: ignore[method-assign]
+    session._parts.runner.note_delivery = lambda: None  # type: ignore[method-assign]
     program.sink.raises = ValueError("no")
     program.run(2)
     assert (program.status.state, program.status.error is None) == ("paused", False)
@@ -234,9 +234,8 @@ def test_what_a_dropped_query_was_not_given_is_not_given(program: Program, caplo
     session = program.start()  # under another id
     program.run(3)
     assert program.sink.values == [3]
-    assert session._runner.manifest.undelivered == () or {p.batch for p in session._runner.manifest.undelivered} == {
-        3
-    }
+    waiting = session._parts.runner.manifest.undelivered
+    assert waiting == () or {p.batch for p in waiting} == {3}
 
 
 # -- the bound
@@ -433,8 +432,8 @@ def test_a_death_while_a_files_sink_takes_what_tasks_wrote_doubles_nothing(
         patch.setattr(FilesSink, f"_{dies}", die)
         session.run_available()
     assert session.query("f").status.state == "paused"
-    session._delivery.queues.close()
-    session._hold.release()
+    session._parts.delivery.queues.close()
+    session._parts.hold.release()
     session = local(state_dir=state_dir, hands=Inline())
     session.resume_query("f")
     session.run_available()
@@ -522,10 +521,10 @@ def test_queries_over_a_dataframe_that_was_not_given_again_wait_alone(program: P
     session.create_stream("a", others, time="ts", watermark="0 seconds")
     session.create_table("names", pa.table({"k": pa.array([1], pa.int64()), "name": ["one"]}))
     beside = session.create_query("beside", "SELECT a.v, names.name FROM a JOIN names ON a.k = names.k")
-    stream = session._streams["events"]
-    session._streams = {**session._streams, "events": replace(stream, source=SourceSpec("spark", {}))}
-    del session._sources["events"]
-    session._activate_streams()
+    parts = session._parts
+    parts.catalog = parts.catalog.with_stream(replace(session.stream("events"), source=SourceSpec("spark", {})))
+    parts.feeding.sources = {name: source for name, source in parts.feeding.sources.items() if name != "events"}
+    parts.activate_streams()
     others.append(rows(1))
     session.run_available()
     assert beside.results()["v"].to_pylist() == [1]
@@ -559,7 +558,7 @@ def test_a_dead_pipeline_is_seen_everywhere(program: Program, monkeypatch: pytes
     program.run(1)
     with monkeypatch.context() as patch:
         patch.setattr(
-            session._runner.runner, "run", lambda *given: (_ for _ in ()).throw(RuntimeError("worker died"))
+            session._parts.runner.runner, "run", lambda *given: (_ for _ in ()).throw(RuntimeError("worker died"))
         )
         session.start("0 seconds")
         session.append("events", rows(2))
@@ -578,9 +577,10 @@ def test_a_dead_pipeline_is_seen_everywhere(program: Program, monkeypatch: pytes
 def test_landings_stop_with_the_pipeline(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     session = program.start()
     stopped: list[bool] = []
-    monkeypatch.setattr(session, "_stop_landings", lambda but=(): stopped.append(True))
-    monkeypatch.setattr(session._runner.runner, "run", lambda *given: (_ for _ in ()).throw(RuntimeError("died")))
-    session._pipeline.start(0)
+    parts = session._parts
+    monkeypatch.setattr(parts.feeding, "stop", lambda but=(): stopped.append(True))
+    monkeypatch.setattr(parts.runner.runner, "run", lambda *given: (_ for _ in ()).throw(RuntimeError("died")))
+    parts.pipeline.start(0)
     with pytest.raises(ThalwegError):
         session.await_termination(30)
     assert stopped
@@ -596,13 +596,13 @@ def test_in_the_background_what_was_given_is_noted_when_nothing_follows(program:
     storage = LocalStorage(str(program.state_dir))
     deadline = time.monotonic() + 30
     while program.sink.values != [1] or (note := find_delivered(storage)) is None or not note.given:
-        newest = session._runner.manifest
+        newest = session._parts.runner.manifest
         if program.sink.values == [1] and newest.batch > 0 and not newest.undelivered:
             break  # a later manifest says so
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    session._pipeline._run.leaves.set()
-    session._pipeline._wake.set()
+    session._parts.pipeline._run.leaves.set()
+    session._parts.pipeline._wake.set()
     program.kill()
     program.start()
     program.run()
@@ -621,7 +621,7 @@ def test_results_that_wait_cost_a_manifest_what_changes(local: Local, state_dir:
 
     def count(storage: LocalStorage, name: str, data: Any) -> bool:
         if name.startswith(("manifests/", "parts/")):
-            batch = session._runner.manifest.batch
+            batch = session._parts.runner.manifest.batch
             written[batch] = written.get(batch, 0) + len(data)
         return create(storage, name, data)
 

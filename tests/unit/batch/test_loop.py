@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg.batch.contract import TasksCancelledError
-from thalweg.batch.loop import Loop, next_pause
+from thalweg.batch.loop import Loop, Run, next_pause
 from thalweg.errors import StateError, ThalwegError, UsageError
 from thalweg.model.offsets import NOTHING, Offsets, SourceMark
 from thalweg.model.split import Split, parse_splits
@@ -422,6 +422,23 @@ def test_stop_cancels_tasks_that_run_or_begin(rig: Rig, begins_after: float) -> 
     rig.open()
     source.append(table(2))
     assert rig.run_available() == [[1, 2], []], "nobody had seen the batch"
+
+
+def test_an_interrupt_before_the_caller_knows_its_run_ends_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(rig)
+    rig.add("s").append(table(1))
+    begin = Run.begin
+
+    def interrupted(run: Run) -> None:
+        begin(run)
+        assert job.inside.wait(30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rig.loop.run_available()
+    assert job.ended.is_set()
+    assert not rig.loop.is_running
 
 
 def test_an_interrupt_cancels_the_run_and_reaches_its_caller(rig: Rig) -> None:

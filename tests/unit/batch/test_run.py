@@ -78,8 +78,8 @@ class World:
 
         with faults.watch(watch), pytest.raises(Death):
             self.session.run_available()
-        self.session._delivery.queues.close()
-        self.session._hold.release()
+        self.session._parts.delivery.queues.close()
+        self.session._parts.hold.release()
 
 
 NOTHING: dict[str, Any] = {"called": [], "kept": [], "filed": []}

@@ -35,7 +35,7 @@ def test_the_parts_add_up_to_every_batch_of_aggregates_and_joins(spark: SparkSes
             for seed, source in enumerate(streams.values()):
                 source.append(rows(seed, 10 * batch))
         session.run_available()
-        reports, told = session._runner.reports, session.progress()["time"]
+        reports, told = session._parts.runner.reports, session.progress()["time"]
     finally:
         session.stop()
     for report in reports:

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 from benchmarks import many
 
-from thalweg.batch import run as batch
+from thalweg.batch import planning
 from thalweg.model.plan import Plan
-from thalweg.optimize.grouping import make_plan
+from thalweg.optimize.planner import make_plan
 
 
 def test_queries_of_fewer_are_among_those_of_more() -> None:
@@ -47,7 +47,7 @@ def test_noise_of_what_is_measured_makes_no_new_plan(monkeypatch: pytest.MonkeyP
         made.append(given)
         return make_plan(*given, **options)
 
-    monkeypatch.setattr(batch, "make_plan", counted)
+    monkeypatch.setattr(planning, "make_plan", counted)
     monkeypatch.setattr(many, "PREDICATES", ("",))
     assert len(many.measure(8, 6)) == 7
     assert len(made) == 2  # one before anything was measured, one after

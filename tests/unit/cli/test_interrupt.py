@@ -119,7 +119,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 if sys.argv[2] == "start":
-    print("still running:", session._pipeline.is_running)
+    print("still running:", session._parts.pipeline.is_running)
 session.stop()
 print("stopped", flush=True)
 """

@@ -31,5 +31,5 @@ def test_workers_import_nothing_that_plans(imported: list[set[str]]) -> None:
 
 
 def test_a_session_imports_optimisers_when_it_asks_them(imported: list[set[str]]) -> None:
-    assert "thalweg.optimize.grouping" in imported[1]
+    assert "thalweg.optimize.planner" in imported[1]
     assert not {name for name in imported[1] if name.startswith((*LIBRARIES, *PLANNERS))}

@@ -42,7 +42,7 @@ def test_what_a_user_sets_does_not_act_on_batches(spark: SparkSession, state_dir
         for name, value in others.items():
             spark.conf.set(name, value)
         with thalweg.connect(state_dir, spark=spark) as session:
-            runner: Any = session._engine.runner
+            runner: Any = session._parts.engine.runner
             spark.conf.set("spark.sql.ansi.enabled", "true")
             spark.conf.set("spark.sql.ansi.enabled", "false")
             assert {name: runner._spark.conf.get(name) for name in BATCH_SETTINGS} == {
@@ -83,7 +83,7 @@ def test_tasks_that_run_are_ended_by_stop_and_the_batch_is_run_later(
     began = time.monotonic()
     session.stop()
     assert time.monotonic() - began < 20
-    assert session._runner.manifest.batch == -1
+    assert session._parts.runner.manifest.batch == -1
     tracker = spark.sparkContext.statusTracker()
     assert list(tracker.getActiveJobsIds()) == []
     assert list(tracker.getActiveStageIds()) == []

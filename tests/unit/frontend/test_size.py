@@ -56,7 +56,7 @@ class Busy:
 
 def test_batches_do_not_wait_for_a_query_that_is_bound(local: Local) -> None:
     session = local({"s": ROWS}, {"fine": "SELECT g FROM s"})
-    session._analyzer = busy = Busy(session._analyzer)
+    session._parts.analyzer = busy = Busy(session._parts.analyzer)
     raised: list[Exception] = []
 
     def create() -> None:
@@ -72,7 +72,7 @@ def test_batches_do_not_wait_for_a_query_that_is_bound(local: Local) -> None:
     ended.start()
     ended.join(10)
     was_blocked = ended.is_alive()
-    session._analyzer = busy._analyzer
+    session._parts.analyzer = busy._analyzer
     if not was_blocked:
         assert session.query("fine").results().num_rows == 2
         session.create_query("late", "SELECT g FROM s")

@@ -10,12 +10,12 @@ from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation, joined_
 from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import GroupCost, Order, OrderingReport
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import JoinLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.observe.drawing import Drawing, draw, to_graphviz, to_mermaid
 from thalweg.observe.explain_joins import explain_join, explain_joins
-from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.optimize.joining import JoinLoad
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
@@ -47,10 +47,12 @@ QUERIES = {
 
 def planned() -> Plan:
     """Rows of a look into (b ⋈ c), which is kept and complete."""
-    registered = [Registered(id_, q) for id_, q in QUERIES.items()]
+    registered = [RunningQuery(id_, q) for id_, q in QUERIES.items()]
     load = JoinLoad(orders={"chain@1": INTO_PAIR})
-    (kept,) = make_plan(registered, STREAMS, slots=2, joins=load).joins.intermediates
-    return make_plan(registered, STREAMS, slots=2, joins=replace(load, ready={kept: ["chain@1"]}))
+    given = PlanInput(registered, STREAMS, measurements=PlanMeasurements(joins=load), settings=PlanSettings(2))
+    (kept,) = make_plan(given).joins.intermediates
+    ready = replace(load, ready={kept: ["chain@1"]})
+    return make_plan(replace(given, measurements=PlanMeasurements(joins=ready)))
 
 
 def report(plan: Plan, **fields: object) -> OrderingReport:

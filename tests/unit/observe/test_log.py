@@ -69,7 +69,7 @@ def test_a_session_tells_what_comes_and_goes(local: Open, caplog: pytest.LogCapt
 def test_a_query_that_fails_is_an_error_with_its_batch(local: Open, caplog: pytest.LogCaptureFixture) -> None:
     session = local({"events": ROWS}, {"revenue": TOTAL})
     session.run_available()
-    manifest, report = session._runner.manifest, session._runner.reports[-1]
+    manifest, report = session._parts.runner.manifest, session._parts.runner.reports[-1]
     queries = {id_: replace(entry, state="failed", error="no room") for id_, entry in manifest.queries.items()}
     after = replace(manifest, batch=7, queries=queries)
     caplog.clear()
@@ -85,7 +85,7 @@ def test_a_pipeline_that_dies_says_why(local: Open, caplog: pytest.LogCaptureFix
     def broken(*args: Any) -> None:
         raise RuntimeError("the disk is gone")
 
-    session._runner.runner.run = broken
+    session._parts.runner.runner.run = broken
     with pytest.raises(thalweg.ThalwegError):
         session.run_available()
     assert [line for line in lines(caplog, "pipeline") if line.startswith("pipeline_failed")] == [
@@ -102,12 +102,12 @@ def test_recovery_says_what_sinks_are_given_again(local: Open, caplog: pytest.Lo
     def die() -> None:
         raise SystemError("killed")
 
-    session._runner.deliver = die
-    while not session._runner.manifest.undelivered:
+    session._parts.runner.deliver = die
+    while not session._parts.runner.manifest.undelivered:
         with pytest.raises(thalweg.ThalwegError):
             session.run_available()
-        session._runner.undelivered = ()
-    batch = session._runner.manifest.batch
+        session._parts.runner.undelivered = ()
+    batch = session._parts.runner.manifest.batch
     session.stop()
     caplog.clear()
     with local(state_dir=storage) as again:
@@ -192,7 +192,7 @@ def test_run_shows_it_on_stderr_when_asked() -> None:
 def test_decisions_that_change_are_told(local: Open, caplog: pytest.LogCaptureFixture) -> None:
     session = local({"events": ROWS}, {"revenue": TOTAL})
     session.run_available()
-    manifest, report = session._runner.manifest, session._runner.reports[-1]
+    manifest, report = session._parts.runner.manifest, session._parts.runner.reports[-1]
     measured = manifest.measured
     orders = structs.replace(measured.probe_orders, ordering={"changed": 1})
     moves = structs.replace(measured.slot_assignment, moves=Moves(1, 7, 2))
@@ -214,5 +214,5 @@ def test_an_optimiser_that_fails_in_its_thread_is_a_warning(
     monkeypatch.setattr("thalweg.adapt.slot_assignment.question.decide", fail)
     session = local({"events": ROWS}, {"revenue": TOTAL}, repartition="1 second")
     session.run_available()
-    session._runner.adaptations.wait()
+    session._parts.runner.adaptations.wait()
     assert 'optimiser_failed of=slot_assignment error="ZeroDivisionError: in the model"' in lines(caplog, "adapt")

@@ -25,11 +25,11 @@ from thalweg.model.budget import Budget
 from thalweg.model.expr import Expr, quote
 from thalweg.model.own import OWN, Functions, Own
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import GroupingLoad, PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING, Window
-from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 TYPES = {"ts": "timestamp", "k": "int", "v": "bigint", "b": "string"}
@@ -82,7 +82,9 @@ def code(**functions: Functions) -> dict[str, bytes]:
 
 
 def planned(queries: list[Query]) -> Plan:
-    return make_plan([Registered(q.name, q) for q in queries], {"s": STREAM}, slots=1, groups=16)
+    return make_plan(
+        PlanInput([RunningQuery(q.name, q) for q in queries], {"s": STREAM}, settings=PlanSettings(1, 16))
+    )
 
 
 OpenPipeline = Callable[..., LocalPipeline]
@@ -257,7 +259,7 @@ def test_code_that_does_not_end_is_ended_and_stops_its_query_alone(
     queries = [query("good", TUMBLING, call("mean", "m", "double", "v"))]
     queries += [query("bad", TUMBLING, call("mine", "b", "double", "v"))]
     pipeline = open_pipeline(queries, code(m=MEAN, b=replace(MEAN, update=endless)))
-    pipeline.batches.budget = Budget(seconds=0.3)
+    pipeline.batches.job.budget = Budget(seconds=0.3)
     for position in (3, 6, 9):
         run(pipeline, random_rows(random.Random(1), position, 20))
     failures = pipeline.failures()

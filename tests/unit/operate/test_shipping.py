@@ -15,6 +15,7 @@ from thalweg.model.address import Address, WholeRows
 from thalweg.model.columns import GROUP, SERVES
 from thalweg.model.expr import Expr
 from thalweg.model.plan import Plan, shipped_keys
+from thalweg.model.plan_input import GroupingLoad, Placement, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.times import BatchTimes
@@ -24,8 +25,7 @@ from thalweg.operate.outbox import Outbox
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import Shipment, groups_made, keys_together
 from thalweg.operate.shipping import ship, unship
-from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.optimize.planner import make_plan
 from thalweg.partition import names
 from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import routing_table
@@ -35,14 +35,14 @@ SCHEMA = Schema((Field("ts", "timestamp"), Field("a", "bigint"), Field("b", "str
 STREAM = Stream("s", SCHEMA, "ts", 5 * SECOND, SourceSpec("memory", {}))
 
 
-def median_by(*keys: str, below: int | None = None) -> Registered:
+def median_by(*keys: str, below: int | None = None) -> RunningQuery:
     column = {f.name: Expr(f'"{f.name}"', f.type, (f.name,)) for f in SCHEMA.fields}
     where = None if below is None else Expr(f'"v" < {below}', "boolean", ("v",))
     middle = Aggregate("percentile", (column["v"],), "double", parameters=(0.5,))
     outputs = (*(Output(k, column[k]) for k in keys), Output("m", Expr("a0", "double", ("a0",))))
     window = Window(10 * SECOND, 10 * SECOND)
     name = f"by_{'_'.join(keys)}_{below}"
-    return Registered(name, Query(name, "", "s", outputs, where, window, tuple(column[k] for k in keys), (middle,)))
+    return RunningQuery(name, Query(name, "", "s", outputs, where, window, tuple(column[k] for k in keys), (middle,)))
 
 
 def rows(seed: int, n: int = 500) -> pa.Table:
@@ -68,12 +68,14 @@ def times_of(table: pa.Table) -> np.ndarray:
     return table.column("ts").cast(pa.int64()).to_numpy()
 
 
-def plan_of(*queries: Registered, slots: int = 4, stream: Stream = STREAM, **options: object) -> Plan:
+def plan_of(*queries: RunningQuery, slots: int = 4, stream: Stream = STREAM, **options: object) -> Plan:
     """Values that hardly come again, and rows that travel all the same."""
-    plan = make_plan(queries, {"s": stream}, slots=slots, groups=64)
+    given = PlanInput(queries, {"s": stream}, settings=PlanSettings(slots, 64))
+    plan = make_plan(given)
     options.setdefault("partitioners", {g.route_key: "hash" for g in plan.groupings.values()})
     many = {id_: GroupingLoad(1.0) for id_, g in plan.groupings.items() if g.values}
-    return make_plan(queries, {"s": stream}, slots=slots, groups=64, loads=many, **options)  # type: ignore[arg-type]
+    placement = Placement(**options)  # type: ignore[arg-type]
+    return make_plan(replace(given, measurements=PlanMeasurements(many), decisions=placement))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -171,7 +173,7 @@ def test_more_route_keys_than_a_mask_has_bits() -> None:
         key = Expr(f'"a" % {i + 2}', "bigint", ("a",))
         outputs = (Output("k", key), Output("m", Expr("a0", "double", ("a0",))))
         middle = Aggregate("percentile", (v,), "double", parameters=(0.5,))
-        queries.append(Registered(f"q{i}", Query(f"q{i}", "", "s", outputs, None, window, (key,), (middle,))))
+        queries.append(RunningQuery(f"q{i}", Query(f"q{i}", "", "s", outputs, None, window, (key,), (middle,))))
     plan = plan_of(*queries)
     stream = plan.streams["s"]
     assert len(shipped_keys(plan, stream)) == 64
@@ -197,7 +199,7 @@ def test_wide_columns_of_one_are_not_carried_by_all() -> None:
     stream = Stream("s", fields, "ts", 5 * SECOND, SourceSpec("memory", {}))
     wide = median_by("a")
     keys = tuple(Expr(f'"w{i}"', "string", (f"w{i}",)) for i in range(6))
-    wide = Registered("wide", replace(wide.query, keys=keys, outputs=wide.query.outputs[1:]))
+    wide = RunningQuery("wide", replace(wide.query, keys=keys, outputs=wide.query.outputs[1:]))
     plan = plan_of(wide, median_by("a"), median_by("b"), stream=stream)
     assert set(shipped_keys(plan, plan.streams["s"])) == {"s(a)", "s(b)"}
 

@@ -7,13 +7,14 @@ import pyarrow as pa
 
 from thalweg.model.bucket import Section, SliceBucket
 from thalweg.model.expr import Expr
+from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.times import BatchTimes
 from thalweg.model.window import Window, node_spans
 from thalweg.operate.grouping_state import StoredBucket
 from thalweg.operate.slot import run_slot
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 from thalweg.route.bucket import encode_offsets
 
 SECOND = 1_000_000
@@ -30,7 +31,7 @@ def test_a_node_of_nodes_of_which_the_slot_has_no_rows_is_empty() -> None:
     window, key = Window(60 * SECOND, SECOND), Expr('"k"', "string", ("k",))
     outputs = (Output("n", Expr("a0", "bigint", ("a0",))),)
     query = Query("q", "", "s", outputs, None, window, (key,), (Aggregate("count_all", (), "bigint"),))
-    plan = make_plan([Registered("q", query)], {"s": STREAM}, slots=2, groups=16)
+    plan = make_plan(PlanInput([RunningQuery("q", query)], {"s": STREAM}, settings=PlanSettings(2, 16)))
     (grouping,) = plan.groupings.values()
     narrow, wide, *_ = node_spans(grouping.slice_us, grouping.windows)
 

@@ -7,11 +7,12 @@ import pytest
 from thalweg.model.expr import Expr
 from thalweg.model.partitioning import Skew
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import Placement, PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window
 from thalweg.optimize.dealing import choose, choose_partitioner
-from thalweg.optimize.grouping import Registered, make_plan
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 
@@ -56,8 +57,9 @@ def plan_of(*options: str, emit: str = "final", slots: int = 3) -> Plan:
         total = (Aggregate("sum", (column["b"],), "bigint"),)
         window = Window(SECOND, SECOND)
         query = Query(f"q{i}", "", "s", output, None, window, keys, total, emit=emit, options=pin)
-        registered.append(Registered(f"q{i}", query))
-    return make_plan(registered, {"s": stream}, slots=slots, partitioners={"s(a)": "shuffle"})
+        registered.append(RunningQuery(f"q{i}", query))
+    placement = Placement(partitioners={"s(a)": "shuffle"})
+    return make_plan(PlanInput(registered, {"s": stream}, decisions=placement, settings=PlanSettings(slots)))
 
 
 def test_a_pin_makes_rows_travel_and_is_kept() -> None:

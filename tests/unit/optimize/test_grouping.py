@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from thalweg.model.expr import Expr, quote
+from thalweg.model.plan_input import GroupingLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window, slice_grid
-from thalweg.optimize.grouping import Registered, make_plan
-from thalweg.optimize.shipping import GroupingLoad
+from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000
 TYPES = {"ts": "timestamp", "a": "int", "b": "int", "v": "double"}
@@ -18,14 +18,15 @@ def column(name: str) -> Expr:
     return Expr(quote(name), TYPES[name], (name,))
 
 
-def query(name: str, keys: str, window: Window, where: Expr | None = None) -> Registered:
+def query(name: str, keys: str, window: Window, where: Expr | None = None) -> RunningQuery:
     outputs = (Output("n", Expr("a0", "bigint", ("a0",))),)
     aggregates = (Aggregate("sum", (column("v"),), "double"),)
-    return Registered(name, Query(name, "", "s", outputs, where, window, tuple(map(column, keys)), aggregates))
+    return RunningQuery(name, Query(name, "", "s", outputs, where, window, tuple(map(column, keys)), aggregates))
 
 
-def plan(*queries: Registered, loads: dict[str, GroupingLoad] | None = None):  # type: ignore[no-untyped-def]
-    return make_plan(queries, {"s": STREAM}, slots=2, loads=loads)
+def plan(*queries: RunningQuery, loads: dict[str, GroupingLoad] | None = None):  # type: ignore[no-untyped-def]
+    measured = PlanMeasurements(loads or {})
+    return make_plan(PlanInput(queries, {"s": STREAM}, measurements=measured, settings=PlanSettings(2)))
 
 
 TUMBLING = Window(10 * SECOND, 10 * SECOND)

@@ -60,6 +60,16 @@ def test_those_of_batches_that_have_happened_are_read_in_order(storage: LocalSto
     assert texts(storage, 3, 5)[-1] == "not yet"
 
 
+def test_what_an_attempt_that_did_not_count_wrote_late_is_not_told_twice(storage: LocalStorage) -> None:
+    """It had cut the same file otherwise."""
+    keep(storage, "s", 1, "0", "a", "b", "b")
+    keep(storage, "s", 2, "0", "a")
+    assert texts(storage, 2, 4) == ["a", "b", "b", "a"]
+    keep(storage, "s", 1, "1", "a", "b")
+    keep(storage, "s", 1, "2", "a", "b", "b")
+    assert texts(storage, 2, 4) == ["a", "b", "b", "a"]
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_missing_file_is_noticed(storage: LocalStorage, lost: int) -> None:
     paths = [keep(storage, "s", batch, "0", f"{batch}") for batch in range(3)]

@@ -115,13 +115,13 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
             if since <= memory.joins.statistics.epoch:
                 ordering = ordering.changed_by(coming, decided.batch)
         joins = replace(
-            decided.joins,
+            decided.measurements.joins,
             matches=matches_of(memory.joins),
             ready=memory.joins.ready,
             estimates=memory.joins.statistics.estimates,
             orders=ordering.orders,
         )
-        return replace(decided, joins=joins, ordering=ordering)
+        return replace(decided, measurements=replace(decided.measurements, joins=joins), ordering=ordering)
 
     def explain(self, memory: OrdersMemory) -> Explanation:
         known, asked = memory.ordering, "" if memory.asked is None else memory.asked.words

@@ -12,8 +12,8 @@ from thalweg.model.bucket import RowBucket
 from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics
 from thalweg.model.ordering import Edge, Ordering
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import JoinLoad
 from thalweg.model.report import StreamSample
-from thalweg.optimize.joining import JoinLoad
 
 _EDGE = "|"
 """Between the parts of an edge in a manifest."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, Orders
 from thalweg.model.plan import Plan
+from thalweg.model.plan_input import JoinLoad
 from thalweg.model.query import query_name
 from thalweg.optimize.deadline import Clock
-from thalweg.optimize.joining import JoinLoad
 from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
 from thalweg.optimize.probe_orders.model import Statistics
 

@@ -13,10 +13,9 @@ from thalweg.adapt.slot_assignment.sharing import Shares
 from thalweg.model.partitioning import Partitioning
 from thalweg.optimize import slot_assignment
 from thalweg.optimize.deadline import SECONDS, Clock
-from thalweg.optimize.slot_assignment import RouteKey
 
-if TYPE_CHECKING:  # a session begins long before anything is optimised
-    from thalweg.optimize.slot_assignment import Problem
+if TYPE_CHECKING:  # the optimiser is loaded when it is asked
+    from thalweg.optimize.slot_assignment import Problem, RouteKey
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

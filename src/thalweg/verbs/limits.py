@@ -1,19 +1,15 @@
-"""The limits of a stream, as users give them and as they are told how it fares."""
+"""The limits of a stream, as users give them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from thalweg import errors
-from thalweg.batch.watermarks import Watermarks
 from thalweg.frontend.intervals import parse_interval
-from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.size import parse_size
 from thalweg.model.stream import Schema, Stream
-from thalweg.model.window import BEGINNING
-from thalweg.observe.progress import as_time
 from thalweg.source.contract import Source
 from thalweg.source.kinds import kind_of
 from thalweg.source.schema import to_ddl
@@ -56,10 +52,18 @@ def wrong_time(stream: str, columns: Schema, time: str, source: Source | None) -
     return errors.bad_time_column(stream, time, found, because, to_ddl(meant))
 
 
-def with_limits(
-    stream: Stream, known: Stream | None, max_ahead: Any, idle_timeout: Any, retain_rejected: Any
-) -> Stream:
+@dataclass(frozen=True)
+class Limits:
+    """As a user gives them."""
+
+    max_ahead: Any = DEFAULT_AHEAD
+    idle_timeout: Any = DEFAULT_IDLE
+    retain_rejected: Any = DEFAULT_RETAINED
+
+
+def with_limits(stream: Stream, known: Stream | None, given: Limits) -> Stream:
     """`known`: the stream of that name that the state holds."""
+    max_ahead, idle_timeout, retain_rejected = given.max_ahead, given.idle_timeout, given.retain_rejected
     ahead = _span(stream.name, "max_ahead", max_ahead)
     if isinstance(max_ahead, _Default) and (known is not None or kind_of(stream).makes_up_times):
         ahead = None if known is None else known.max_ahead_us  # the times of a generator are made up
@@ -90,25 +94,3 @@ def _bytes(stream: str, given: Any) -> int | None:
     if size is None:
         raise errors.bad_limit(stream, "retain_rejected", given, "a number of bytes, such as '100 MB', or None")
     return size
-
-
-def stream_progress(name: str, manifest: Manifest, marks: Watermarks) -> dict[str, Any]:
-    """What `progress()` says of a stream."""
-    p, closed = manifest.streams.get(name, StreamProgress()), manifest.closed.get(name, BEGINNING)
-    return {
-        "rows": p.rows,
-        "late": p.late,
-        "rejected": p.rejected,
-        "ahead": p.ahead,
-        "untimed": p.untimed,
-        "incomplete_files": p.incomplete,
-        "rejected_bytes": p.rejected_bytes,
-        "watermark": None if closed <= BEGINNING else as_time(closed),
-        "idle": marks.is_idle(name),
-        "reset": None
-        if p.reset is None
-        else {
-            "batch": p.reset.batch,
-            "closed": None if p.reset.closed_us <= BEGINNING else as_time(p.reset.closed_us),
-        },
-    }

@@ -29,26 +29,14 @@ from thalweg.model.plan import (
     route_keys,
     shipped_keys,
 )
+from thalweg.model.plan_input import GroupingLoad, PlanInput, RunningQuery
 from thalweg.model.probe import JoinPlan
 from thalweg.model.query import Query
-from thalweg.model.stream import Schema, Stream
+from thalweg.model.stream import Stream
 from thalweg.model.types import to_duck
 from thalweg.model.window import Window, slice_grid
-from thalweg.optimize.joining import JoinLoad, joined_streams, over_joined, plan_joins, read_by_joins
-from thalweg.optimize.shipping import GroupingLoad, choose_shipped, type_width
-
-GROUPS = 256
-"""Key groups per route key: enough to spread over hundreds of slots, few enough to list in a bucket."""
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A query as the engine runs it."""
-
-    id: str
-    query: Query
-    fence: tuple[int, int] | None = None
-    complete_from: int | None = None
+from thalweg.optimize.joining import joined_streams, over_joined, plan_joins, read_by_joins
+from thalweg.optimize.shipping import choose_shipped, type_width
 
 
 @dataclass
@@ -66,41 +54,28 @@ class _Draft:
         return named("g", self.stream, "combine", self.keys, self.values)
 
 
-def make_plan(
-    registered: Sequence[Registered],
-    streams: Mapping[str, Stream],
-    *,
-    slots: int,
-    groups: int = GROUPS,
-    loads: Mapping[str, GroupingLoad] | None = None,
-    tables: Mapping[str, Schema] | None = None,
-    joins: JoinLoad | None = None,
-    assignment: Mapping[str, Sequence[int]] | None = None,
-    follows: Mapping[str, str] | None = None,
-    partitioners: Mapping[str, str] | None = None,
-    spread: Mapping[str, Sequence[int]] | None = None,
-) -> Plan:
-    """One plan for all queries. The same arguments always give the same plan."""
-    queries = {entry.id: entry.query for entry in registered}
-    builder = _Builder({**streams, **joined_streams(queries.values(), streams, tables or {})}, slots)
-    for entry in registered:
-        builder.add(replace(entry, query=over_joined(entry.query)))
-    complete_from = {entry.id: entry.complete_from for entry in registered}
-    join_plan = plan_joins(queries, streams, builder.column_of, joins or JoinLoad(), complete_from)
+def make_plan(given: PlanInput) -> Plan:
+    """One plan for all queries. The same input always gives the same plan."""
+    streams, slots, decisions = given.streams, given.settings.slots, given.decisions
+    loads, joins = given.measurements.groupings, given.measurements.joins
+    queries = {running.id: running.query for running in given.queries}
+    builder = _Builder({**streams, **joined_streams(queries.values(), streams, given.tables)}, slots)
+    for running in given.queries:
+        builder.add(replace(running, query=over_joined(running.query)))
+    complete_from = {running.id: running.complete_from for running in given.queries}
+    join_plan = plan_joins(queries, streams, builder.column_of, joins, complete_from)
     groupings = share_slices(builder.drafts.values())
-    groupings, notes = choose_rollups(groupings, loads or {}, builder.pins)
-    stream_plans = {
-        name: builder.stream_plan(name, groupings, join_plan, loads or {}) for name in builder.used_streams()
-    }
+    groupings, notes = choose_rollups(groupings, loads, builder.pins)
+    stream_plans = {name: builder.stream_plan(name, groupings, join_plan, loads) for name in builder.used_streams()}
     shipped = {id_ for stream in stream_plans.values() for id_ in stream.shipped}
     groupings = {id_: replace(g, loose=id_ in shipped and _counts_values(g)) for id_, g in groupings.items()}
     members = tuple(builder.members)
-    plan = Plan("", slots, groups, stream_plans, groupings, members, joins=join_plan, notes=notes)
-    used = {key: tuple(groups) for key, groups in sorted((spread or {}).items()) if key in route_keys(plan)}
-    plan = replace(plan, assignment=_usable(assignment or {}, plan), spread=used if slots > 1 else {})
-    chosen = _partitioners(partitioners or {}, builder.pins, plan)
+    plan = Plan("", slots, given.settings.key_groups, stream_plans, groupings, members, joins=join_plan, notes=notes)
+    used = {key: tuple(groups) for key, groups in sorted(decisions.spread.items()) if key in route_keys(plan)}
+    plan = replace(plan, assignment=_usable(decisions.assignment, plan), spread=used if slots > 1 else {})
+    chosen = _partitioners(decisions.partitioners, builder.pins, plan)
     plan = replace(plan, partitioners=chosen, pinned=dict(sorted(builder.pins.items())))
-    plan = replace(plan, follows=_followers(follows or {}, plan))
+    plan = replace(plan, follows=_followers(decisions.follows, plan))
     return replace(plan, id=named("plan", plan))
 
 
@@ -164,7 +139,7 @@ class _Builder:
         self.pins: dict[str, str] = {}
         """route key -> the partitioner that a query asks for; of several, the oldest query's."""
 
-    def add(self, entry: Registered) -> None:
+    def add(self, entry: RunningQuery) -> None:
         shared = self.columns.setdefault(entry.query.stream, Columns({}))
         self.users.setdefault(entry.query.stream, {})
         columns = Columns(shared.computed, lambda name: self._use(entry, (name,)))
@@ -182,7 +157,7 @@ class _Builder:
         users = self.users.setdefault(stream, {})
         return Columns(shared.computed, lambda name: users.setdefault(name, {}).update({id_: None})).of(expr, guard)
 
-    def _add_selection(self, entry: Registered, columns: Columns) -> None:
+    def _add_selection(self, entry: RunningQuery, columns: Columns) -> None:
         query = entry.query
         where = None if query.where is None else columns.of(query.where)
         names = tuple(columns.of(output.expr, query.where) for output in query.outputs)
@@ -196,7 +171,7 @@ class _Builder:
         )
         self.selections.setdefault(query.stream, []).append(selection)
 
-    def _add_member(self, entry: Registered, columns: Columns) -> None:
+    def _add_member(self, entry: RunningQuery, columns: Columns) -> None:
         query = entry.query
         assert query.window is not None
         time = self.streams[query.stream].time
@@ -255,12 +230,12 @@ class _Builder:
         draft.windows[query.window] = None
         return draft
 
-    def _extend(self, entry: Registered, draft: _Draft, partials: Iterable[Partial]) -> None:
+    def _extend(self, entry: RunningQuery, draft: _Draft, partials: Iterable[Partial]) -> None:
         for partial in partials:
             draft.partials.setdefault(partial.name, partial)
             self._use(entry, (partial.name,))
 
-    def _use(self, entry: Registered, names: Iterable[str]) -> None:
+    def _use(self, entry: RunningQuery, names: Iterable[str]) -> None:
         users = self.users[entry.query.stream]
         for name in names:
             users.setdefault(name, {})[entry.id] = None

@@ -1,0 +1,115 @@
+"""What a batch runs with, before any of its tasks: decisions, the requests applied, and the plan that follows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from thalweg.adapt.loop import AdaptLoop
+from thalweg.batch.decisions import Decisions
+from thalweg.batch.requests import apply_requests, running_queries, without_old_fences
+from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced
+from thalweg.model.entry import Entry
+from thalweg.model.manifest import Manifest
+from thalweg.model.offsets import Offsets
+from thalweg.model.plan import Plan
+from thalweg.model.plan_input import PlanInput, PlanSettings
+from thalweg.model.query import Query
+from thalweg.model.stream import Schema, Stream
+from thalweg.model.times import BatchTimes, StreamTimes, with_joined
+from thalweg.optimize.planner import make_plan
+from thalweg.state.catalog import Tables
+from thalweg.state.requests import RequestLog, ResetWatermark
+
+
+def wall_clock() -> int:
+    """In microseconds. A batch has the time of its beginning, which its manifest keeps."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A batch that can be run. Nothing of it has happened."""
+
+    before: Manifest
+    """The manifest before it, as the requests leave it: a watermark may begin anew."""
+    decisions: Decisions
+    entries: dict[str, Entry]
+    """The queries that it knows, by their ids."""
+    plan: Plan
+    moment: StreamTimes
+    """How far streams have come before it."""
+    clock: BatchTimes
+    """How far it closes windows."""
+
+    @property
+    def batch(self) -> int:
+        return self.clock.batch
+
+
+class Planning:
+    """Plans batches from the newest manifest, the requests since, and what the program has defined."""
+
+    def __init__(
+        self,
+        requests: RequestLog,
+        streams: Callable[[], Mapping[str, Stream]],
+        tables: Callable[[], Tables],
+        functions: Callable[[Iterable[Query]], dict[str, bytes]] = lambda queries: {},
+    ) -> None:
+        """`functions`: version -> code of users' aggregates in these queries."""
+        self.requests = requests
+        self.streams = streams
+        self.tables = tables
+        self._functions = functions
+        self.wall_clock: Callable[[], int] = wall_clock
+        self._planned: tuple[PlanInput, Plan] | None = None
+        """The last plan and all that it was made from: most batches ask for the same again."""
+
+    def decide(self, manifest: Manifest, reached: Offsets, adaptations: AdaptLoop) -> Decisions:
+        """What a batch runs with that goes up to `reached`, as things stand now."""
+        # A query that takes part has its table, whichever of them comes or goes at this moment.
+        tables, through = dict(self.tables()), self.requests.last
+        decided = adaptations.decide(manifest.measured, manifest.batch + 1)
+        return Decisions(through, reached, decided, {**tables, **self.tables()})
+
+    def plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
+        """Applies the requests that were decided on. `arriving`: the streams that have something new."""
+        before, entries = manifest, dict(manifest.queries)
+        requests = [r for r in self.requests.read_after(before.through) if r[0] <= decisions.through]
+        schemas = {name: table.schema for name, table in decisions.tables.items()}
+        anew = {request.stream for _, request in requests if isinstance(request, ResetWatermark)}
+        if anew:
+            plan = self._make_plan(before, entries, decisions, schemas)
+            before, closed = begin_anew(before, anew, plan, before.batch + 1)
+            entries = fenced(entries, closed, before.batch + 1)
+        moment = StreamTimes(
+            before.batch + 1, {name: p.max_time_us for name, p in before.streams.items()}, dict(before.closed)
+        )
+        entries = apply_requests(entries, requests, before.history, self.streams(), schemas, moment)
+        entries = without_old_fences(entries, moment.closed_us)
+        plan = self._make_plan(before, entries, decisions, schemas)
+        moment = with_joined(moment, plan.joins)
+        clock = batch_times(plan, moment, Watermarks(before, self.streams(), self.wall_clock(), arriving))
+        return PlannedBatch(before, decisions, entries, plan, moment, clock)
+
+    def _make_plan(
+        self, manifest: Manifest, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]
+    ) -> Plan:
+        running, decided = running_queries(entries.values()), decisions.decided
+        settings = PlanSettings(decided.slots, manifest.groups)
+        given = PlanInput(running, self.streams(), schemas, decided.measurements, decided.placement, settings)
+        if self._planned is None or self._planned[0] != given:
+            self._planned = (given, make_plan(given))
+        return replace(self._planned[1], functions=self._functions(entry.query for entry in running))
+
+    # -- between batches -------------------------------------------------------------------------------------
+
+    def watermarks(self, manifest: Manifest) -> Watermarks:
+        """As they are now, after the newest batch."""
+        return Watermarks(manifest, self.streams(), self.wall_clock())
+
+    def has_requests(self, manifest: Manifest) -> bool:
+        """Whether some wait for the next batch."""
+        return self.requests.last > manifest.through

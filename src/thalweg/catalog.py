@@ -1,0 +1,91 @@
+"""What a session knows by name: streams, tables and queries, as one value that is replaced as a whole."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from thalweg import errors
+from thalweg.handle import QueryHandle
+from thalweg.model.manifest import Manifest
+from thalweg.model.stream import Stream
+from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables
+from thalweg.state.storage import Storage
+
+V = TypeVar("V")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Whoever holds one sees no change of it: a verb makes another, and puts it in its place."""
+
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    queries: Mapping[str, QueryHandle] = field(default_factory=dict)
+    restored: frozenset[str] = frozenset()
+    """Streams and tables that the state holds and the program has not named again yet."""
+
+    # -- by name
+
+    def stream(self, name: str) -> Stream:
+        return _found("stream", name, self.streams)
+
+    def table(self, name: str) -> Table:
+        return _found("table", name, self.tables)
+
+    def query(self, name: str) -> QueryHandle:
+        return _found("query", name, self.queries)
+
+    def readers_of(self, stream: str) -> tuple[str, ...]:
+        """The queries that read it."""
+        return tuple(sorted(name for name, h in self.queries.items() if stream in h.definition.streams))
+
+    def joined_with(self, table: str) -> tuple[str, ...]:
+        """The queries that join rows with it."""
+        joins = ((name, h.definition.join) for name, h in self.queries.items())
+        return tuple(sorted(n for n, join in joins if join and any(t.table == table for t in join.tables)))
+
+    # -- another one
+
+    def with_stream(self, stream: Stream) -> Catalog:
+        streams = {**self.streams, stream.name: stream}
+        return replace(self, streams=streams, restored=self.restored - {stream.name})
+
+    def with_table(self, table: Table) -> Catalog:
+        return replace(self, tables={**self.tables, table.name: table}, restored=self.restored - {table.name})
+
+    def without_table(self, name: str) -> Catalog:
+        return replace(self, tables=_without(self.tables, name), restored=self.restored - {name})
+
+    def with_queries(self, handles: Iterable[QueryHandle]) -> Catalog:
+        return replace(self, queries={**self.queries, **{h.name: h for h in handles}})
+
+    def without_query(self, name: str) -> Catalog:
+        return replace(self, queries=_without(self.queries, name))
+
+
+def load_catalog(storage: Storage, newest: Manifest | None) -> Catalog:
+    """Streams and tables, as a state holds them. Its queries are in its manifest and its requests."""
+    streams, tables = load_streams(storage), load_tables(storage)
+    if newest is not None:
+        check_catalog(storage, newest, streams, tables)
+    return Catalog(streams, tables, restored=frozenset({*streams, *tables}))
+
+
+def check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise errors.bad_name(kind, name)
+
+
+def _found(kind: str, name: str, known: Mapping[str, V]) -> V:
+    if name not in known:
+        raise errors.unknown_name(kind, name, difflib.get_close_matches(name, list(known), n=3), known)
+    return known[name]
+
+
+def _without(known: Mapping[str, V], name: str) -> dict[str, V]:
+    return {other: value for other, value in known.items() if other != name}

@@ -1,0 +1,116 @@
+"""What runs, why, and how far it has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+
+from thalweg import errors
+from thalweg.batch.requests import running_queries
+from thalweg.handle import Fare, QueryHandle, Status
+from thalweg.model.manifest import StreamProgress
+from thalweg.model.plan_input import PlanInput, PlanSettings
+from thalweg.model.types import to_arrow
+from thalweg.observe.drawing import FORMS, draw
+from thalweg.observe.explain import explain_failed, explain_plan, explain_query
+from thalweg.observe.session_progress import SessionProgress, batch_speed, state_size, stream_status
+from thalweg.observe.shown import Explanation
+from thalweg.optimize.planner import make_plan
+from thalweg.sink.kinds import keeps_results
+from thalweg.state.rejected import read_rejected
+from thalweg.verbs.parts import Parts
+
+
+def explain(parts: Parts, name: str | None, form: str) -> str:
+    if form not in ("text", *FORMS):
+        raise errors.unknown_form(form, ("text", *FORMS))
+    with parts.mutex:
+        runner, catalog = parts.runner, parts.catalog
+        entries = [parts.entry_of(h) for h in catalog.queries.values()]
+        manifest, decided = runner.manifest, runner.decided
+        given = PlanInput(
+            running_queries(entries),
+            catalog.streams,
+            {t.name: t.schema for t in catalog.tables.values()},
+            decided.measurements,
+            decided.placement,
+            PlanSettings(decided.slots, manifest.groups),
+        )
+        plan = make_plan(given)
+        id_ = None if name is None else parts.entry_of(catalog.query(name)).id
+        failed = {e.id: e for e in entries if not e.runs}
+        names = {e.id: e.query for e in entries if e.id not in failed}
+        if form in FORMS:
+            return Explanation(FORMS[form](draw(plan, names, manifest, id_)))
+        reports = runner.partitioning_report(), runner.ordering_report()
+        if id_ is None:
+            failures = {e.query.name: e.error or "" for e in failed.values()}
+            return Explanation(explain_plan(plan, names, manifest, *reports, failures))
+        if id_ in failed:
+            return Explanation(explain_failed(failed[id_].query, failed[id_].error or ""))
+        return Explanation(explain_query(plan, names, id_, manifest, *reports))
+
+
+def progress(parts: Parts) -> SessionProgress:
+    parts.check_alive()
+    runner, catalog = parts.runner, parts.catalog
+    manifest, marks = runner.manifest, runner.watermarks()
+    speed = batch_speed(runner.reports, runner.tasks)
+    streams = {name: stream_status(name, manifest, marks.is_idle(name)) for name in catalog.streams}
+    return SessionProgress(
+        batch=manifest.batch,
+        rows=sum(stream.rows for stream in streams.values()),
+        rows_per_second=speed.rows_per_second,
+        batch_seconds=speed.batch_seconds,
+        phases=speed.phases,
+        time=speed.time,
+        state=state_size(manifest),
+        sent_bytes=speed.sent_bytes,
+        slots=runner.decided.slots,
+        partitioning=runner.partitioning_report(),
+        join_orders=runner.ordering_report(),
+        queries={
+            name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()
+        },
+        streams=streams,
+        last_progress=speed.last,
+    )
+
+
+def rejected(parts: Parts, stream: str) -> pa.Table:
+    manifest = parts.runner.manifest
+    p = manifest.streams.get(stream, StreamProgress())
+    kept = p.rejected - p.forgotten
+    return read_rejected(parts.storage, stream, manifest.batch, kept, p.rejected_from)
+
+
+def status(parts: Parts) -> Status:
+    failure = parts.pipeline.failure
+    counts = Counter(handle.status.state for handle in parts.catalog.queries.values())
+    error = None if failure is None else str(failure)
+    return Status(state=parts.state, error=error, batch=parts.runner.manifest.batch, queries=dict(counts))
+
+
+def fare_of(parts: Parts, handle: QueryHandle) -> Fare:
+    entry, known = parts.entry_of(handle), parts.delivery.queues.look(handle.id)
+    size = known.batches, known.rows, known.nbytes
+    failure, state = parts.pipeline.failure, parts.state
+    if not entry.runs or state == "stopped":
+        return Fare(entry, entry.state if not entry.runs else state, entry.error, *size)
+    if state == "failed":
+        return Fare(entry, "stopped", str(failure), *size)
+    missing = parts.missing(handle)
+    if missing is not None and known.state != "paused":
+        return Fare(entry, "waiting", str(missing), *size)
+    if known.is_troubled:
+        return Fare(entry, known.state, known.reason, *size)
+    return Fare(entry, "pending" if entry.state == "pending" else state, None, *size)
+
+
+def results_of(parts: Parts, handle: QueryHandle) -> pa.Table:
+    query = handle.definition
+    if not keeps_results(query.sink):
+        raise errors.not_in_memory(query.name, query.sink.kind)
+    schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
+    return parts.delivery.results.read(handle.id, schema)

@@ -1,0 +1,94 @@
+"""A session is put together: the state is taken, and what runs over it is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from thalweg.batch.delivery import Delivery
+from thalweg.batch.run import BatchRunner
+from thalweg.catalog import load_catalog
+from thalweg.engine.contract import Engine
+from thalweg.handle import Owner
+from thalweg.observe import log
+from thalweg.state.manifest import Manifests
+from thalweg.state.places import open_storage
+from thalweg.state.requests import RequestLog
+from thalweg.state.storage import Storage
+from thalweg.state.term import take_term
+from thalweg.user_aggregates import InUse
+from thalweg.verbs.parts import Parts
+from thalweg.verbs.settings import Settings
+
+__all__ = ["OpenEngine", "Place", "on_spark", "open_parts", "open_storage"]
+Place: TypeAlias = str | os.PathLike[str] | Storage
+OpenEngine: TypeAlias = Callable[[], Engine]
+"""Called once the state is ours."""
+
+
+def on_spark(spark: Any, settings: Mapping[str, object], landing: str | os.PathLike[str] | None = None) -> OpenEngine:
+    def open_engine() -> Engine:
+        from thalweg.engine.spark_engine import SparkEngine  # a session without Spark does not load it
+
+        return SparkEngine(spark, settings, None if landing is None else os.fspath(landing))
+
+    return open_engine
+
+
+def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Settings) -> Parts:
+    storage = open_storage(place) if isinstance(place, str | os.PathLike) else place
+    storage.claim()
+    hold = storage.hold()
+    engine: Engine | None = None
+    try:
+        engine = open_engine()
+        storage.sweep()
+        term = take_term(storage, settings.fork)
+        manifests = Manifests(storage)
+        newest = manifests.newest()
+        parts = Parts(
+            owner,
+            storage,
+            hold,
+            engine,
+            engine.analyzer,
+            RequestLog(storage, 0 if newest is None else newest.through),
+            Delivery(engine, storage, term, newest, settings.hands),
+            InUse(),
+            load_catalog(storage, newest),
+        )
+        tasks = engine.runner.tasks
+        parts.runner = BatchRunner(
+            engine.runner,
+            storage,
+            term,
+            manifests,
+            parts.requests,
+            lambda: parts.catalog.streams,
+            lambda: parts.catalog.tables,
+            parts.delivery,
+            slots=settings.slots_of(tasks),
+            repartitioning=settings.repartitioning,
+            join_planning=settings.join_planning,
+            functions=parts.aggregates.code,
+            check_hold=hold.check,
+            small_batches=settings.small_batches_of(tasks),
+            budget=settings.budget,
+        )
+        parts.pipeline = engine.pipeline(
+            parts.runner, lambda: parts.catalog.streams, lambda: parts.feeding.active, parts.after_batch
+        )
+        parts.pipeline.after_end = parts.after_end
+        parts.register_known()
+        parts.restore_queries()
+        log.info(
+            "session", "connected", place=storage.place, term=term.number, timeline=term.timeline[:12],
+            fork=settings.fork or None, streams=len(parts.catalog.streams), queries=len(parts.catalog.queries),
+        )  # fmt: skip
+        return parts
+    except BaseException:
+        hold.release()
+        if engine is not None:
+            engine.stop()
+        raise
