@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 from tests.support.clocks import CountingClock
 
-from thalweg.adapt.settings import JoinPlanning
+from thalweg.adapt.settings import JoinPlanning, Repartitioning
 from thalweg.batch.cells import CellKind, cells_of
 from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
@@ -88,6 +88,7 @@ class LocalPipeline:
         tasks: int = 2,
         groups: int = KEY_GROUPS,
         join_planning: JoinPlanning | None = None,
+        repartitioning: Repartitioning | None = None,
         functions: Mapping[str, bytes] | None = None,
         shuffled: random.Random | None = None,
     ) -> None:
@@ -101,7 +102,7 @@ class LocalPipeline:
         self.ids: dict[str, str] = {}
         self.functions = dict(functions or {})
         self.runner = ReportingRunner(tasks, None if shuffled is None else Shuffled(shuffled))
-        self._join_planning = join_planning
+        self._join_planning, self._repartitioning = join_planning, repartitioning
         self._sources = {name: memory(stream.schema) for name, stream in self.streams.items()}
         for name, source in self._sources.items():
             source.attach(self.storage, name)
@@ -127,6 +128,7 @@ class LocalPipeline:
             self._delivery,
             slots=slots,
             join_planning=self._join_planning,
+            repartitioning=self._repartitioning,
             functions=lambda queries: self.functions,
         )
         # What the optimiser finds in its time is the same on every machine.
