@@ -116,6 +116,10 @@ class Adaptation(Protocol[M, A]):
         """Beside the batches, where it may take seconds. The memory goes on changing meanwhile."""
         raise NotImplementedError
 
+    def is_stale(self, memory: M, asked: Asked) -> bool:
+        """Whether an answer would be of no use any more: then `solve` is told that its time is over."""
+        return False
+
     def adopt(self, memory: M, asked: Asked, answer: A | None) -> M:
         """The memory with an answer; None where `solve` has failed."""
         return memory

@@ -13,9 +13,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from thalweg.adapt.adaptations import ADAPTATIONS
 from thalweg.adapt.contract import Adaptation, Asked, Decided, Seen
@@ -23,10 +24,12 @@ from thalweg.adapt.settings import Settings
 from thalweg.foreign import said_by
 from thalweg.model.explanation import Explanation
 from thalweg.model.measurements import Measurements
+from thalweg.model.ordering import OrderingReport
+from thalweg.model.partitioning import PartitioningReport
 from thalweg.observe import log
-from thalweg.optimize.deadline import SECONDS, Clock
+from thalweg.optimize.deadline import SECONDS, Clock, StoppableClock
 
-Memories = Mapping[str, Any]
+Memories = Mapping[str, object]
 """By the names of the adaptations."""
 
 
@@ -68,6 +71,10 @@ class AdaptLoop:
         self._failed: dict[str, str] = {}
         """Adaptations that could not observe the last batch."""
         self._thread: threading.Thread | None = None
+        self._running: tuple[Adaptation[Any, Any], Asked] | None = None
+        """What is being solved."""
+        self._stale: Asked | None = None
+        """A question that need not be answered any more."""
         self._lock = threading.Lock()
 
     # -- before a batch
@@ -108,6 +115,12 @@ class AdaptLoop:
         with self._lock:
             self._memories = learned.memories
             del self._answers[: learned.answers]
+            running = self._running
+        if running is not None:
+            one, asked = running
+            with self._logged("measuring_failed", one.name, learned.batch):
+                if one.is_stale(learned.memories[one.name], asked):
+                    self._stale = asked
         if self.asks and not self._is_busy:
             self._ask(learned.batch)
 
@@ -161,12 +174,18 @@ class AdaptLoop:
         yield_to_batches()
         for one, memory, asked in waiting:
             answer = None
+            self._running = one, asked
+            clock = StoppableClock(self.clock.fork(), partial(self._is_stale, asked))
             with self._logged("optimiser_failed", one.name) as errors:
-                answer = one.solve(memory, asked, self.clock.fork())
+                answer = one.solve(memory, asked, clock)
             for error in errors:
                 asked = replace(asked, failed=said_by(error))
             with self._lock:
+                self._running = None
                 self._answers.append(Answer(one.name, asked, answer))
+
+    def _is_stale(self, asked: Asked) -> bool:
+        return self._stale is asked
 
     def wait(self, seconds: float | None = None) -> None:
         """Until what was asked for is answered."""
@@ -179,10 +198,12 @@ class AdaptLoop:
     def memories(self, measured: Measurements) -> Memories:
         return self._recall(measured)[0]
 
-    def change(self, name: str, **changes: Any) -> None:
+    def change(self, name: str, **changes: object) -> None:
         """Puts something else into a memory, as if the adaptation had come to it by itself."""
         with self._lock:
-            self._memories = {**self._memories, name: structs.replace(self._memories[name], **changes)}
+            memory = self._memories[name]
+            assert isinstance(memory, Struct)
+            self._memories = {**self._memories, name: structs.replace(memory, **changes)}
 
     @contextlib.contextmanager
     def _logged(self, event: str, name: str, batch: int | None = None) -> Iterator[list[Exception]]:
@@ -197,7 +218,7 @@ class AdaptLoop:
 
 def _with_answer(explanation: Explanation, answer: str) -> Explanation:
     report = explanation.report
-    if hasattr(report, "answer"):
+    if isinstance(report, PartitioningReport | OrderingReport):
         report = replace(report, answer=answer)
     return replace(explanation, answer=answer, report=report)
 

@@ -18,6 +18,8 @@ class Repartitioning:
     """The share of rows that have moved between cells since the last optimisation, which asks for another one."""
     budget_seconds: float = 2.0
     """Of one optimisation, beside the batches: half of SASPAR's, which had cores to spare."""
+    soon_seconds: float = 0.25
+    """Of one after a shift, when any answer is better than none; one in full comes with the interval."""
     least_seconds: float = 10.0
     """Between two optimisations of streams that stay as they are, whatever happens."""
     drift_seconds: float = 1.0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from thalweg import faults
+from thalweg.adapt import reports
 from thalweg.adapt.contract import Decided
 from thalweg.adapt.loop import AdaptLoop
 from thalweg.adapt.settings import JoinPlanning, Repartitioning, Settings
@@ -366,12 +367,10 @@ class BatchRunner:
         return self.adaptations.decided(self.manifest.measured, self.manifest.batch + 1)
 
     def partitioning_report(self) -> PartitioningReport:
-        said = self.adaptations.explain(self.manifest.measured)
-        report = said["slot_assignment"].report or PartitioningReport()
-        return replace(report, aggregations=said["partitioners"].report or {})
+        return reports.partitioning_report(self.adaptations.explain(self.manifest.measured))
 
     def ordering_report(self) -> OrderingReport:
-        return self.adaptations.explain(self.manifest.measured)["probe_orders"].report or OrderingReport()
+        return reports.ordering_report(self.adaptations.explain(self.manifest.measured))
 
     def watermarks(self) -> Watermarks:
         """As they are now, after the newest batch."""

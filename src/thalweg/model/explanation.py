@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -16,5 +15,5 @@ class Explanation:
     """The share of the cost that the last decision saves."""
     rejected: str = ""
     """What was found and not taken, and why."""
-    report: Any = None
+    report: object = None
     """What else is known, where EXPLAIN and progress have a form of their own for it."""

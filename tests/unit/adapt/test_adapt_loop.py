@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from thalweg.adapt.settings import Settings
 from thalweg.model.explanation import Explanation
 from thalweg.model.measurements import Combining, Measurements
 from thalweg.model.plan import Plan
-from thalweg.optimize.deadline import Clock
+from thalweg.optimize.deadline import Clock, Deadline
 
 PLAN = Plan("p", 4, 16, {}, {}, ())
 SETTINGS = Settings(2, 2)
@@ -160,6 +161,32 @@ def test_an_answer_counts_from_the_next_batch_that_begins() -> None:
     assert loop.memories(known)["count"].answers == (2,)
     loop.commit(loop.observe(Seen(PLAN, begun, known)))
     assert loop.memories(known)["count"].answers == (2,)
+
+
+class Patient(Count):
+    """Looks ten thousand times whether its time is over, unless it is told so before."""
+
+    name = "patient"
+
+    def solve(self, memory: Counted, asked: Asked, clock: Clock) -> int:
+        deadline, looks = Deadline.after(10.0, clock), 0
+        while not deadline.over:
+            looks += 1
+            time.sleep(0.001)
+        return looks
+
+    def is_stale(self, memory: Counted, asked: Asked) -> bool:
+        return memory.batches > asked.batch + 1
+
+
+def test_a_question_that_is_void_ends_its_solver() -> None:
+    loop = AdaptLoop(SETTINGS, CountingClock(), (Patient,))
+    known = run(AdaptLoop(SETTINGS, CountingClock(), (Count,)), 1)
+    loop.change("patient", batches=1)
+    for batch in (1, 2):  # asked after the first; void after the second
+        loop.commit(loop.observe(Seen(PLAN, loop.decide(known, batch), known)))
+    loop.wait()
+    assert loop.memories(known)["patient"].answers[0] < 9_000
 
 
 def test_a_change_from_outside_is_a_memory_like_any_other() -> None:

@@ -77,11 +77,13 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
         assert self.settings is not None
         return answer(memory, asked, self.settings, clock)
 
+    def is_stale(self, memory: SlotMemory, asked: Asked) -> bool:
+        """What it was asked of does not come any more."""
+        return memory.given_up is not None and asked.batch < memory.given_up[0]
+
     def adopt(self, memory: SlotMemory, asked: Asked, answer: NewSlots | None) -> SlotMemory:
         memory = structs.replace(memory, looked=(asked.batch, asked.at))
-        given_up = memory.given_up
-        if given_up is not None and asked.batch >= given_up[0]:
-            given_up = None
+        given_up = memory.given_up if self.is_stale(memory, asked) else None
         if answer is None:
             verdict = Verdict(None, f"the optimiser failed: {asked.failed}")
             known = memory.route_keys

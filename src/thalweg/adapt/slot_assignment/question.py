@@ -49,7 +49,10 @@ def answer(memory: SlotMemory, asked: Asked, settings: Repartitioning, clock: Cl
     fitted = {stream: sharing.fitting() for stream, sharing in ready.items()}
     filled, forests, trainings = _fill_in(memory, fitted)
     situation = _situation(memory, ready, filled, settings)
-    verdict = decide(situation, budget_seconds=settings.budget_seconds, clock=clock)
+    budget = settings.budget_seconds
+    if drifted or memory.given_up is not None:
+        budget = min(settings.soon_seconds, budget)
+    verdict = decide(situation, budget_seconds=budget, clock=clock)
     return NewSlots(why, verdict, memory.route_keys, fitted, forests, trainings, renewed)
 
 
