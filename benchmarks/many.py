@@ -29,11 +29,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.tables import add_columns, new_table, out
-from thalweg.batch.delivery import Delivery
+from thalweg.batch.assemble import assemble
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
 from thalweg.batch.made import Made
+from thalweg.batch.planning import Planning
 from thalweg.batch.prepare import Preparation, Preparing
-from thalweg.batch.run import BatchRunner
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.frontend.bind import bind
 from thalweg.model.entry import Entry
@@ -41,7 +41,6 @@ from thalweg.model.offsets import Offsets
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.split import Split, dump_splits
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.state.manifest import Manifests
 from thalweg.state.places import open_storage
 from thalweg.state.requests import CreateQuery, RequestLog
 from thalweg.state.term import take_term
@@ -144,19 +143,9 @@ def run(
         watch = _Watch()
         tasks, term = LocalRunner(1, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
-        delivery = Delivery(engine, storage, term, None)
-        runner = BatchRunner(
-            tasks,
-            storage,
-            term,
-            Manifests(storage),
-            requests,
-            lambda: {STREAM.name: STREAM},
-            dict,
-            delivery,
-            slots=SLOTS,
-        )
-        runner.preparing = _Shown(take, storage, delivery)
+        planning = Planning(requests, lambda: {STREAM.name: STREAM}, dict)
+        runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
+        runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
         for number in range(batches + 1):
             splits = [_split(directory, number)] if number < batches else []
             began = time.process_time()

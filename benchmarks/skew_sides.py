@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import thalweg
 from benchmarks.measure import DATA
 from benchmarks.result import CORES
+from thalweg.adapt.reports import partitioning_report
 
 SLOTS = 4
 KEYS = 100_000
@@ -70,12 +71,20 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
 
         def watched(learned: Any) -> None:
             commit(learned)
-            loads.append(_prices(runner.partitioning_report().aggregations, runner.plan).loads)
+            loads.append(
+                _prices(
+                    partitioning_report(runner.adaptations.explain(runner.manifest.measured)).aggregations,
+                    runner.plan,
+                ).loads
+            )
 
         runner.adaptations.commit = watched  # type: ignore[method-assign]
         session.run_available()
         reports = [r for r in runner.reports if r.rows]
-        chosen = _prices(runner.partitioning_report().aggregations, runner.plan).partitioner
+        chosen = _prices(
+            partitioning_report(runner.adaptations.explain(runner.manifest.measured)).aggregations,
+            runner.plan,
+        ).partitioner
         results = query.results().sort_by([("until", "ascending"), ("key", "ascending")])
         session.stop()
     return {

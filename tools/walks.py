@@ -23,7 +23,7 @@ from walk import Walk, walk
 RECORDED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "analyser"
 BELOW = (
     "batch.local_runner:LocalRunner.run",
-    "batch.results:prepare_results",
+    "batch.results:Results.prepare",
     "batch.run:BatchRunner.deliver",
 )
 """Where rows come by: the stages, and what brings their results to sinks. Not what is done with reports."""

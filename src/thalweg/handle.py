@@ -66,6 +66,8 @@ class Owner(Protocol):
 
     def results_of(self, handle: QueryHandle) -> pa.Table: ...
 
+    def kept_of(self, handle: QueryHandle) -> tuple[int, int] | None: ...
+
     def drop_query(self, name: str) -> None: ...
 
     def explain(self, name: str | None = None, form: str = "text") -> str: ...
@@ -87,20 +89,23 @@ class QueryHandle:
 
     @property
     def status(self) -> Status:
-        """state, error (also why results are not delivered), rows emitted, from when on they are complete, what its
-        sink has not been given, and the gap in its results, if there is one. The states:
+        """state, error (also why results are not delivered), rows emitted, from when on they are complete, how many
+        are kept for `results()`, what its sink has not been given, and the gap in its results, if there is one. The
+        states:
 
         pending (before its first batch), running, idle (the pipeline does not run), waiting (for its callable or
         DataFrame), retrying (its sink), paused (results are kept), failed, stopped, dropped."""
         gone = Fare(Entry(self.id, self.definition), "dropped")
         fare = gone if self.dropped else self._session.fare_of(self)
         entry, gap = fare.entry, fare.entry.gap
+        kept = None if self.dropped else self._session.kept_of(self)
         since = [us for us in (entry.fence and entry.fence[1], entry.complete_from) if us is not None]
         return Status(
             state=fare.state,
             error=fare.error,
             emitted=entry.emitted,
             complete_from=as_time(max(since)) if since else None,
+            results=None if kept is None else Status(rows=kept[0], bytes=kept[1]),
             undelivered=Status(batches=fare.batches, rows=fare.rows, bytes=fare.nbytes),
             gap=None if gap is None else Status(asdict(gap)),
         )
@@ -115,7 +120,7 @@ class QueryHandle:
         self._session.resume_query(self.name)
 
     def results(self) -> pa.Table:
-        """All results so far, of a query without a sink of its own."""
+        """All results so far, of a query without a sink of its own; with `retain_results` the newest."""
         return self._session.results_of(self)
 
     def drop(self) -> None:

@@ -22,7 +22,7 @@ from thalweg.state.catalog import Table
 from thalweg.state.definitions import copy_state
 from thalweg.statements import run_statements, show
 from thalweg.verbs import looking, opening, queries, running, streams, tables
-from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none
+from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none, spark_or_none
 
 __all__ = ["QueryHandle", "Session", "Status", "connect", "copy_state"]
 Callback = Callable[[pa.Table, int], Any]
@@ -58,7 +58,7 @@ def connect(
     many."""
     return Session(
         opening.open_storage(state_dir),
-        opening.on_spark(spark, settings, landing),
+        opening.on_spark(spark_or_none(spark), settings, landing),
         Settings(
             slots,
             span_or_none(repartition),
@@ -269,6 +269,9 @@ class Session:
 
     def results_of(self, handle: QueryHandle) -> pa.Table:
         return looking.results_of(self._parts, handle)
+
+    def kept_of(self, handle: QueryHandle) -> tuple[int, int] | None:
+        return looking.kept_of(self._parts, handle)
 
     # -- in a prompt ---------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from thalweg import errors
+from thalweg.frontend.delivery_options import QUERY_OPTIONS
 from thalweg.frontend.listing import functions
 from thalweg.frontend.statements import (
     CreateQuery,
@@ -25,7 +26,6 @@ from thalweg.frontend.statements import (
     parse,
 )
 from thalweg.handle import QueryHandle
-from thalweg.model.patience import OPTIONS as DELIVERY_OPTIONS
 from thalweg.model.spans import describe_span
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe.shown import Shown
@@ -61,8 +61,6 @@ _SHOW_QUERIES = pa.schema(
 
 _SHOW_TABLES = pa.schema([("table", pa.string()), ("rows", pa.int64()), ("columns", pa.string())])
 _SHOW_FUNCTIONS = pa.schema([("function", pa.string()), ("kind", pa.string()), ("arguments", pa.string())])
-_QUERY_OPTIONS = ("join_limit", "partitioner", *DELIVERY_OPTIONS)
-"""Options that are the query's own, not its sink's."""
 
 
 def run_statements(session: Session, text: str) -> list[Any]:
@@ -166,7 +164,7 @@ def _create_table_from(session: Session, statement: CreateTable, rows: pa.Table 
 
 def _create_query_from(session: Session, statement: CreateQuery, text: str) -> QueryHandle:
     options = dict(statement.options)
-    own = {name: options.pop(name) for name in _QUERY_OPTIONS if statement.sink is not None and name in options}
+    own = {name: options.pop(name) for name in QUERY_OPTIONS if statement.sink is not None and name in options}
     sink = parse_spec(statement.sink, options) if statement.sink is not None else None
     try:
         return session.create_query(

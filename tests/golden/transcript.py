@@ -99,7 +99,7 @@ class Transcript:
         """A partitioning that the next batch puts into force."""
         self.say(f"proposed: {about}")
         runner = self.session._parts.runner
-        proposed = Partitioning(assignment, follows, runner.decided.slots)
+        proposed = Partitioning(assignment, follows, runner.adaptations.decided(runner.manifest.measured, 0).slots)
         runner.adaptations.change("slot_assignment", proposed=proposed)
 
     def order(self, query: str, orders: Mapping[str, Order], reason: str, *changes: str) -> None:

@@ -214,16 +214,16 @@ def break_tasks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             return _raise, ()
 
     def patch() -> None:
-        from thalweg.batch.planning import Planning
+        from thalweg.batch.in_force import PlanInForce
 
-        make_plan = Planning._make_plan
+        make_plan = PlanInForce.make
 
-        def broken(self: Planning, *arguments: Any) -> Plan:
+        def broken(self: PlanInForce, *arguments: Any) -> Plan:
             plan = make_plan(self, *arguments)
             object.__setattr__(plan, "notes", Broken())
             return plan
 
-        monkeypatch.setattr(Planning, "_make_plan", broken)
+        monkeypatch.setattr(PlanInForce, "make", broken)
 
     return patch
 

@@ -23,7 +23,7 @@ from thalweg.batch.cells import Cells
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
 from thalweg.model.plan import Plan
-from thalweg.optimize import joining
+from thalweg.optimize import keep_intermediates
 from thalweg.state import blocks, container
 from thalweg.testing import LocalSession
 from thalweg.testing.memory_storage import MemoryStorage
@@ -57,7 +57,7 @@ def test_joins_are_the_same(
     parts: MemoryStorage, open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch, seed: int, keep_below: float
 ) -> None:
     small_blocks(monkeypatch, 64)
-    monkeypatch.setattr(joining, "KEEP_BELOW", keep_below)
+    monkeypatch.setattr(keep_intermediates, "KEEP_BELOW", keep_below)
     play(open_world, seed).check()
 
 

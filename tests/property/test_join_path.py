@@ -29,7 +29,7 @@ from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING
 from thalweg.operate import probe_layout as laid
-from thalweg.optimize import joining
+from thalweg.optimize import keep_intermediates
 from thalweg.optimize.planner import make_plan
 
 pytestmark = pytest.mark.slow
@@ -272,7 +272,7 @@ def play(open_world: OpenWorld, seed: int, *, unsettled: bool = False, batches: 
 def test_joins_equal_duckdb(
     open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch, seed: int, keep_below: float
 ) -> None:
-    monkeypatch.setattr(joining, "KEEP_BELOW", keep_below)
+    monkeypatch.setattr(keep_intermediates, "KEEP_BELOW", keep_below)
     # Buckets of a few rows would hardly ever be laid out: never, always, and as long as there is room.
     few, worth, most = ((9999, 4, 9999), (1, 999, 9999), (1, 999, 25))[seed % 3]
     for name, value in (("FEW", few), ("WORTH", worth), ("MOST", most)):
@@ -282,7 +282,7 @@ def test_joins_equal_duckdb(
 
 def test_intermediates_are_kept_and_used(open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison above means something: with a generous rule, rows are found in intermediates."""
-    monkeypatch.setattr(joining, "KEEP_BELOW", 100.0)
+    monkeypatch.setattr(keep_intermediates, "KEEP_BELOW", 100.0)
     assert play(open_world, 2).intermediates_used > 0
 
 

@@ -25,7 +25,7 @@ import thalweg.batch.ingest_stage
 import thalweg.batch.run
 import thalweg.batch.slot_stage  # noqa: F401 - they register fault points
 from thalweg import faults
-from thalweg.batch import queues as queues_module
+from thalweg.batch import queue as queue_module
 from thalweg.batch import read_splits
 from thalweg.batch.queues import Queues
 from thalweg.batch.run import BatchRunner
@@ -131,9 +131,9 @@ def test_sinks_that_commit_before_the_manifest_are_told(monkeypatch: pytest.Monk
     commit = BatchRunner._commit
 
     def give_first(self: BatchRunner, after: Manifest, plan: Plan, new: Sequence[Prepared]) -> None:
-        self.delivery.newest = after.batch
-        self.delivery.queues.offer(new, dict(after.queries))
-        self.delivery.queues.flush()
+        self.offers.delivery.newest = after.batch
+        self.offers.queues.offer(new, dict(after.queries))
+        self.offers.queues.flush()
         commit(self, after, plan, ())
 
     chaos.undisturbed(CALLED)
@@ -160,7 +160,7 @@ def test_leftovers_in_the_directory_of_a_sink_that_is_used_again_are_told(monkey
 @pytest.mark.parametrize("phase", ["task.bucket", "batch.prepared"])
 def test_garbage_that_nobody_collects_is_told(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
     chaos.undisturbed(CALLED)
-    monkeypatch.setattr("thalweg.batch.run.collect_garbage", lambda storage, newest, before=None: [])
+    monkeypatch.setattr("thalweg.batch.clean_up.collect_garbage", lambda storage, newest, before=None: [])
     assert "leaked: state/" in first_wrong([CALLED], [at_point(phase, 2)])
 
 
@@ -246,7 +246,7 @@ def test_a_batch_that_comes_before_an_earlier_one_is_told(monkeypatch: pytest.Mo
         self.nbytes += prepared.nbytes
 
     chaos.undisturbed(OFTEN)
-    monkeypatch.setattr(queues_module._Queue, "put", put)
+    monkeypatch.setattr(queue_module.Queue, "put", put)
     assert " after batch " in first_wrong([OFTEN], [at_call(FOREVER)])
 
 

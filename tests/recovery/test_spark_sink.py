@@ -190,6 +190,39 @@ def test_an_older_copy_of_the_state_is_refused(spark: SparkSession, storage: Loc
     assert results(spark, tmp_path / "out") == [0, 0, 1, 1, 2, 2], "another timeline writes results of its own"
 
 
+class WithoutDelta(SparkSink):
+    """Its package is not there: all but the writing."""
+
+    def _writer(self, sections: Any, mode: str) -> Any:
+        return (
+            self._frame(sections).write.format("parquet").mode(mode).option("path", self._query.sink.option("path"))
+        )
+
+
+def test_an_older_copy_does_not_give_delta_numbers_that_it_knows(
+    spark: SparkSession, storage: LocalStorage, tmp_path: Path
+) -> None:
+    """Delta would pass over rows that come under them."""
+    asked = query(to_spark("delta", path=str(tmp_path / "out")))
+    given = sections(storage, 7, rows(0, 3).select(["v", "name"]))
+    sink = WithoutDelta(spark, asked, "q@1", CONTEXT, storage)
+    sink.commit_sections(6, given)
+    sink.commit_sections(7, given)
+    assert left_over(tmp_path / "out") == ["committed-7"]
+    again = WithoutDelta(spark, asked, "q@1", CONTEXT, storage)
+    again.commit_sections(7, given)  # whether it arrived is Delta's to say
+    assert len(results(spark, tmp_path / "out")) == 9
+    behind = SinkContext("q", "timeline", term="term-2", known_terms=frozenset({"term-1"}), newest=6)
+    with pytest.raises(SinkError, match="batch 7"):
+        WithoutDelta(spark, asked, "q@1", behind, storage)
+    other = SinkContext("q", "timeline", term="term-3", known_terms=frozenset({"term-0"}), newest=1000)
+    with pytest.raises(SinkError, match="another copy of this state"):
+        WithoutDelta(spark, asked, "q@1", other, storage)
+    forked = SinkContext("q", "another timeline", term="term-3", newest=0)
+    WithoutDelta(spark, asked, "q@1", forked, storage).commit_sections(0, given)
+    assert len(results(spark, tmp_path / "out")) == 12
+
+
 def test_staged_results_of_another_copy_are_not_taken_for_ours(
     spark: SparkSession, storage: LocalStorage, tmp_path: Path
 ) -> None:

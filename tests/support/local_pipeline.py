@@ -17,12 +17,13 @@ import pyarrow as pa
 from msgspec.structs import replace
 from tests.support.clocks import CountingClock
 
+from thalweg.adapt.contract import Decided
 from thalweg.adapt.settings import JoinPlanning, Repartitioning
+from thalweg.batch.assemble import assemble
 from thalweg.batch.cells import CellKind, cells_of
-from thalweg.batch.delivery import Delivery
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
 from thalweg.batch.loop import Loop
-from thalweg.batch.run import BatchRunner
+from thalweg.batch.planning import Planning
 from thalweg.batch.work import Work
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.model.manifest import Manifest
@@ -40,7 +41,7 @@ from thalweg.model.way import Way
 from thalweg.optimize.planner import make_plan
 from thalweg.route.hash import HASH_NAME
 from thalweg.source.memory import memory
-from thalweg.state.manifest import Manifests
+from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
 from thalweg.state.requests import CreateQuery, DropQuery, RequestLog
 from thalweg.state.term import take_term
@@ -112,25 +113,20 @@ class LocalPipeline:
 
     def _open(self, slots: int) -> None:
         engine: Any = LocalEngine(None, self.runner)  # type: ignore[arg-type]  # nothing is analysed
-        term, manifests = take_term(self.storage), Manifests(self.storage)
-        newest = manifests.newest()
+        term, newest = take_term(self.storage), latest_manifest(self.storage)
         self._requests = RequestLog(self.storage, 0 if newest is None else newest.through)
-        self._delivery = Delivery(engine, self.storage, term, newest)
-        self._delivery.kept = {*self.ids.values()}
-        self.batches = BatchRunner(
+        self.batches = assemble(
             self.runner,
+            engine,
             self.storage,
             term,
-            manifests,
-            self._requests,
-            lambda: self.streams,
-            dict,
-            self._delivery,
+            Planning(self._requests, lambda: self.streams, dict, lambda queries: self.functions),
             slots=slots,
             join_planning=self._join_planning,
             repartitioning=self._repartitioning,
-            functions=lambda queries: self.functions,
         )
+        self._delivery = self.batches.offers.delivery
+        self._delivery.kept = {*self.ids.values()}
         # What the optimiser finds in its time is the same on every machine.
         self.batches.adaptations.clock = CountingClock()
         self._loop = Loop(self.batches, lambda: self.streams, self._used, lambda: None)
@@ -142,7 +138,7 @@ class LocalPipeline:
     def reopen(self) -> None:
         """As after a restart: all that is known is what the state directory holds."""
         self.close()
-        self._open(self.batches.decided.slots)
+        self._open(self.decided.slots)
 
     # -- queries and rows
 
@@ -180,15 +176,19 @@ class LocalPipeline:
             self.queries = {name: query for name, query in self.queries.items() if name not in failed}
         return ran
 
+    @property
+    def decided(self) -> Decided:
+        """What the next batch would run with."""
+        return self.batches.adaptations.decided(self.manifest.measured, self.manifest.batch + 1)
+
     def preview(self, loads: Mapping[str, GroupingLoad] | None = None) -> Plan:
         """What the next batch would run, were nothing else decided: for those who decide."""
-        decided = self.batches.decided
-        measured = decided.measurements
+        measured = self.decided.measurements
         given = PlanInput(
             [RunningQuery(self.ids[name], query) for name, query in self.queries.items()],
             self.streams,
             measurements=measured if loads is None else dataclasses.replace(measured, groupings=loads),
-            settings=PlanSettings(decided.slots, self.manifest.groups),
+            settings=PlanSettings(self.decided.slots, self.manifest.groups),
         )
         return make_plan(given)
 

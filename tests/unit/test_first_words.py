@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -40,7 +41,9 @@ def session(local: Open) -> LocalSession:
         ("collect_list(k)", "'collect_list'", "thalweg.aggregate"),
         ("explode(k)", "'explode'", "no arrays yet"),
         ("json_tuple(k, 'a')", "'json_tuple'", "flat columns"),
-        ("to_timestamp(k)", "'to_timestamp'", "CAST(text AS timestamp)"),
+        ("to_timestamp(k)", "'to_timestamp'", "declare the column as timestamp"),
+        ("timestamp(CAST(k AS string))", "a cast from string to timestamp", "declare the column as timestamp"),
+        ("CAST(1.5e0 * k AS string)", "a cast from double to string", "CAST(CAST(x AS decimal(18, 3)) AS string)"),
         ("shout(k)", "'shout'", "SHOW FUNCTIONS"),
         ("uper(k)", "'uper'", "did you mean upper"),
     ],
@@ -74,6 +77,11 @@ def test_functions_of_elsewhere(session: LocalSession, typed: str, message: str,
         ("SELECT k FROM events", "a SELECT alone has no name", "CREATE QUERY name AS SELECT"),
         ("CREATE QUERY IF NOT EXISTS a AS SELECT k FROM events", "IF", "takes up what is there"),
         ("DROP QUERY IF EXISTS a", "IF", "SHOW QUERIES"),
+        ("WITH a AS (SELECT 1) SELECT k FROM a", "unknown statement 'WITH'", "write one SELECT"),
+        ("EXECUTE STATEMENT SET BEGIN", "unknown statement 'EXECUTE'", "one after another"),
+        ("PAUSE sums", "expected QUERY", "PAUSE QUERY name"),
+        ("RESUME sums", "expected QUERY", "RESUME QUERY name"),
+        ("ALTER STREAM events SET x = 1", "expected RESET WATERMARK", "RESET WATERMARK"),
         ("GRANT x", "unknown statement 'GRANT'", "SHOW QUERIES | STREAMS | TABLES | FUNCTIONS"),
         ("CREATE QUERY a AS SELECT * FROM sums", "'sums' is a query", "computed once"),
         ("CREATE QUERY a AS SELECT k FROM nowhere", "unknown stream 'nowhere'", "SHOW STREAMS"),
@@ -143,6 +151,18 @@ def test_what_other_queries_can_do(session: LocalSession, name: str, instead: st
         getattr(query, name)
     with pytest.raises(AttributeError, match=r"has no attribute 'nosuch'$"):
         query.nosuch  # noqa: B018
+
+
+@pytest.mark.parametrize("given", [None, 5, ["state"]])
+def test_what_is_no_directory_is_refused(given: Any) -> None:
+    with pytest.raises(UsageError, match="the first argument of connect is the state directory"):
+        thalweg.connect(given)
+
+
+def test_what_is_no_spark_session_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="spark= is a SparkSession of yours, not a str"):
+        thalweg.connect(tmp_path / "state", spark="local[2]")
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_url_as_files() -> None:

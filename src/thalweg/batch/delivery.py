@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from functools import partial
 
-import pyarrow as pa
-
-from thalweg import faults
 from thalweg.batch.contract import SinkOpener
+from thalweg.batch.giving import give
 from thalweg.batch.hands import Hands
-from thalweg.batch.queues import LostResultsError, Queues
-from thalweg.errors import ThalwegError, repeated_column, sink_not_installed, sink_raised
-from thalweg.model.manifest import Manifest, Prepared
+from thalweg.batch.queues import Queues
+from thalweg.errors import ThalwegError, nothing_to_retain, repeated_column, sink_not_installed
+from thalweg.model.manifest import Prepared
+from thalweg.model.patience import retained
 from thalweg.model.query import Query
-from thalweg.model.shown import shown, shown_schema
-from thalweg.sink.contract import Callback, Gathering, SectionSink, Sink, SinkContext
-from thalweg.sink.kinds import SINKS, kind_of
-from thalweg.state.container import read_section
+from thalweg.sink.contract import Callback, Sink, SinkContext
+from thalweg.sink.kinds import SINKS, keeps_results, kind_of
 from thalweg.state.results import Results
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term
-
-faults.register("delivery.begin", "delivery.done")
 
 
 class Delivery:
     """Opens a query's sink when its first results come, and keeps it."""
 
-    def __init__(
-        self, opener: SinkOpener, storage: Storage, term: Term, newest: Manifest | None, hands: Hands | None = None
-    ) -> None:
+    def __init__(self, opener: SinkOpener, storage: Storage, term: Term, hands: Hands | None = None) -> None:
         self._opener = opener
         self._storage = storage
         self._term = term
-        self.results = Results(storage, () if newest is None else newest.results)
+        self.results = Results(storage, ())
         self.callbacks: dict[str, Callback] = {}
         """Query id -> the callable that takes its results."""
         self.kept: set[str] = set()
         """Dropped queries whose results somebody may still read."""
-        self.newest = -1 if newest is None else newest.batch
+        self.newest = -1
         """The newest batch that can have been committed."""
         self.check_mine: Callable[[], None] = lambda: None
         """Raises if another session has taken over, which delivers then."""
@@ -62,31 +55,8 @@ class Delivery:
         return kind.missing(query.name, self.callbacks.get(id_))
 
     def give(self, query: Query, prepared: Prepared) -> None:
-        """Commits what a manifest holds. Whatever the sink raises becomes an error that tells of it."""
-        with _state_at_fault():
-            faults.point("delivery.begin")
-            self.check_mine()
-        try:
-            sink = self.sink_of(prepared.query, query)
-            if isinstance(sink, SectionSink):  # it reads them itself
-                sink.commit_sections(prepared.batch, prepared.sections)
-            else:
-                self._give_rows(sink, query, prepared)
-        except (ThalwegError, LostResultsError):
-            raise
-        except BaseException as error:  # also a sink's own mistake, or a value that it cannot show
-            raise sink_raised(query.name, query.sink.kind, error) from error
-        with _state_at_fault():
-            faults.point("delivery.done")
-
-    def _give_rows(self, sink: Sink, query: Query, prepared: Prepared) -> None:
-        with _state_at_fault():
-            tables = [read_section(self._storage, section) for section in prepared.sections]
-        table = pa.concat_tables([shown(t, shown_schema(query)) for t in tables]) if tables else None
-        if prepared.parts and isinstance(sink, Gathering):
-            sink.commit_parts(prepared.batch, table, prepared.parts)
-        else:
-            sink.commit(prepared.batch, prepared.token, table)
+        """Commits what a manifest holds."""
+        give(self._storage, query, prepared, partial(self.sink_of, prepared.query, query), self.check_mine)
 
     def forget(self, id_: str) -> None:
         self._sinks.pop(id_, None)
@@ -101,6 +71,8 @@ class Delivery:
         kind = kind_of(query.sink)
         if kind.unique_columns and len(set(names)) < len(names):
             raise repeated_column(query.name, next(n for n in names if names.count(n) > 1))
+        if retained(query) is not None and not keeps_results(query.sink):
+            raise nothing_to_retain(query.name, query.sink.kind)
         kind.check(query)
         if kind.is_engines:
             self._opener.check_sink(query)
@@ -140,12 +112,3 @@ class Delivery:
         if kind.is_engines:
             return self._opener.open_sink(query, id_, context, self._storage)
         return kind.open(kind.options_of(query.sink), context)
-
-
-@contextmanager
-def _state_at_fault() -> Iterator[None]:
-    """What goes wrong here is no fault of a sink."""
-    try:
-        yield
-    except BaseException as error:
-        raise LostResultsError from error

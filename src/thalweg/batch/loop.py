@@ -212,8 +212,8 @@ class Loop:
     def _drain(self, run: Run) -> None:
         try:
             target = self._planner.target()
-            while not run.leaves.is_set() and self._next(target):
-                self.batches.make_room(run.leaves)
+            while not run.leaves.is_set() and self._next(target, run.leaves):
+                pass
             self.batches.flush(None, run.leaves)
             self.batches.note_delivery()
         except Exception as error:
@@ -264,9 +264,11 @@ class Loop:
 
     # -- a batch ---------------------------------------------------------------------------------------------
 
-    def _next(self, target: Target | None) -> bool:
+    def _next(self, target: Target | None, leaves: threading.Event | None = None) -> bool:
         """Runs one batch; False where there is nothing to do, or where it was cancelled."""
         self.batches.recover()
+        if target is not None:  # also before the first: a query that was resumed has not yet given what was kept
+            self.batches.make_room(leaves)
         began, start = time.perf_counter(), self.batches.reached
         settled = self.batches.settled()
         if target is None and self.batches.has_idled():

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from thalweg.adapt.loop import AdaptLoop
 from thalweg.batch.decisions import Decisions
-from thalweg.batch.requests import apply_requests, running_queries, without_old_fences
+from thalweg.batch.in_force import PlanInForce
+from thalweg.batch.requests import apply_requests, without_old_fences
 from thalweg.batch.watermarks import Watermarks, batch_times, begin_anew, fenced
+from thalweg.errors import PlanRefusedError
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest
 from thalweg.model.offsets import Offsets
 from thalweg.model.plan import Plan
-from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.query import Query
-from thalweg.model.stream import Schema, Stream
+from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes, StreamTimes, with_joined
-from thalweg.optimize.planner import make_plan
 from thalweg.state.catalog import Tables
 from thalweg.state.requests import RequestLog, ResetWatermark
 
@@ -62,10 +62,8 @@ class Planning:
         self.requests = requests
         self.streams = streams
         self.tables = tables
-        self._functions = functions
         self.wall_clock: Callable[[], int] = wall_clock
-        self._planned: tuple[PlanInput, Plan] | None = None
-        """The last plan and all that it was made from: most batches ask for the same again."""
+        self.in_force = PlanInForce(streams, functions)
 
     def decide(self, manifest: Manifest, reached: Offsets, adaptations: AdaptLoop) -> Decisions:
         """What a batch runs with that goes up to `reached`, as things stand now."""
@@ -75,13 +73,27 @@ class Planning:
         return Decisions(through, reached, decided, {**tables, **self.tables()})
 
     def plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
-        """Applies the requests that were decided on. `arriving`: the streams that have something new."""
+        """Applies the requests that were decided on. `arriving`: the streams that have something new.
+
+        Where the plan that comes of it is refused, the batch runs as if nothing had been asked or decided since the
+        last one."""
+        try:
+            planned = self._plan(manifest, decisions, arriving)
+        except PlanRefusedError as error:
+            before = self.in_force.without(decisions, manifest, error)
+            if before is None:
+                raise
+            return self._plan(manifest, before, arriving)
+        self.in_force.decisions = decisions
+        return planned
+
+    def _plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
         before, entries = manifest, dict(manifest.queries)
         requests = [r for r in self.requests.read_after(before.through) if r[0] <= decisions.through]
         schemas = {name: table.schema for name, table in decisions.tables.items()}
         anew = {request.stream for _, request in requests if isinstance(request, ResetWatermark)}
         if anew:
-            plan = self._make_plan(before, entries, decisions, schemas)
+            plan = self.in_force.make(before, entries, decisions, schemas)
             before, closed = begin_anew(before, anew, plan, before.batch + 1)
             entries = fenced(entries, closed, before.batch + 1)
         moment = StreamTimes(
@@ -89,20 +101,10 @@ class Planning:
         )
         entries = apply_requests(entries, requests, before.history, self.streams(), schemas, moment)
         entries = without_old_fences(entries, moment.closed_us)
-        plan = self._make_plan(before, entries, decisions, schemas)
+        plan = self.in_force.make(before, entries, decisions, schemas)
         moment = with_joined(moment, plan.joins)
         clock = batch_times(plan, moment, Watermarks(before, self.streams(), self.wall_clock(), arriving))
         return PlannedBatch(before, decisions, entries, plan, moment, clock)
-
-    def _make_plan(
-        self, manifest: Manifest, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]
-    ) -> Plan:
-        running, decided = running_queries(entries.values()), decisions.decided
-        settings = PlanSettings(decided.slots, manifest.groups)
-        given = PlanInput(running, self.streams(), schemas, decided.measurements, decided.placement, settings)
-        if self._planned is None or self._planned[0] != given:
-            self._planned = (given, make_plan(given))
-        return replace(self._planned[1], functions=self._functions(entry.query for entry in running))
 
     # -- between batches -------------------------------------------------------------------------------------
 
@@ -112,4 +114,4 @@ class Planning:
 
     def has_requests(self, manifest: Manifest) -> bool:
         """Whether some wait for the next batch."""
-        return self.requests.last > manifest.through
+        return self.requests.last > max(manifest.through, self.in_force.refused)

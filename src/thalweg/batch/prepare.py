@@ -11,7 +11,7 @@ from thalweg.batch.work import unique
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Prepared, ResultFile
-from thalweg.model.patience import Patience
+from thalweg.model.patience import Patience, retained
 from thalweg.observe import log
 from thalweg.sink.kinds import is_delivered, keeps_results
 from thalweg.state.collect import prepared_name
@@ -31,8 +31,8 @@ class Preparation:
 
 class Preparing:
     def __init__(self, storage: Storage, delivery: Delivery) -> None:
-        self.storage = storage
-        self.delivery = delivery
+        self._storage = storage
+        self._delivery = delivery
 
     def prepare(self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]) -> Preparation:
         """Makes the results of a batch durable. `live`: all queries that run."""
@@ -57,13 +57,13 @@ class Preparing:
 
     def _has_room(self, made: Made) -> bool:
         """What is all that waits is kept, however much it is."""
-        known = self.delivery.queues.look(made.entry.id)
+        known = self._delivery.queues.look(made.entry.id)
         limit = Patience.of(made.entry.query).undelivered_bytes
         return not known.batches or known.nbytes + made.nbytes <= limit
 
     def _prepare_in_sink(self, batch: int, made: Made) -> str:
         """What the sink calls what it has written. Empty: it has no place for it, or has trouble with it."""
-        entry, delivery = made.entry, self.delivery
+        entry, delivery = made.entry, self._delivery
         if made.sections:  # so the rest is better kept beside them
             return ""
         if delivery.queues.look(entry.id).is_troubled or not delivery.can_give(entry.id, entry.query):
@@ -86,16 +86,17 @@ class Preparing:
         for id_, made in kept.items():
             for section in made.sections:
                 files.setdefault(section.file, set()).add(id_)
-        return self.delivery.results.prepare(batch, tables, wanted | self.delivery.kept, files)
+        limits = {id_: limit for id_ in wanted if (limit := retained(live[id_].query)) is not None}
+        return self._delivery.results.prepare(batch, tables, wanted | self._delivery.kept, files, limits)
 
     def _keep(self, batch: int, waiting: Mapping[str, Made]) -> list[Section]:
         """What will wait for long is in a container of its own: the others need not be kept for as long."""
         tables = {id_: made.table for id_, made in waiting.items() if made.table is not None}
-        troubled = {id_ for id_ in tables if self.delivery.queues.look(id_).is_troubled}
+        troubled = {id_ for id_ in tables if self._delivery.queues.look(id_).is_troubled}
         sections: list[Section] = []
         for ids in (tables.keys() - troubled, troubled):
             if ids:
-                with ContainerWriter(self.storage, prepared_name(batch, 0, unique())) as writer:
+                with ContainerWriter(self._storage, prepared_name(batch, 0, unique())) as writer:
                     for id_ in tables:
                         if id_ in ids:
                             writer.add(id_, tables[id_])

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from thalweg.batch.hands import Hands, Threads
+from thalweg.batch.queue import Call, Delivering, LostResultsError, Queue
 from thalweg.errors import SinkRefusedError, sink_silent
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Prepared
@@ -48,86 +47,17 @@ class Giver(Protocol):
         ...
 
 
-class LostResultsError(Exception):
-    """What was prepared cannot be read, or is no longer this session's to give. Its cause says why."""
-
-
-@dataclass(frozen=True)
-class Delivering:
-    """How it stands with what a query's sink is to be given."""
-
-    state: str = ""
-    """retrying, paused, or waiting for the sink to be named; empty: nothing is in the way."""
-    reason: str | None = None
-    batches: int = 0
-    rows: int = 0
-    nbytes: int = 0
-
-    @property
-    def is_troubled(self) -> bool:
-        return self.state != ""
-
-
-@dataclass(eq=False)
-class _Call:
-    """Of a sink, in progress."""
-
-    queue: _Queue
-    prepared: Prepared
-    began: float
-    thread: int = field(default_factory=threading.get_ident)
-
-
-@dataclass(eq=False)
-class _Queue:
-    id: str
-    query: Query
-    patience: Patience
-    items: deque[Prepared] = field(default_factory=deque)
-    rows: int = 0
-    nbytes: int = 0
-    last: int = -1
-    """The newest batch that was put in."""
-    given: int = -1
-    """The newest batch that the sink has."""
-    failures: int = 0
-    """Of the first item, in a row."""
-    reason: str | None = None
-    paused: str | None = None
-    ticket: int | None = None
-    """Of its turn, if it has one."""
-    call: _Call | None = None
-    given_up: _Call | None = None
-    """For which it is paused: it had not returned."""
-    is_gone: bool = False
-    """Whether the query was dropped."""
-
-    def put(self, prepared: Prepared) -> None:
-        self.items.append(prepared)
-        self.last = prepared.batch
-        self.rows += prepared.rows
-        self.nbytes += prepared.nbytes
-
-    def take(self) -> None:
-        """The sink has the first item."""
-        first = self.items.popleft()
-        self.given = first.batch
-        self.rows -= first.rows
-        self.nbytes -= first.nbytes
-        self.failures, self.reason = 0, None
-
-
 class Queues:
     def __init__(self, giver: Giver, hands: Hands | None = None) -> None:
         self._giver = giver
         self._hands = hands or Threads()
         self._changed = threading.Condition()
         """Guards all below. Who waits for work and who waits for the end of it both wait for this."""
-        self._queues: dict[str, _Queue] = {}
-        self._turns: list[tuple[float, int, _Queue]] = []
+        self._queues: dict[str, Queue] = {}
+        self._turns: list[tuple[float, int, Queue]] = []
         """(when, ticket, queue): a heap. A turn counts as long as the queue has its ticket."""
         self._tickets = 0
-        self._calls: set[_Call] = set()
+        self._calls: set[Call] = set()
         self._busy = 0
         """Queues that have a turn or a call."""
         self._idle = 0
@@ -225,7 +155,7 @@ class Queues:
                 self._discard(queue)
                 queue.is_gone = True
 
-    def _discard(self, queue: _Queue) -> None:
+    def _discard(self, queue: Queue) -> None:
         self._unschedule(queue)
         if queue.call is not None:
             self._leave(queue)
@@ -272,7 +202,7 @@ class Queues:
             queue = self._queues.get(id_)
             return Delivering() if queue is None else self._look(queue)
 
-    def _look(self, queue: _Queue) -> Delivering:
+    def _look(self, queue: Queue) -> Delivering:
         size = len(queue.items), queue.rows, queue.nbytes
         if queue.paused is not None:
             return Delivering("paused", queue.paused or None, *size)
@@ -307,7 +237,7 @@ class Queues:
     def make_room(self, leaves: threading.Event | None = None) -> None:
         """Waits until sinks that do take what they are given have taken half of what may wait for them."""
 
-        def is_full(queue: _Queue) -> bool:
+        def is_full(queue: Queue) -> bool:
             is_served = queue.ticket is not None or queue.call is not None
             return is_served and 2 * queue.nbytes > queue.patience.undelivered_bytes
 
@@ -328,13 +258,13 @@ class Queues:
 
     # -- turns ---------------------------------------------------------------------------------------------
 
-    def _of(self, entry: Entry) -> _Queue:
+    def _of(self, entry: Entry) -> Queue:
         queue = self._queues.get(entry.id)
         if queue is None:
-            queue = self._queues[entry.id] = _Queue(entry.id, entry.query, Patience.of(entry.query))
+            queue = self._queues[entry.id] = Queue(entry.id, entry.query, Patience.of(entry.query))
         return queue
 
-    def _schedule(self, queue: _Queue, seconds: float = 0.0) -> None:
+    def _schedule(self, queue: Queue, seconds: float = 0.0) -> None:
         """Gives a queue its next turn, if there is anything that it can do."""
         is_ready = self._is_open and queue.items and queue.paused is None
         if not is_ready or queue.ticket is not None or queue.call is not None:
@@ -346,7 +276,7 @@ class Queues:
         self._busy += 1
         heapq.heappush(self._turns, (self._hands.now() + seconds, queue.ticket, queue))
 
-    def _unschedule(self, queue: _Queue) -> None:
+    def _unschedule(self, queue: Queue) -> None:
         if queue.ticket is not None:
             queue.ticket = None
             self._rest()
@@ -357,7 +287,7 @@ class Queues:
         if self._busy == 0:
             self._changed.notify_all()
 
-    def _pause(self, queue: _Queue, reason: str) -> None:
+    def _pause(self, queue: Queue, reason: str) -> None:
         queue.paused, queue.given_up = reason, None
         self.changes += 1
         self._unschedule(queue)
@@ -381,7 +311,7 @@ class Queues:
                 self._pause(queue, reason)
                 queue.given_up = call
 
-    def _leave(self, queue: _Queue) -> None:
+    def _leave(self, queue: Queue) -> None:
         """A call is no longer waited for."""
         queue.call = None
         self._giver.forget(queue.id)
@@ -404,7 +334,7 @@ class Queues:
             self._staff()  # for what else waits
             self._settle(call, self._give(call))
 
-    def _next(self) -> _Call | None:
+    def _next(self) -> Call | None:
         """The call of the queue whose turn it is; None: there is no more work."""
         with self._changed:
             while self._is_open:
@@ -414,7 +344,7 @@ class Queues:
                 rest = self._rest_before_next(now)
                 if rest <= 0:
                     queue = heapq.heappop(self._turns)[2]
-                    queue.ticket, queue.call = None, _Call(queue, queue.items[0], now)
+                    queue.ticket, queue.call = None, Call(queue, queue.items[0], now)
                     self._calls.add(queue.call)
                     return queue.call
                 has_turns = bool(self._turns)
@@ -435,7 +365,7 @@ class Queues:
         recent = [call.began for call in self._calls if now - call.began < _MOMENT]
         return rest if len(recent) < _AT_ONCE else max(rest, min(recent) + _MOMENT - now)
 
-    def _give(self, call: _Call) -> BaseException | None:
+    def _give(self, call: Call) -> BaseException | None:
         """What the sink raises, whatever it is, is its query's trouble."""
         try:
             self._giver.give(call.queue.query, call.prepared)
@@ -443,7 +373,7 @@ class Queues:
             return error
         return None
 
-    def _settle(self, call: _Call, error: BaseException | None) -> None:
+    def _settle(self, call: Call, error: BaseException | None) -> None:
         """What a call that has returned means for its queue."""
         queue = call.queue
         with self._changed:
@@ -463,21 +393,21 @@ class Queues:
             self._schedule(queue, self._delay(queue))
             self._rest()
 
-    def _take(self, queue: _Queue) -> None:
+    def _take(self, queue: Queue) -> None:
         queue.take()
         self.changes += 1
 
-    def _revive(self, queue: _Queue) -> None:
+    def _revive(self, queue: Queue) -> None:
         """The sink was only slow."""
         log.info("delivery", "sink_returned_at_last", query=queue.query.name)
         queue.given_up = queue.paused = None
         self._take(queue)
         self._schedule(queue)
 
-    def _delay(self, queue: _Queue) -> float:
+    def _delay(self, queue: Queue) -> float:
         return queue.patience.delay(queue.failures) if queue.failures else 0.0
 
-    def _fail(self, queue: _Queue, prepared: Prepared, error: BaseException) -> None:
+    def _fail(self, queue: Queue, prepared: Prepared, error: BaseException) -> None:
         queue.failures += 1
         queue.reason = str(error)
         if isinstance(error, SinkRefusedError) or queue.failures > queue.patience.retries:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from thalweg.batch.blame import blame
+from thalweg.batch.delivery import Delivery
 from thalweg.batch.made import Made, made_of
 from thalweg.batch.planning import PlannedBatch
 from thalweg.batch.prepare import Preparing
@@ -37,29 +38,34 @@ class PreparedResults:
     """What sinks are to be given."""
 
 
-def prepare_results(planned: PlannedBatch, totals: BatchTotals, preparing: Preparing) -> PreparedResults:
-    """Makes results durable, and says how many there are. A query that failed gives none; it is stopped, the others
-    go on."""
-    failed = blame(planned.plan, totals.failures)
-    results = _put_together(planned, totals, preparing.storage, failed)
-    queues = preparing.delivery.queues
-    queues.forget(planned.before.queries.keys() - planned.entries.keys())
-    ready = preparing.prepare(planned.batch, results, planned.entries)
-    made = Counter({id_: result.rows for id_, result in results.items() if id_ not in ready.unkept})
-    made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
-    paused, after = queues.paused(), {}
-    for id_, entry in planned.entries.items():
-        if entry.paused != paused.get(id_):
-            entry = replace(entry, paused=paused.get(id_))
-        if id_ in failed:
-            entry = replace(entry, state="failed", error=failed[id_], gap=Gap(planned.batch))
-        elif id_ in ready.unkept:
-            entry = _stopped(entry, planned.batch, ready.unkept[id_])
-        elif made[id_]:
-            entry = replace(entry, emitted=entry.emitted + made[id_])
-        after[id_] = entry
-    given = {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}
-    return PreparedResults(after, given, ready.results, tuple(ready.undelivered))
+class Results:
+    def __init__(self, storage: Storage, delivery: Delivery) -> None:
+        self.preparing = Preparing(storage, delivery)
+        self._storage = storage
+        self._queues = delivery.queues
+
+    def prepare(self, planned: PlannedBatch, totals: BatchTotals) -> PreparedResults:
+        """Makes results durable, and says how many there are. A query that failed gives none; it is stopped, the
+        others go on."""
+        failed = blame(planned.plan, totals.failures)
+        results = _put_together(planned, totals, self._storage, failed)
+        self._queues.forget(planned.before.queries.keys() - planned.entries.keys())
+        ready = self.preparing.prepare(planned.batch, results, planned.entries)
+        made = Counter({id_: result.rows for id_, result in results.items() if id_ not in ready.unkept})
+        made.update({id_: n for id_, n in totals.counted.items() if id_ not in failed})
+        paused, after = self._queues.paused(), {}
+        for id_, entry in planned.entries.items():
+            if entry.paused != paused.get(id_):
+                entry = replace(entry, paused=paused.get(id_))
+            if id_ in failed:
+                entry = replace(entry, state="failed", error=failed[id_], gap=Gap(planned.batch))
+            elif id_ in ready.unkept:
+                entry = _stopped(entry, planned.batch, ready.unkept[id_])
+            elif made[id_]:
+                entry = replace(entry, emitted=entry.emitted + made[id_])
+            after[id_] = entry
+        given = {id_: n for id_, n in made.items() if id_ in after and id_ not in failed}
+        return PreparedResults(after, given, ready.results, tuple(ready.undelivered))
 
 
 def _put_together(

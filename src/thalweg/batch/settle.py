@@ -8,12 +8,14 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from thalweg.adapt.contract import Seen
 from thalweg.batch.planning import PlannedBatch
+from thalweg.batch.results import PreparedResults
 from thalweg.batch.retention import Retained
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.bucket import RowBucket, SliceBucket
-from thalweg.model.entry import Entry
-from thalweg.model.manifest import Manifest, StreamProgress
+from thalweg.model.manifest import Manifest, Prepared, StreamProgress
+from thalweg.model.offsets import SourceMark
 from thalweg.model.stream import Stream
 from thalweg.source.conform import AHEAD
 from thalweg.state.expire import is_live
@@ -24,18 +26,23 @@ B = TypeVar("B", bound=SliceBucket | RowBucket)
 
 @dataclass(frozen=True)
 class Ran:
-    """A batch whose tasks have run."""
+    """A batch whose tasks have run and whose results are prepared."""
 
     planned: PlannedBatch
     totals: BatchTotals
+    prepared: PreparedResults
+    waiting: Sequence[Prepared] = ()
+    """What sinks have still to be given of the batches before."""
     retained: Mapping[str, Retained] = field(default_factory=dict)
     """Stream -> what is kept of all that was set aside, where that has a bound."""
+    marks: Mapping[str, SourceMark] = field(default_factory=dict)
+    """What is known of the sources."""
 
 
-def settle(ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream]) -> Manifest:
-    """The manifest of the batch, but for what adaptations keep, the results that are prepared, and who commits it.
-    `streams`: those that users made."""
-    planned, totals = ran.planned, ran.totals
+def settle(ran: Ran, streams: Mapping[str, Stream]) -> Manifest:
+    """The manifest of the batch, but for what adaptations keep and for who commits it. `streams`: those that users
+    made."""
+    planned, totals, entries = ran.planned, ran.totals, ran.prepared.entries
     before, plan, clock = planned.before, planned.plan, planned.clock
     failed = {m.query for m in plan.members if not entries[m.query].runs}
     progress = _progress(before.streams, ran, streams)
@@ -56,6 +63,29 @@ def settle(ran: Ran, entries: Mapping[str, Entry], streams: Mapping[str, Stream]
         stores=rows,
         queries=entries,
         history=next_history(before.history, plan, planned.moment, Outcome(seen, failed, totals.failures, gone)),
+        marks={**before.marks, **ran.marks},
+        results=ran.prepared.files,
+        undelivered=(*ran.waiting, *ran.prepared.undelivered),
+    )
+
+
+def seen(ran: Ran, after: Manifest, seconds: float) -> Seen:
+    """What adaptations learn from. `after`: the state that the batch leaves. `seconds`: that it has taken so far."""
+    planned, totals = ran.planned, ran.totals
+    return Seen(
+        plan=planned.plan,
+        decided=planned.decisions.decided,
+        measured=planned.before.measured,
+        routing=totals.routing,
+        groups=totals.groups,
+        passed=totals.passed,
+        probes=totals.probes,
+        samples=totals.samples,
+        buckets=after.buckets,
+        stores=after.stores,
+        rows=sum(totals.rows.values()),
+        busy_seconds=totals.busy_seconds,
+        seconds=seconds,
     )
 
 

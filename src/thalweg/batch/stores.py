@@ -22,7 +22,7 @@ from thalweg.model.window import BEGINNING
 from thalweg.operate.index import SMALL, word_groups
 from thalweg.operate.materialise import intermediate_rows
 from thalweg.operate.outbox import Outbox
-from thalweg.operate.probe_tree import Probing, Tuples
+from thalweg.operate.probe_tree import Probing
 from thalweg.operate.store import (
     Rows,
     View,
@@ -30,6 +30,7 @@ from thalweg.operate.store import (
     key_words,
     lay_out,
 )
+from thalweg.operate.tuples import Tuples
 from thalweg.state.compact import rows_to_merge
 from thalweg.state.reader import StateReader
 

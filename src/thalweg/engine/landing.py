@@ -28,6 +28,7 @@ from thalweg.model.types import check_flat
 from thalweg.source.contract import Source
 from thalweg.source.log import LANDED, File, Landed, Log, folder_of
 from thalweg.state.durable import delete_tree, make_directory, sync_directory, sync_file
+from thalweg.state.local_storage import LocalStorage
 from thalweg.state.storage import Storage
 
 _PLAIN = {
@@ -253,3 +254,12 @@ def _files_of(directory: Path, name: str) -> list[File]:
     sync_directory(directory / name)
     sync_directory(directory)
     return found
+
+
+def landing_directory(given: str | None, storage: Storage, stream: str) -> str:
+    """Where the rows of a streaming DataFrame land: Spark writes files, so it must be a directory."""
+    if given is not None:
+        return os.path.join(os.path.abspath(given), stream)
+    if not isinstance(storage, LocalStorage):
+        raise errors.landing_wanted(stream, storage.place)
+    return storage.locate(f"sources/{stream}")

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from thalweg.engine.failure import root_cause
 from thalweg.engine.hadoop import HadoopFiles
+from thalweg.engine.records import Records
 from thalweg.engine.staged_files import StagedFiles
 from thalweg.errors import ThalwegError, failed_sink
 from thalweg.model.bucket import Section
@@ -31,7 +32,8 @@ class SparkSink(RowSink):
     """Any batch writer of Spark's, called once for every batch that has results.
 
     Files are staged, so that a batch that is repeated shows once. Delta is told the batch (txnAppId, txnVersion) and
-    keeps the first; batches of another timeline are others. Whatever else there is sees a repeated batch again.
+    keeps the first; batches of another timeline are others. Who writes is recorded before, as an older copy of the
+    state would give out the same numbers for other rows. Whatever else there is sees a repeated batch again.
     """
 
     kind = "spark"
@@ -43,9 +45,13 @@ class SparkSink(RowSink):
         self._transaction = f"{context.timeline}/{id_}"
         self._storage = storage
         self._staged: StagedFiles | None = None
+        self._records: Records | None = None
         if self._format.lower() in FILE_FORMATS:
             with self._naming_itself():
                 self._staged = StagedFiles(HadoopFiles(spark, query.sink.option("path")), context, id_)
+        elif self._format.lower() == "delta":
+            with self._naming_itself():
+                self._records = Records(HadoopFiles(spark, query.sink.option("path")), context, id_)
         mine = ("format",) if self._staged is None else ("format", "path")
         self._options = {name: str(value) for name, value in query.sink.options if name not in mine}
 
@@ -59,7 +65,10 @@ class SparkSink(RowSink):
                 self._staged.commit(batch_id, sections, lambda place: self._writer(sections, "overwrite").save(place))
             else:
                 writer = self._writer(sections, "append")
-                if self._format.lower() == "delta":
+                if self._records is not None:
+                    if self._records.newest() < batch_id:
+                        self._records.write(batch_id)
+                    self._records.sweep()
                     writer = writer.option("txnAppId", self._transaction).option("txnVersion", batch_id)
                 writer.save()
 

@@ -21,14 +21,14 @@ from msgspec import Struct
 
 from thalweg import faults
 from thalweg.engine.hadoop import HadoopFiles
+from thalweg.engine.records import Records
 from thalweg.errors import sink_of_a_copy
 from thalweg.model.bucket import Section
 from thalweg.sink.contract import SinkContext
-from thalweg.sink.owner import Owner, check_before_first, check_still_mine, owner_of
 
 _ENDING = re.compile(r"^[^.]*\.(?:c\d+\.)?")
 """Of the name that Spark gives a file, all but what tells format and compression."""
-_STAGED, _COMMITTED = "staged-", "committed-"
+_STAGED = "staged-"
 
 
 class Move(Struct, frozen=True):
@@ -52,30 +52,18 @@ class StagedFiles:
         self._files = files
         self._context = context
         self._who = hashlib.blake2b(f"{context.timeline}/{id_}".encode(), digest_size=4).hexdigest()
-        self._home = f".thalweg/{context.timeline}/{id_}"
-        self._is_mine = False
-        """Whether this session has committed here."""
+        self._records = Records(files, context, id_)
+        self._home = self._records.home
         self._is_swept = False
         self._lock = threading.Lock()
         """An attempt that took too long may still be under way when the next one begins."""
-        found = self._newest()
-        if found is not None:
-            check_before_first(found, context, files.root, found.batch)
 
     def commit(self, batch_id: int, sections: Sequence[Section], write: Callable[[str], None]) -> None:
         """`write` has Spark write the results into the directory that it is given."""
         with self._lock:
-            found = self._newest()
-            if self._is_mine:
-                check_still_mine(found, self._context, self._files.root)
-            elif found is not None:
-                check_before_first(found, self._context, self._files.root, found.batch)
-            if found is None or found.batch < batch_id:
+            if self._records.newest() < batch_id:
                 self._publish(batch_id, self._stage(batch_id, results_of(sections), write))
-                self._files.write(
-                    f"{self._home}/{_COMMITTED}{batch_id}", msgspec.json.encode(owner_of(self._context, batch_id))
-                )
-                self._is_mine = True
+                self._records.write(batch_id)
                 faults.point("spark.committed")
             self._sweep()
 
@@ -110,27 +98,15 @@ class StagedFiles:
                 self._files.move(source, move.to)
             faults.point("spark.moved")
 
-    def _newest(self) -> Owner | None:
-        """Who committed last. Of two records, the older is one that was not yet deleted."""
-        batches = self._numbers(self._home, _COMMITTED)
-        if not batches:
-            return None
-        return msgspec.json.decode(self._files.read(f"{self._home}/{_COMMITTED}{batches[-1]}"), type=Owner)
-
-    def _numbers(self, directory: str, kind: str) -> list[int]:
-        names = self._files.names(directory)
-        return sorted(int(n) for name in names if (n := name.removeprefix(kind)) != name and n.isdecimal())
-
     def _staged(self, batch_id: int) -> str:
         return f"{self._home}/{_STAGED}{batch_id}"
 
     def _sweep(self) -> None:
         """What is committed, records that a newer one has replaced, and attempts that came to nothing. Batches are
         committed one after the other: none is under way."""
-        for batch in self._numbers(self._home, _STAGED):
+        for batch in self._records.numbers(self._home, _STAGED):
             self._files.delete(self._staged(batch))
-        for batch in self._numbers(self._home, _COMMITTED)[:-1]:
-            self._files.delete(f"{self._home}/{_COMMITTED}{batch}")
+        self._records.sweep()
         if not self._is_swept:
             self._is_swept = True
             self._sweep_dropped()
@@ -139,10 +115,10 @@ class StagedFiles:
         """What queries that had this name before were about to give when they were dropped."""
         timeline, _, id_ = self._home.rpartition("/")
         name, _, number = id_.rpartition("@")
-        for other in self._numbers(timeline, f"{name}@"):
+        for other in self._records.numbers(timeline, f"{name}@"):
             if other < int(number):
                 home = f"{timeline}/{name}@{other}"
-                for batch in self._numbers(home, _STAGED):
+                for batch in self._records.numbers(home, _STAGED):
                     self._files.delete(f"{home}/{_STAGED}{batch}")
 
 

@@ -83,6 +83,10 @@ class InternalError(ThalwegError):
     """Thalweg itself is at fault."""
 
 
+class PlanRefusedError(InternalError):
+    """A plan that tasks could not run. The one before it stays in force."""
+
+
 _WIDEST = 2_000
 """Characters of a line that an error shows."""
 

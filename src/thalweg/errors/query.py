@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from thalweg.errors.family import NamingError, SinkError, SourceError, UsageError
 
@@ -72,6 +72,21 @@ def table_in_use(table: str, what: str) -> UsageError:
 
 def bad_option(query: str, option: str, value: str, meaning: str, wanted: str = "a number above 0") -> UsageError:
     return UsageError(f"query '{query}': {option} = '{value}' is not {wanted}", detail=f"{option}: {meaning}")
+
+
+def unknown_option(query: str, option: str, near: Sequence[str], known: Sequence[str]) -> UsageError:
+    instead = f"did you mean {', '.join(near)}? " if near else ""
+    return UsageError(
+        f"query '{query}' has no option '{option}'", hint=f"{instead}options of queries: {', '.join(sorted(known))}"
+    )
+
+
+def nothing_to_retain(query: str, kind: str) -> UsageError:
+    return UsageError(
+        f"query '{query}' keeps no results of which retain_results could be some",
+        detail=f"they go to its sink of kind {kind}",
+        hint="it is an option of queries without a sink",
+    )
 
 
 def bad_size(query: str, option: str, value: str) -> UsageError:

@@ -78,10 +78,17 @@ def only_rehearsed() -> UsageError:
     return UsageError("the session only tries statements out", hint="thalweg.connect(...) makes one that can run")
 
 
-def session_as_directory(kind: str) -> UsageError:
+def wrong_directory(kind: str) -> UsageError:
     return UsageError(
         f"the first argument of connect is the state directory, not a {kind}",
         hint='thalweg.connect("state/", spark=spark)',
+    )
+
+
+def wrong_spark(kind: str) -> UsageError:
+    return UsageError(
+        f"spark= is a SparkSession of yours, not a {kind}",
+        hint='left out, thalweg.connect("state/") makes a local one; **{"spark.master": "local[4]"} sets it up',
     )
 
 

@@ -16,12 +16,34 @@ _DATE = "[0-9]{4}(-[0-9]{1,2}(-[0-9]{1,2}([ T](?s:.*))?)?)?"
 _EXACT_DOUBLE_DIGITS = 15
 
 
+_WAYS_OUT = {
+    (
+        "string",
+        "timestamp",
+    ): "declare the column as timestamp in the stream's columns: text of ISO-8601 is read as that",
+    ("string", "timestamp_ntz"): "declare the column as timestamp_ntz in the stream's columns: text is read as that",
+    ("double", "string"): "cast to a decimal first: CAST(CAST(x AS decimal(18, 3)) AS string)",
+    ("float", "string"): "cast to a decimal first: CAST(CAST(x AS decimal(18, 3)) AS string)",
+}
+"""(from, to) -> what can be done instead."""
+
+
 class CastError(Exception):
     """Spark may do this cast, Thalweg does not."""
+
+    hint: str | None = None
 
 
 def cast(code: Code, to: str, tried: bool = False) -> Code:
     """The value as type `to`; `tried` gives NULL where the cast would raise."""
+    try:
+        return _as_type(code, to, tried)
+    except CastError as reason:
+        reason.hint = _WAYS_OUT.get((code.type, to))
+        raise
+
+
+def _as_type(code: Code, to: str, tried: bool) -> Code:
     if code.type == to:
         return code
     if code.type == "void":

@@ -56,7 +56,7 @@ class Compiler:
         try:
             code = self._compile(node)
         except (CastError, OperationError) as reason:
-            raise self.refuse(str(reason), node) from None
+            raise self.refuse(str(reason), node, getattr(reason, "hint", None)) from None
         except SizeError as reason:
             raise expression_too_large(str(reason), self.text, node.span) from None
         if not isinstance(node, (Column, Literal)) and code.type != "boolean":
@@ -70,7 +70,7 @@ class Compiler:
         try:
             return cast(code, to)
         except CastError as reason:
-            raise self.refuse(str(reason), node) from None
+            raise self.refuse(str(reason), node, reason.hint) from None
         except SizeError as reason:
             raise expression_too_large(str(reason), self.text, node.span) from None
 

@@ -38,7 +38,8 @@ _FUNCTIONS = {
         ("get_json_object", "json_tuple", "from_json", "json_value", "json_query", "parse_json", "to_json"), _JSON
     ),
     **dict.fromkeys(("row_number", "rank", "dense_rank", "lag", "lead", "ntile"), _ROWS),
-    "to_timestamp": "write timestamp(text) or CAST(text AS timestamp), for ISO-8601; other forms are not there yet",
+    "to_timestamp": "declare the column as timestamp in the stream's columns: text of ISO-8601 is read as that; for "
+    "numbers there are timestamp_seconds and timestamp_millis",
     "approx_percentile": "percentile(x, 0.95) is exact, and merged from counts",
     "percentile_approx": "percentile(x, 0.95) is exact, and merged from counts",
     "grouping": "create one query per grouping",
@@ -88,6 +89,11 @@ _STATEMENTS = {
     "begin": "there are no transactions: every batch is exactly once by itself",
     "start": "session.start() in Python, or thalweg run FILE.sql",
     "stop": "PAUSE QUERY name keeps its results back, DROP QUERY name ends it; session.stop() ends the pipeline",
+    "with": "there are no subqueries: write one SELECT over the streams; what queries share is computed once",
+    "execute": "give the statements one after another, with ; between them: they are accepted together or not at all",
+    "pause": "PAUSE QUERY name",
+    "resume": "RESUME QUERY name",
+    "alter stream": "ALTER STREAM name RESET WATERMARK; after a restart create_stream can give its limits anew",
     "explain select": "CREATE QUERY name AS SELECT ..., then EXPLAIN name; thalweg explain FILE.sql runs nothing",
 }
 """By the words that a statement begins with."""

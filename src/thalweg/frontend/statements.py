@@ -135,7 +135,7 @@ class _Statements(Cursor):
         if self.take_words("alter", "stream"):
             stream = self.name("the name of a stream").value
             if not self.take_words("reset", "watermark"):
-                raise self.expected("RESET WATERMARK")
+                raise self.expected("RESET WATERMARK", self._elsewhere("alter", "stream"))
             return ResetWatermark(stream)
         if self.take_words("drop", "table"):
             return DropTable(self._named("table").value)
@@ -163,8 +163,9 @@ class _Statements(Cursor):
                 hint="write CREATE QUERY name AS SELECT ...",
             )  # fmt: skip
         if self.is_word("pause", "resume"):
+            hint = self._elsewhere()
             self.next()
-            return self.expected("QUERY")
+            return self.expected("QUERY", hint)
         hint = self._elsewhere()
         if self.is_word("alter"):
             self.next()

@@ -270,3 +270,17 @@ def depth(node: Node) -> int:
             same = joined is not None and isinstance(child, Binary) and child.op == joined
             waiting.append((child, level if same else level + 1))
     return deepest
+
+
+def nodes_of(tree: Select, conditions: bool = True) -> Iterator[Node]:
+    for root in roots_of(tree, conditions):
+        yield from walk(root)
+
+
+def roots_of(tree: Select, conditions: bool = True) -> list[Node]:
+    roots = [item.expr for item in tree.items]
+    roots += [*tree.group, *(sort.expr for sort in tree.order)]
+    roots += [tree.having] if tree.having is not None else []
+    if conditions:
+        roots += [node for node in (tree.where, *(source.on for source in tree.sources)) if node is not None]
+    return roots

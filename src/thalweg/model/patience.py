@@ -1,4 +1,4 @@
-"""How long a sink is waited for, and how much may wait for it: what a query's OPTIONS say of delivery."""
+"""How long a sink is waited for, how much may wait for it, how many results are kept: what a query's OPTIONS say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from thalweg.model.query import Query
 
-BYTES, COUNTS, SPANS = ("undelivered_bytes",), ("retries",), ("retry_delay", "sink_timeout")
+RETAINED = "retain_results"
+BYTES, COUNTS, SPANS = ("undelivered_bytes", RETAINED), ("retries",), ("retry_delay", "sink_timeout")
 OPTIONS = (*BYTES, *COUNTS, *SPANS)
 """As a stored query has them: whole numbers, spans in microseconds."""
 
@@ -25,7 +26,7 @@ class Patience:
     @classmethod
     def of(cls, query: Query) -> Patience:
         given = dict(query.options)
-        return cls(**{name: int(given[name]) for name in OPTIONS if name in given})
+        return cls(**{name: int(given[name]) for name in OPTIONS if name in given and name != RETAINED})
 
     def delay(self, failures: int) -> float:
         """Seconds before the next try, after so many failures in a row."""
@@ -40,3 +41,9 @@ class Patience:
         """Seconds after which a commit that does not return is given up: the limit, and all that retries would have
         taken. `failures`: those before it."""
         return self.timeout + sum(self.delay(n) for n in range(failures + 1, self.retries + 1))
+
+
+def retained(query: Query) -> int | None:
+    """Bytes of the newest results that are kept in memory; None: all."""
+    given = dict(query.options).get(RETAINED)
+    return None if given is None else int(given)

@@ -16,9 +16,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.kernel import frozen_view, inlined, kernel
+from thalweg.kernel import frozen_view
 from thalweg.model.plan import Partial
 from thalweg.model.types import as_type
+from thalweg.operate.dense_kernels import (
+    add_values,
+    count_rows,
+    extend,
+    gather_values,
+    mark,
+    number_sets,
+    take_greatest,
+    take_least,
+    tell_apart,
+)
 
 Array = npt.NDArray[Any]
 SMALLEST_LIMIT = 1 << 16
@@ -26,7 +37,6 @@ SMALLEST_LIMIT = 1 << 16
 MOST_PLACES = 2**31 - 1
 """Places have numbers of 32 bits."""
 _EVERY_ROW: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-_MIXING = np.uint64(0x9E3779B97F4A7C15)
 WORTH_CLASSES = 3
 """Filters from which on rows are told apart by all of them at once."""
 MOST_FILTERS = 64
@@ -37,108 +47,6 @@ SOME_ROWS = 1 << 15
 """Rows that show whether there are too many."""
 ROWS_A_CLASS_CELL = 2
 """Rows that there must be for a place of each class: what is folded in the end must be less than what is read."""
-
-
-@kernel
-def _extend(cells: Any, values: Any, low: Any, width: Any) -> None:
-    for i in range(cells.size):
-        if cells[i] >= 0:
-            cells[i] = cells[i] * width + (values[i] - low)
-
-
-@kernel
-def _count(cells: Any, admitted: Any, out: Any) -> None:
-    if admitted.size == 0:
-        for i in range(cells.size):
-            if cells[i] >= 0:
-                out[cells[i]] += 1
-    else:
-        for i in range(cells.size):
-            # Adding nothing is cheaper than a branch that is taken every other time.
-            if cells[i] >= 0:
-                out[cells[i]] += np.int64(admitted[i])
-
-
-@kernel
-def _sum(cells: Any, admitted: Any, values: Any, out: Any) -> None:
-    nothing = values.dtype.type(0)
-    if admitted.size == 0:
-        for i in range(cells.size):
-            if cells[i] >= 0:
-                out[cells[i]] += values[i]
-    else:
-        for i in range(cells.size):
-            if cells[i] >= 0:
-                out[cells[i]] += values[i] if admitted[i] else nothing
-
-
-@kernel
-def _least(cells: Any, admitted: Any, values: Any, out: Any) -> None:
-    everyone = admitted.size == 0
-    for i in range(cells.size):
-        c = cells[i]
-        if c >= 0 and (everyone or admitted[i]) and values[i] < out[c]:
-            out[c] = values[i]
-
-
-@kernel
-def _greatest(cells: Any, admitted: Any, values: Any, out: Any) -> None:
-    everyone = admitted.size == 0
-    for i in range(cells.size):
-        c = cells[i]
-        if c >= 0 and (everyone or admitted[i]) and values[i] > out[c]:
-            out[c] = values[i]
-
-
-@kernel
-def _mark(sets: Any, admitted: Any, bit: Any) -> None:
-    for i in range(sets.size):
-        sets[i] |= np.uint64(admitted[i]) << bit
-
-
-@inlined
-def _slot(of: Any, mask: Any) -> Any:
-    """Where a set is looked for first: by the highest bits of a product, which all of its factor's have a say in."""
-    return (of * _MIXING >> np.uint64(52)) & mask
-
-
-@kernel
-def _number(sets: Any, known: Any, table: Any, out: Any) -> Any:
-    """Numbers the sets that occur as they come, 0 being none: how many, or -1 where `known` is too short."""
-    count, mask = 0, np.uint64(table.size - 1)
-    for i in range(sets.size):
-        if sets[i] == 0:
-            out[i] = -1
-            continue
-        at = _slot(sets[i], mask)
-        while table[at] >= 0 and known[table[at]] != sets[i]:
-            at = (at + np.uint64(1)) & mask
-        if table[at] < 0:
-            if count == known.size:
-                return -1
-            known[count], table[at] = sets[i], count
-            count += 1
-        out[i] = table[at]
-    return count
-
-
-@kernel
-def _tell_apart(cells: Any, numbers: Any, places: Any, out: Any) -> None:
-    """The place of each row within its class, classes one after the other; none for a row without a class."""
-    for i in range(cells.size):
-        out[i] = numbers[i] * places + cells[i] if cells[i] >= 0 and numbers[i] >= 0 else -1
-
-
-@kernel
-def _gather(cells: Any, seen: Any, values: Any, next_: Any, out: Any, out_seen: Any) -> None:
-    """`next_` is where the next value of each place goes."""
-    for i in range(cells.size):
-        c = cells[i]
-        if c >= 0 and seen[i] > 0:
-            at = next_[c]
-            next_[c] = at + 1
-            out[at] = values[i]
-            out_seen[at] = seen[i]
 
 
 @dataclass(frozen=True)
@@ -244,7 +152,7 @@ class Classes:
         rounds = []
         for cells in places.rounds:
             out = np.empty_like(cells)
-            _tell_apart(frozen_view(cells), self.numbers, np.int32(places.count), out)
+            tell_apart(frozen_view(cells), self.numbers, np.int32(places.count), out)
             rounds.append(out)
         return Places(tuple(rounds), places.count * self.count, places.keys)
 
@@ -268,10 +176,10 @@ def _numbered(columns: Columns, filters: tuple[str | None, ...], rows: int) -> t
         if name is None:
             sets |= np.uint64(1 << bit)
         else:
-            _mark(sets, columns.filter(name)[:rows], np.uint64(bit))
+            mark(sets, columns.filter(name)[:rows], np.uint64(bit))
     known, table = np.empty(MOST_CLASSES, np.uint64), np.full(4 * MOST_CLASSES, -1, np.int32)
     numbers = np.empty(rows, np.int32)
-    count = _number(frozen_view(sets), known, table, numbers)
+    count = number_sets(frozen_view(sets), known, table, numbers)
     return None if count < 0 else (numbers, known[:count])
 
 
@@ -311,7 +219,7 @@ def place(first: Sequence[npt.NDArray[np.int32]], first_key: Key, keys: Sequence
     for numbers in first:
         cells = numbers.astype(np.int32)
         for key in keys:
-            _extend(cells, key.values, key.low, key.width)
+            extend(cells, key.values, key.low, key.width)
         rounds.append(cells)
     return Places(tuple(rounds), count, (first_key, *keys))
 
@@ -322,12 +230,12 @@ def gather(places: Places, values: Array, seen: Array) -> tuple[Array, Array, Ar
     counts = np.zeros(places.count, dtype=np.int64)
     admitted = frozen_view(seen > 0)
     for cells in places.rounds:
-        _count(frozen_view(cells), admitted, counts)
+        count_rows(frozen_view(cells), admitted, counts)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     out, out_seen = np.empty(offsets[-1], np.float64), np.empty(offsets[-1], np.int64)
     next_ = offsets[:-1].copy()
     for cells in places.rounds:
-        _gather(frozen_view(cells), frozen_view(seen), frozen_view(values), next_, out, out_seen)
+        gather_values(frozen_view(cells), frozen_view(seen), frozen_view(values), next_, out, out_seen)
     return offsets, out, out_seen
 
 
@@ -426,7 +334,7 @@ class _Lanes:
     def _count(self, admitted: Array) -> Array:
         out: Array = np.zeros(self.places.count, dtype=np.int64)
         for cells in self.rounds:
-            _count(cells, admitted, out)
+            count_rows(cells, admitted, out)
         return out
 
     def _accumulate(self, partial: Partial, values: Array, admitted: Array) -> Array | None:
@@ -436,12 +344,12 @@ class _Lanes:
             if partial.op == "sum" and not floating and _may_overflow(values, len(self.places.rounds)):
                 return None
             out = np.zeros(self.places.count, dtype=np.float64 if floating else np.int64)
-            run = _sum
+            run = add_values
         else:
             if values.dtype.kind == "f" and np.isnan(values).any():
                 return None  # NaN is the greatest number in Spark and in DuckDB, and incomparable here
             out = np.full(self.places.count, _neutral(values.dtype, partial.op), dtype=values.dtype)
-            run = _least if partial.op == "min" else _greatest
+            run = take_least if partial.op == "min" else take_greatest
         for cells in self.rounds:
             run(cells, admitted, values, out)
         return out

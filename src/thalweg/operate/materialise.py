@@ -23,8 +23,9 @@ from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.gather import take_columns
 from thalweg.operate.probe import split_sets
-from thalweg.operate.probe_tree import Complete, Probing, Tuples
+from thalweg.operate.probe_tree import Complete, Probing
 from thalweg.operate.store import SETS, Views, predicate_index
+from thalweg.operate.tuples import Tuples
 
 TUPLES_AT_ONCE = 2_000_000
 """Tuples that are turned into rows in one go: more would share more, this many bounds the memory."""

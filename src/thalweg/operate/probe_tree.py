@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,9 +24,7 @@ from thalweg.operate.index import KeyIndex, hash_range, hash_words, word_groups
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.probe import (
     PAIR_LIMIT,
-    Begun,
     Near,
-    Sets,
     SortedSide,
     TooMany,
     begin,
@@ -38,7 +35,8 @@ from thalweg.operate.probe import (
     starting,
 )
 from thalweg.operate.probe_layout import SortedSides
-from thalweg.operate.store import SETS, Array, Rows, Views, numbers
+from thalweg.operate.store import Array, Rows, Views, numbers
+from thalweg.operate.tuples import Tuples
 from thalweg.route.hash import hash_rows
 from thalweg.route.table import RoutingTable, deal, routing_table, with_slots
 
@@ -56,53 +54,6 @@ def _halves(queries: int) -> tuple[int, int]:
     bits = [bit for bit in range(queries.bit_length()) if queries >> bit & 1]
     first = sum(1 << bit for bit in bits[: len(bits) // 2])
     return first, queries & ~first
-
-
-@dataclass
-class Tuples:
-    """Combinations of rows: a row number for each relation, and the queries that each can still serve."""
-
-    refs: dict[str, npt.NDArray[np.int64]]
-    sets: Sets
-    begun: Begun | None = None
-    """Of rows that have just set out: their keys and times."""
-
-    def __len__(self) -> int:
-        return len(self.sets)
-
-    def pick(self, chosen: Array) -> Tuples:
-        """Those at the given positions, or where the given mask is true."""
-        return Tuples({name: refs[chosen] for name, refs in self.refs.items()}, self.sets[chosen])
-
-    def serving(self, queries: int, of: int | None = None) -> Tuples:
-        """What is left of them for these queries; `of`: all that any of them can serve, each at least one."""
-        if of is not None and not of & ~queries:
-            return self
-        sets = self.sets & np.uint64(queries)
-        found = sets != 0
-        if found.all():
-            return Tuples(self.refs, sets)
-        return Tuples({name: refs[found] for name, refs in self.refs.items()}, sets[found])
-
-    def to_table(self) -> pa.Table:
-        """For the way to another slot: numbers as narrow as they fit."""
-        return pa.table({name: narrowed(of) for name, of in (*self.refs.items(), (SETS, self.sets))})
-
-    @classmethod
-    def from_table(cls, table: pa.Table) -> Tuples:
-        names = [name for name in table.column_names if name != SETS]
-        refs = {name: table.column(name).to_numpy().astype(np.int64, copy=False) for name in names}
-        return cls(refs, table.column(SETS).to_numpy().astype(np.uint64, copy=False))
-
-    @classmethod
-    def concat(cls, parts: Sequence[Tuples]) -> Tuples:
-        if len(parts) == 1:
-            return parts[0]
-        names = parts[0].refs
-        return cls(
-            {name: np.concatenate([p.refs[name] for p in parts]) for name in names},
-            np.concatenate([p.sets for p in parts]),
-        )
 
 
 class Complete(NamedTuple):
@@ -484,11 +435,6 @@ class Probing:
             has_key[index.order] = True
             rows = np.concatenate([rows, np.flatnonzero(~has_key).astype(np.uint32)])
         return rows
-
-
-def narrowed(numbers: Array) -> Array:
-    """Numbers from 0 on in the narrowest type that holds them."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max())), copy=False) if len(numbers) else numbers
 
 
 def equals(left: pa.Array, right: pa.Array) -> Array:

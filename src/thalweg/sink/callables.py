@@ -68,7 +68,9 @@ def _check_is_done(given: object) -> None:
     """What has only been begun took no rows, and nobody would go on with it."""
     if inspect.iscoroutine(given) or inspect.isgenerator(given):
         given.close()  # else Python complains that nobody waited for it
-    elif not inspect.isasyncgen(given):
+    elif inspect.isawaitable(given):
+        raise TypeError(f"it returned {type(given).__name__}, which nobody waits for: the rows count as not taken")
+    elif not (inspect.isasyncgen(given) or isinstance(given, map | filter)):
         return
     raise TypeError(f"it returned {type(given).__name__.replace('_', ' ')}, which nobody runs: no rows were taken")
 

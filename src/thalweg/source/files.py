@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob as globbing
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -44,6 +46,8 @@ _SUFFIXES = {
     ".feather": "arrow",
 }
 _BYTES_PER_SPLIT = 64 << 20
+_WATCHED, _MOST_WATCHED = 60.0, 100
+"""Seconds for which a file that was read is looked at again; how many are."""
 _ALIASES = {"sep": "delimiter", "multiLine": "multiline", "nullValue": "null_value"}
 Given = Mapping[str, object]
 """Options as a user has written them: names and what they should be."""
@@ -136,8 +140,12 @@ class FilesUnits(Units):
         self._is_gone = False
         self._unseen: set[str] = set()
         """What the last look said of the directory and of files, so that the log is told once."""
+        self._read = 0
+        self._watched: dict[str, tuple[File, float]] = {}
+        """Files that were read a moment ago, and when that was."""
 
     def available(self) -> int:
+        self._look_again()
         fresh = [path for path in self._listed() if path not in self._known]
         found = [file for _, file in sorted(self._look_at(fresh), key=lambda pair: (pair[0], pair[1].path))]
         self._log.append(found)
@@ -148,6 +156,30 @@ class FilesUnits(Units):
     def limit(self, start: int, end: int) -> int:
         most = self._options.max_files_per_batch
         return end if most is None else min(end, start + most)
+
+    def release(self, end: int) -> None:
+        """The newest of the files that were read are watched: who writes them may not be done."""
+        now = time.monotonic()
+        for file in self._log.entries[max(self._read, end - _MOST_WATCHED) : end]:
+            self._watched[file.path] = file, now
+        while len(self._watched) > _MOST_WATCHED:
+            self._watched.pop(next(iter(self._watched)))
+        self._read = end
+
+    def _look_again(self) -> None:
+        """At files that were read. What has come since is never read: it is said, once."""
+        now = time.monotonic()
+        for path, (file, since) in list(self._watched.items()):
+            with suppress(OSError):  # gone
+                status = os.stat(path)
+                if (status.st_size, status.st_mtime_ns) == (file.size, file.modified_ns) and now - since < _WATCHED:
+                    continue
+                if (status.st_size, status.st_mtime_ns) != (file.size, file.modified_ns):
+                    log.warning(
+                        "source", "file_changed_after_it_was_read",
+                        stream=self.stream, file=path, bytes_read=file.size, bytes_now=status.st_size,
+                    )  # fmt: skip
+            del self._watched[path]
 
     def mark(self, consumed: int) -> SourceMark:
         return self._log.mark()
@@ -261,7 +293,7 @@ def files(
 
     `missing`: what becomes of a file without some columns of the stream. "null": they are NULL, and the file is
     counted; "refuse": the file is set aside. Without the event time it always is. A field that is not in a line of
-    JSON is NULL.
+    JSON is NULL; a line that has none of the columns is set aside.
 
     Reader options, for CSV: header (true), delimiter, quote, null_value (empty), multiline (false: a line
     break inside quotes is a fault). Times in CSV and JSON are ISO-8601 text, with a zone or in UTC.

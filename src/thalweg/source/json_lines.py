@@ -42,10 +42,11 @@ from thalweg.source.text import (
 )
 
 ARRAY = "an array; JSON lines are wanted"
+FOREIGN = "it has none of the columns of the stream"
 
 
 def read_json(split: Split, wanted: WantedText) -> Iterator[Result]:
-    """One object a line. Fields that the stream does not have are ignored, missing ones are null."""
+    """One object a line. Fields that the stream does not have are ignored, missing ones are null, unless all are."""
     if _is_array(split.path):
         if split.start:  # once of each file
             return
@@ -91,8 +92,16 @@ def _parse_json(block: bytes, fast: pa.Schema, wanted: WantedText) -> Result | N
     rows = block.count(b"\n") + (not block.endswith(b"\n"))
     if (table.num_rows != rows and table.num_rows != len(lines_of(block).text)) or has_infinite(table):
         return None
+    if _has_empty_row(table):
+        return None
     result = conform(table, wanted.schema, wanted.columns, wanted.admission)
     return None if result.rejected is not None else (result, table.num_rows)
+
+
+def _has_empty_row(table: pa.Table) -> bool:
+    if not all(column.null_count for column in table.columns):
+        return False
+    return bool(np.logical_and.reduce([column.is_null().to_numpy() for column in table.columns]).any())
 
 
 def _examine_json(block: bytes, wanted: WantedText) -> Result:
@@ -100,7 +109,7 @@ def _examine_json(block: bytes, wanted: WantedText) -> Result:
     lines, unreadable = readable_lines(block)
     text, columns = lines.text, wanted.columns
     paths = ", ".join(f"'{_pointer(name)}'" for name in columns)
-    items = ["x", "ok"]
+    items = ["x", "ok", "known"]
     for number, name in enumerate(columns):
         kind, value = f"kinds[{number + 1}]", f"vals[{number + 1}]"
         spark_type = wanted.schema.type_of(name)
@@ -111,8 +120,11 @@ def _examine_json(block: bytes, wanted: WantedText) -> Result:
     valid = connection().from_arrow(pa.table({"x": text})).project("x, CASE WHEN json_valid(x) THEN x END AS j")
     object_or_null = "CASE WHEN json_type(j) = 'OBJECT' THEN j END"
     objects = connection().from_arrow(valid.project(f"x, {object_or_null} AS j").to_arrow_table())
+    names = ", ".join("'" + name.replace("'", "''") + "'" for name in wanted.schema.names)
+    known = f"coalesce(list_has_any(json_keys(j), [{names}]), false)"
     parsed = objects.project(
-        f"x, j IS NOT NULL AS ok, json_type(j, [{paths}]) AS kinds, json_extract_string(j, [{paths}]) AS vals"
+        f"x, j IS NOT NULL AS ok, {known} AS known, json_type(j, [{paths}]) AS kinds, "
+        f"json_extract_string(j, [{paths}]) AS vals"
     )
     found = connection().from_arrow(parsed.to_arrow_table()).project(", ".join(items)).to_arrow_table()
     found = found.combine_chunks()
@@ -121,8 +133,10 @@ def _examine_json(block: bytes, wanted: WantedText) -> Result:
     arrays = np.asarray(pc.starts_with(pc.utf8_ltrim_whitespace(others.text), "["), dtype=bool)
     broken = others.pick(~arrays).rejected("not JSON", "not a JSON object")
     listed = others.pick(arrays).rejected("not JSON", f"{ARRAY}: one object a line")
-    result = _check_values(found.filter(found.column("ok")), lines.pick(is_object), wanted)
-    return counted(result, together([unreadable, broken, listed]), len(text) + length(unreadable))
+    is_known = np.asarray(found.column("known"))
+    foreign = lines.pick(is_object & ~is_known).rejected("columns", FOREIGN)
+    result = _check_values(found.filter(found.column("known")), lines.pick(is_known), wanted)
+    return counted(result, together([unreadable, broken, listed, foreign]), len(text) + length(unreadable))
 
 
 def _check_values(found: pa.Table, lines: TextLines, wanted: WantedText) -> Conformed:

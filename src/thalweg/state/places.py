@@ -7,7 +7,7 @@ import re
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from thalweg.errors import session_as_directory, unknown_scheme, url_as_path
+from thalweg.errors import unknown_scheme, url_as_path, wrong_directory
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.object_storage import SCHEMES, ObjectStorage
 from thalweg.state.storage import Storage
@@ -18,8 +18,8 @@ _FLATTENED = re.compile(rf"({'|'.join(SCHEMES)}):/[^/]")
 
 def open_storage(place: str | os.PathLike[str]) -> Storage:
     """Nothing is read or made: that is what `claim` does."""
-    if type(place).__module__.startswith("pyspark."):
-        raise session_as_directory(type(place).__name__)
+    if not isinstance(place, str | os.PathLike):
+        raise wrong_directory(type(place).__name__)
     text = os.fspath(place)
     found = _URL.match(text)
     if found is None:

@@ -6,11 +6,13 @@ results/000000000041-<unique>.arrow     a section per query that had results
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from thalweg.model.bucket import Section
 from thalweg.model.manifest import ResultFile
@@ -41,6 +43,8 @@ class Results:
         """In order of batches, as the newest manifest has them."""
         self._sections: dict[str, tuple[Section, ...]] = {}
         self._read: dict[str, _Read] = {}
+        self._sizes: dict[str, tuple[int, int]] | None = None
+        """query -> rows and bytes that are kept; None: nobody has asked since the last commit."""
 
     def prepare(
         self,
@@ -48,10 +52,12 @@ class Results:
         tables: Mapping[str, pa.Table],
         wanted: Collection[str],
         more: Mapping[str, Collection[str]] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> tuple[ResultFile, ...]:
         """The files after a batch with these results, by query id. `wanted`: the queries that anybody can still ask
-        for. `more`: containers that tasks have written -> the queries of which they hold results that count. Nothing
-        is to be seen of it before `commit`."""
+        for. `more`: containers that tasks have written -> the queries of which they hold results that count.
+        `limits`: queries of which only the newest results are kept -> at least how many bytes. Nothing is to be seen
+        of it before `commit`."""
         files = [file for file in self._files if self._is_wanted(file, wanted)]
         while run := _mergeable(files):
             at = files.index(run[0])
@@ -65,16 +71,56 @@ class Results:
                     writer.add(query, table)
                 self._sections[name] = writer.close()
             files.append(ResultFile(name, batch, batch))
-        return tuple(files)
+        return tuple(self._retained(files, wanted, limits) if limits else files)
+
+    def _retained(
+        self, files: Sequence[ResultFile], wanted: Collection[str], limits: Mapping[str, int]
+    ) -> list[ResultFile]:
+        """Without what is older than that much of its query. What was merged is written anew once it is mostly that:
+        the files of a batch are merged soon."""
+        newer: Counter[str] = Counter()
+        kept: list[ResultFile] = []
+        for _, of_batch in groupby(reversed(files), lambda file: file.last):
+            beyond = {query for query, limit in limits.items() if newer[query] >= limit}
+            for file in of_batch:
+                sections = self._sections_of(file)
+                names = {section.name for section in sections}
+                newer.update({name: _nbytes(sections, {name}) for name in names & limits.keys()})
+                left = names - beyond
+                if left == names:
+                    kept.append(file)
+                elif left:
+                    kept.append(self._without(replace(file, queries=tuple(sorted(left))), wanted))
+        return kept[::-1]
+
+    def _without(self, file: ResultFile, wanted: Collection[str]) -> ResultFile:
+        """The file, in which fewer queries count than before."""
+        all_of_it = self._sections[file.file]
+        is_mostly_gone = 2 * _nbytes(all_of_it, {*file.queries} & {*wanted}) < _nbytes(all_of_it)
+        return self._merge([file], wanted, file.level)[0] if file.level and is_mostly_gone else file
 
     def commit(self, files: Sequence[ResultFile]) -> None:
         """The manifest that names these is durable."""
         with self._lock:
-            named = {file.file for file in files}
-            if not named.issuperset(file.file for file in self._files):
-                self._read.clear()  # tables that were read hold the files that were merged
+            named = {file.file: file for file in files}
+            for file in self._files:  # tables that were read hold what was merged or is not kept any more
+                if named.get(file.file) != file:
+                    for query in self._queries_of(file) - self._queries_of(named.get(file.file)):
+                        self._read.pop(query, None)
             self._files = tuple(files)
             self._sections = {name: found for name, found in self._sections.items() if name in named}
+            self._sizes = None
+
+    def size(self, query: str) -> tuple[int, int]:
+        """Rows and bytes of a query that are kept."""
+        with self._lock:
+            if self._sizes is None:
+                self._sizes = {}
+                for file in self._files:
+                    for section in self._sections_of(file):
+                        rows, nbytes = self._sizes.get(section.name, (0, 0))
+                        self._sizes[section.name] = rows + section.rows, nbytes + section.length
+            return self._sizes.get(query, (0, 0))
 
     def read(self, query: str, schema: pa.Schema) -> pa.Table:
         """All results of a query, in order of batches, as views of the files."""
@@ -108,14 +154,19 @@ class Results:
     def _is_wanted(self, file: ResultFile, wanted: Collection[str]) -> bool:
         return any(section.name in wanted for section in self._sections_of(file))
 
+    def _queries_of(self, file: ResultFile | None) -> set[str]:
+        return set() if file is None else {section.name for section in self._sections_of(file)}
+
     def _sections_of(self, file: ResultFile) -> tuple[Section, ...]:
         if file.file not in self._sections:
             self._sections[file.file] = read_footer(self._storage, file.file)
         found = self._sections[file.file]
         return tuple(s for s in found if s.name in file.queries) if file.queries else found
 
-    def _merge(self, run: Sequence[ResultFile], wanted: Collection[str]) -> list[ResultFile]:
-        """Each query's results side by side."""
+    def _merge(
+        self, run: Sequence[ResultFile], wanted: Collection[str], level: int | None = None
+    ) -> list[ResultFile]:
+        """Each query's results side by side. `level`: of what comes of it; one more unless given."""
         pieces: dict[str, list[pa.Table]] = {}
         for file in run:
             for section in self._sections_of(file):
@@ -128,7 +179,12 @@ class Results:
                 for _, alike in groupby(tables, lambda table: table.schema):
                     writer.add(query, pa.concat_tables(alike))
             self._sections[name] = writer.close()
-        return [ResultFile(name, run[0].first, run[-1].last, run[0].level + 1)]
+        return [ResultFile(name, run[0].first, run[-1].last, run[0].level + 1 if level is None else level)]
+
+
+def _nbytes(sections: Sequence[Section], names: Collection[str] | None = None) -> int:
+    """Of those of these names, or of all."""
+    return sum(section.length for section in sections if names is None or section.name in names)
 
 
 def _mergeable(files: Sequence[ResultFile]) -> list[ResultFile]:

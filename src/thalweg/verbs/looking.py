@@ -7,6 +7,7 @@ from collections import Counter
 import pyarrow as pa
 
 from thalweg import errors
+from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.batch.requests import running_queries
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.manifest import StreamProgress
@@ -28,7 +29,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
     with parts.mutex:
         runner, catalog = parts.runner, parts.catalog
         entries = [parts.entry_of(h) for h in catalog.queries.values()]
-        manifest, decided = runner.manifest, runner.decided
+        manifest = runner.manifest
+        decided = runner.adaptations.decided(manifest.measured, manifest.batch + 1)
         given = PlanInput(
             running_queries(entries),
             catalog.streams,
@@ -43,7 +45,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
         names = {e.id: e.query for e in entries if e.id not in failed}
         if form in FORMS:
             return Explanation(FORMS[form](draw(plan, names, manifest, id_)))
-        reports = runner.partitioning_report(), runner.ordering_report()
+        said = runner.adaptations.explain(manifest.measured)
+        reports = partitioning_report(said), ordering_report(said)
         if id_ is None:
             failures = {e.query.name: e.error or "" for e in failed.values()}
             return Explanation(explain_plan(plan, names, manifest, *reports, failures))
@@ -55,7 +58,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
 def progress(parts: Parts) -> SessionProgress:
     parts.check_alive()
     runner, catalog = parts.runner, parts.catalog
-    manifest, marks = runner.manifest, runner.watermarks()
+    manifest, said = runner.manifest, runner.adaptations.explain(runner.manifest.measured)
+    marks = runner.planning.watermarks(manifest)
     speed = batch_speed(runner.reports, runner.tasks)
     streams = {name: stream_status(name, manifest, marks.is_idle(name)) for name in catalog.streams}
     return SessionProgress(
@@ -67,9 +71,9 @@ def progress(parts: Parts) -> SessionProgress:
         time=speed.time,
         state=state_size(manifest),
         sent_bytes=speed.sent_bytes,
-        slots=runner.decided.slots,
-        partitioning=runner.partitioning_report(),
-        join_orders=runner.ordering_report(),
+        slots=runner.adaptations.decided(manifest.measured, manifest.batch + 1).slots,
+        partitioning=partitioning_report(said),
+        join_orders=ordering_report(said),
         queries={
             name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()
         },
@@ -114,3 +118,8 @@ def results_of(parts: Parts, handle: QueryHandle) -> pa.Table:
         raise errors.not_in_memory(query.name, query.sink.kind)
     schema = pa.schema([pa.field(o.name, to_arrow(o.expr.type)) for o in query.outputs])
     return parts.delivery.results.read(handle.id, schema)
+
+
+def kept_of(parts: Parts, handle: QueryHandle) -> tuple[int, int] | None:
+    """Rows and bytes that `results()` has; None: its sink has them."""
+    return parts.delivery.results.size(handle.id) if keeps_results(handle.definition.sink) else None

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from thalweg.batch.delivery import Delivery
-from thalweg.batch.run import BatchRunner
+from thalweg.batch.assemble import assemble
+from thalweg.batch.planning import Planning
 from thalweg.catalog import load_catalog
 from thalweg.engine.contract import Engine
 from thalweg.handle import Owner
 from thalweg.observe import log
-from thalweg.state.manifest import Manifests
+from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
 from thalweg.state.requests import RequestLog
 from thalweg.state.storage import Storage
@@ -45,8 +45,7 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
         engine = open_engine()
         storage.sweep()
         term = take_term(storage, settings.fork)
-        manifests = Manifests(storage)
-        newest = manifests.newest()
+        newest = latest_manifest(storage)
         parts = Parts(
             owner,
             storage,
@@ -54,28 +53,30 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
             engine,
             engine.analyzer,
             RequestLog(storage, 0 if newest is None else newest.through),
-            Delivery(engine, storage, term, newest, settings.hands),
             InUse(),
             load_catalog(storage, newest),
         )
         tasks = engine.runner.tasks
-        parts.runner = BatchRunner(
+        parts.runner = assemble(
             engine.runner,
+            engine,
             storage,
             term,
-            manifests,
-            parts.requests,
-            lambda: parts.catalog.streams,
-            lambda: parts.catalog.tables,
-            parts.delivery,
+            Planning(
+                parts.requests,
+                lambda: parts.catalog.streams,
+                lambda: parts.catalog.tables,
+                parts.aggregates.code,
+            ),
             slots=settings.slots_of(tasks),
             repartitioning=settings.repartitioning,
             join_planning=settings.join_planning,
-            functions=parts.aggregates.code,
             check_hold=hold.check,
             small_batches=settings.small_batches_of(tasks),
             budget=settings.budget,
+            hands=settings.hands,
         )
+        parts.delivery = parts.runner.offers.delivery
         parts.pipeline = engine.pipeline(
             parts.runner, lambda: parts.catalog.streams, lambda: parts.feeding.active, parts.after_batch
         )

@@ -39,10 +39,10 @@ class Parts:
     engine: Engine
     analyzer: Analyzer
     requests: RequestLog
-    delivery: Delivery
     aggregates: InUse
     catalog: Catalog
     runner: BatchRunner = field(init=False)
+    delivery: Delivery = field(init=False)
     pipeline: Pipeline = field(init=False)
     mutex: threading.RLock = field(default_factory=threading.RLock)
     feeding: Feeding = field(default_factory=Feeding)

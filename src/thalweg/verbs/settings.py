@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from thalweg import errors
 from thalweg.adapt.settings import EPOCH, JoinPlanning, Repartitioning
@@ -63,3 +64,9 @@ def span_or_none(given: str | timedelta | None) -> int | None:
 def budget_of(expression_time: str | timedelta | None, worker_memory: int | str | None) -> Budget:
     span = span_or_none(expression_time)
     return Budget(None if span is None else span / 1e6, None if worker_memory is None else parse_bytes(worker_memory))
+
+
+def spark_or_none(spark: Any) -> Any:
+    if spark is not None and not type(spark).__module__.startswith("pyspark."):
+        raise errors.wrong_spark(type(spark).__name__)
+    return spark

@@ -34,7 +34,7 @@ def create_table(parts: Parts, name: str, source: Any, schema: Any, format: str 
         save_tables(parts.storage, after.tables)
         parts.catalog = after
         if before is not None:
-            parts.runner.retire_table(before)
+            parts.runner.clean_up.retire_table(before)
         return table
 
 
@@ -73,6 +73,6 @@ def drop_table(parts: Parts, name: str) -> None:
         after = parts.catalog.without_table(name)
         if parts.trial is None:
             save_tables(parts.storage, after.tables)
-            parts.runner.retire_table(table)
+            parts.runner.clean_up.retire_table(table)
         parts.catalog = after
         parts.analyzer.unregister(name)

@@ -306,9 +306,9 @@ def test_the_older_of_two_sessions_is_stopped_before_its_sinks(
     assert other.seen() == [[2]]
     with monkeypatch.context() as patch:
         if "lock" in blind_to:
-            patch.setattr(older._parts.runner, "_check_hold", lambda: None)
+            patch.setattr(older._parts.runner.commits, "_check_hold", lambda: None)
         if "term" in blind_to:
-            patch.setattr("thalweg.batch.run.check_term", lambda storage, term: None)
+            patch.setattr("thalweg.batch.commit.check_term", lambda storage, term: None)
         with pytest.raises(StateError, match=said):
             older.run_available()
     with pytest.raises(StateError):

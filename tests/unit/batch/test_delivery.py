@@ -69,7 +69,8 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 def delivery_of(storage: LocalStorage, newest: Manifest | None = None, **sinks: Any) -> Delivery:
-    delivery = Delivery(None, storage, TERM, newest, Inline())  # type: ignore[arg-type]  # nobody writes with Spark
+    delivery = Delivery(None, storage, TERM, Inline())  # type: ignore[arg-type]  # nobody writes with Spark
+    delivery.newest = -1 if newest is None else newest.batch
     delivery._sinks = dict(sinks)
     delivery.callbacks = dict.fromkeys(sinks, lambda table, batch: None)
     return delivery

@@ -44,10 +44,14 @@ class Sink:
     def __init__(self) -> None:
         self.given: list[tuple[int, list[int]]] = []
         self.raises: BaseException | None = None
+        self.may = threading.Event()
+        """Whether it may go on; else it waits."""
+        self.may.set()
 
     def __call__(self, table: pa.Table, batch: int) -> None:
         if self.raises is not None:
             raise self.raises
+        self.may.wait(30)
         self.given.append((batch, table.column(1).to_pylist()))
 
     @property
@@ -266,6 +270,20 @@ def test_at_the_bound_the_query_stops_with_a_gap_that_is_told(program: Program) 
     assert program.status.gap.until_batch > gap.from_batch
 
 
+def test_a_query_that_is_resumed_gives_what_was_kept_before_there_is_more(program: Program) -> None:
+    """Else it would stop at the bound again, though its sink takes all."""
+    program.options = {"undelivered_bytes": "40"}
+    session = program.start()
+    session.query("q").pause()
+    program.run(1, 2)
+    program.sink.may.clear()
+    session.query("q").resume()
+    threading.Timer(0.3, program.sink.may.set).start()
+    program.run(3)
+    assert (program.status.state, program.status.gap) == ("idle", None)
+    assert program.sink.values == [1, 2, 3]
+
+
 def test_results_of_one_batch_are_kept_however_many_they_are(program: Program) -> None:
     program.options = {"undelivered_bytes": "1"}
     session = program.start()
@@ -286,6 +304,32 @@ def test_options_that_make_no_sense_are_refused(program: Program, option: str, g
     session = program.start()
     with pytest.raises(ThalwegError, match=option):
         session.create_query("another", ALL, program.sink, options={option: given})
+
+
+def test_an_option_that_there_is_not_is_refused(program: Program) -> None:
+    session = program.start()
+    with pytest.raises(UsageError, match="query 'another' has no option 'retrys'") as raised:
+        session.create_query("another", ALL, program.sink, options={"retrys": "3"})
+    assert "did you mean retries?" in str(raised.value)
+    assert "another" not in session.queries
+
+
+def test_of_results_in_memory_the_newest_are_kept_if_that_is_asked(program: Program) -> None:
+    session = program.start()
+    with pytest.raises(UsageError, match="keeps no results of which retain_results could be some"):
+        session.create_query("sunk", ALL, program.sink, options={"retain_results": "1 MB"})
+    newest = session.create_query("newest", ALL, options={"retain_results": "1"})
+    program.run(1, 2, 3)
+    assert newest.results()["v"].to_pylist() == [3]
+    assert (newest.status.emitted, newest.status.results.rows) == (3, 1)
+    assert session.progress()["queries"]["newest"].results.bytes > 0
+    assert (program.status.results, session.query("other").status.results.rows) == (None, 3)
+    assert program.others == [1, 2, 3]
+    session.stop()
+    session = program.start()
+    assert session.query("newest").results()["v"].to_pylist() == [3]
+    program.run(4)
+    assert session.query("newest").results()["v"].to_pylist() == [4]
 
 
 def test_options_are_written_as_people_do(program: Program) -> None:

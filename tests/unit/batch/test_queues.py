@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from thalweg.batch.hands import Hands, Inline
-from thalweg.batch.queues import LostResultsError, Queues
+from thalweg.batch.queue import LostResultsError
+from thalweg.batch.queues import Queues
 from thalweg.errors import SinkRefusedError
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Prepared

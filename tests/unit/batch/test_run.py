@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from thalweg import faults
-from thalweg.batch import run as module
+from thalweg.batch import commit as module
+from thalweg.batch import offers
 from thalweg.batch.hands import Inline
 from thalweg.errors import StateError, ThalwegError
 from thalweg.model.manifest import Manifest
@@ -300,3 +301,31 @@ def test_the_newest_session_goes_on_from_what_an_older_one_has_just_committed(
     with pytest.raises(StateError, match="another session has opened this state since"):
         one.run()
     assert one.seen()["called"] == [1]
+
+
+def test_a_commit_that_is_unsure_stays_so_until_all_that_it_left_has_been_read(
+    local: Local, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest is there and its answer was lost; and then the state cannot be read for a moment, too."""
+    world = World(local, state_dir, 1)
+    commits = world.session._parts.runner.commits
+    create = commits.manifests.create
+
+    def lose_the_answer(manifest: Manifest) -> None:
+        create(manifest)
+        raise OSError("no answer")
+
+    def fail(storage: Any) -> None:
+        raise OSError("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits.manifests, "create", lose_the_answer)
+        with pytest.raises(ThalwegError, match="no answer"):
+            world.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(offers, "find_delivered", fail)
+        with pytest.raises(ThalwegError, match="not now"):
+            world.run()
+    assert world.got == []
+    world.run()
+    assert world.seen() == {"called": [1], "kept": [1], "filed": ["part-000000000000.json"]}

@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 import pytest
 from benchmarks import many
 
-from thalweg.batch import planning
-from thalweg.model.plan import Plan
-from thalweg.optimize.planner import make_plan
+from thalweg.batch import in_force
+from thalweg.model.plan_input import PlanInput
+from thalweg.optimize.draft import Draft
+from thalweg.optimize.planner import plan_next
 
 
 def test_queries_of_fewer_are_among_those_of_more() -> None:
@@ -43,11 +44,13 @@ def test_windows_close_and_every_row_of_a_stream_is_counted(monkeypatch: pytest.
 def test_noise_of_what_is_measured_makes_no_new_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def counted(*given: Any, **options: Any) -> Plan:
-        made.append(given)
-        return make_plan(*given, **options)
+    def counted(given: PlanInput, last: Draft) -> Draft:
+        draft = plan_next(given, last)
+        if draft is not last:
+            made.append(given)
+        return draft
 
-    monkeypatch.setattr(planning, "make_plan", counted)
+    monkeypatch.setattr(in_force, "plan_next", counted)
     monkeypatch.setattr(many, "PREDICATES", ("",))
     assert len(many.measure(8, 6)) == 7
     assert len(made) == 2  # one before anything was measured, one after

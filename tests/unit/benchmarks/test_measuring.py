@@ -320,7 +320,8 @@ def test_a_row_that_queries_apart_read_several_times_counts_once(tmp_path: Path)
     reports = [
         SimpleNamespace(rows=5 * work.rows_per_file, seconds=1.0, ended=2.0 + n, emitted=0, time={}) for n in range(3)
     ]
-    session = SimpleNamespace(progress=lambda: {"queries": {}}, _runner=SimpleNamespace(reports=reports))
+    parts = SimpleNamespace(runner=SimpleNamespace(reports=reports))
+    session = SimpleNamespace(progress=lambda: {"queries": {}}, _parts=parts)
     cpu = SimpleNamespace(seconds_between=lambda start, end: 1.0)
     found = _figures(session, cpu, given, lands=False)
     assert found["rows"] == pytest.approx(2 * 2 * work.rows_per_file)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from thalweg.engine.spark_engine import read_rows
+from thalweg.engine.tables import read_rows
 from thalweg.errors import UsageError
 from thalweg.source.schema import parse_schema
 

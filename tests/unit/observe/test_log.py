@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -168,6 +169,52 @@ def test_a_directory_that_is_gone_is_told_once(local: Open, caplog: pytest.LogCa
     folder.mkdir()
     session.run_available()
     assert [line.split()[0] for line in lines(caplog, "source")] == ["directory_gone", "directory_back"]
+
+
+def test_a_file_that_changes_after_it_was_read_is_told_once(
+    local: Open, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """What has come since is never read. Also while nobody looked: after a restart."""
+    folder, state_dir = tmp_path / "in", tmp_path / "state"
+    folder.mkdir()
+    for name in ("a", "b", "gone"):
+        (folder / f"{name}.csv").write_text("ts,k,v\n2026-01-01T00:00:00,1,1")
+
+    def open_session() -> Any:
+        session = local(state_dir=state_dir)
+        source = thalweg.files(str(folder / "*.csv"))
+        session.create_stream(
+            "events", source, time="ts", watermark="1 second", schema="ts timestamp, k bigint, v bigint"
+        )
+        return session
+
+    session = open_session()
+    session.create_query("revenue", TOTAL)
+    session.run_available()
+    with (folder / "a.csv").open("a") as file:
+        file.write("2\n2026-01-01T00:00:00,1,1\n")
+    (folder / "gone.csv").unlink()
+    for _ in range(3):
+        session.run_available()
+    [told] = lines(caplog, "source")
+    assert told.startswith("file_changed_after_it_was_read stream=events")
+    assert "/a.csv bytes_read=30 bytes_now=56" in told
+    session.stop()
+    (folder / "b.csv").write_text("ts,k,v\n2026-01-01T00:00:00,1,2")
+    (folder / "c.csv").write_text("ts,k,v\n2026-01-01T00:00:00,1,1")
+    session = open_session()
+    for _ in range(3):
+        session.run_available()
+    assert ["/b.csv" in line for line in lines(caplog, "source")[1:]].count(True) == 1
+
+
+def test_every_event_is_in_the_docs() -> None:
+    root = Path(thalweg.__file__).parent
+    text = (root.parents[1] / "docs" / "operating.md").read_text()
+    event = re.compile(r"log\.(?:debug|info|warning|error)\(\s*(\w+|\"\w+\"),\s*\"(\w+)\"")
+    found = {e[1] for path in root.rglob("*.py") for e in event.findall(path.read_text())}
+    assert {"query_paused", "set_aside", "batch_done"} <= found
+    assert [name for name in sorted(found) if f"`{name}`" not in text] == []
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping
 from thalweg.model.query import Aggregate
 from thalweg.model.window import Window
-from thalweg.operate import dense
+from thalweg.operate import dense, dense_kernels
 from thalweg.operate.combine import Slices, combine, combine_dense
 
 SECOND = 1_000_000
@@ -124,7 +124,7 @@ def test_rows_that_no_filter_admits_make_no_group() -> None:
 @pytest.mark.parametrize("first", [0, 20, 32, 52])
 def test_every_filter_has_a_say_in_where_its_sets_are_looked_for(first: int) -> None:
     mask = 4 * dense.MOST_CLASSES - 1
-    slots = {int(dense._slot(np.uint64(v << first), np.uint64(mask))) for v in range(1, mask + 1)}
+    slots = {int(dense_kernels._slot(np.uint64(v << first), np.uint64(mask))) for v in range(1, mask + 1)}
     assert len(slots) > mask / 2
 
 

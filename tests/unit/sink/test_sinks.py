@@ -186,6 +186,20 @@ def test_what_a_callable_only_begins_fails_its_batch(made: Any) -> None:
         sink.commit(3, "", TABLE)
 
 
+def test_what_only_looks_as_if_it_had_taken_the_rows_fails_its_batch() -> None:
+    taken: list[str] = []
+    for made in (map(taken.append, "ab"), filter(taken.append, "ab")):
+        sink = open_sink(to_callable(), SinkContext("q", callback=lambda table, batch_id, made=made: made))
+        with pytest.raises(SinkError, match=r"it returned (map|filter), which nobody runs: no rows were taken"):
+            sink.commit(3, "", TABLE)
+    loop = asyncio.new_event_loop()
+    sink = open_sink(to_callable(), SinkContext("q", callback=lambda table, batch_id: loop.create_future()))
+    with pytest.raises(SinkError, match="it returned Future, which nobody waits for"):
+        sink.commit(3, "", TABLE)
+    loop.close()
+    assert taken == []
+
+
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), asyncio.CancelledError("x"), GeneratorExit()])
 def test_whatever_a_callable_raises_is_its_own_failure(failure: BaseException) -> None:
     def fail(table: pa.Table, batch_id: int) -> None:

@@ -294,6 +294,19 @@ def test_a_bad_json_line_is_set_aside_and_the_rest_goes_on(tmp_path: Path, line:
     assert result == read_all(Split("s", "json", str(path), 0, -1), DDL)[0]
 
 
+@pytest.mark.parametrize("columns", [["a", "b", "ts"], ["ts"], ["b", "ts"]])
+def test_a_json_line_of_other_fields_is_set_aside(tmp_path: Path, columns: list[str]) -> None:
+    """Whichever columns are asked for. One that has some of them, though they are null, is a row."""
+    path = tmp_path / "f.json"
+    good = [GOOD_JSON, '{"f":1.5}', '{"b":null}', '{"ts":null,"more":1}']
+    other = ['{"A":1,"TS":"2024-01-01"}', "{}", '{"it\'s":{"a":1}}']
+    path.write_text("\n".join([*good, *other, *good]) + "\n")
+    result, rejected, _ = read_all(Split("s", "json", str(path), 0, -1), DDL, columns)
+    assert result.num_rows == 8
+    assert [row["row"] for row in rejected] == other
+    assert {row["reason"] for row in rejected} == {"it has none of the columns of the stream"}
+
+
 def test_an_array_is_set_aside_once_however_it_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('[\n{"a": 1},\n{"a": 2}\n]\n')

@@ -227,3 +227,64 @@ def test_of_what_tasks_have_written_only_what_counts_is_read_and_as_users_see_it
     merged = log.results._merge(files, {"q", "other"})
     assert sorted(Results(log.storage, merged).read("q", SCHEMA)["n"].to_pylist()) == [1, 7]
     assert Results(log.storage, merged).read("other", SCHEMA).num_rows == 0
+
+
+# -- only the newest
+
+
+def keep_newest(log: Log, batch: int, query: str, limit: int, *others: str) -> None:
+    """A thousand rows a batch of each query. `limit`: of the first."""
+    tables = {name: rows(*[batch] * 1000) for name in (query, *others)}
+    files = log.results.prepare(batch, tables, {"q", "other"}, None, {query: limit})
+    log.results.commit(files)
+    log.files = files
+    collect_garbage(log.storage, Manifest(batch, 16, "h", results=files))
+
+
+def batches_of(log: Log, query: str) -> list[int]:
+    values = log.values(query)
+    assert values[::1000] == values[999::1000]
+    return values[::1000]
+
+
+def test_the_newest_results_of_a_query_are_kept_and_all_of_others(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for number in range(20):
+        keep_newest(log, number, "q", 20_000, "other")  # 8,000 bytes a batch
+        assert batches_of(log, "q") == [*range(max(0, number - 2), number + 1)]
+        assert batches_of(log, "other") == [*range(number + 1)]
+    assert log.results.size("q")[0] == 3_000
+    assert 24_000 < log.results.size("q")[1] < 27_000
+    assert log.results.size("other")[0] == 20_000
+    assert batches_of(log.restarted(), "q") == [17, 18, 19]
+    keep_newest(log, 20, "other", 1, "q")  # another one from now on: what is gone stays gone
+    assert batches_of(log, "other") == [20]
+    assert batches_of(log, "q") == [17, 18, 19, 20]
+
+
+def test_where_results_are_merged_the_disk_holds_not_much_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MERGE_FILES", 4)
+    log = Log(tmp_path)
+    for number in range(130):
+        keep_newest(log, number, "q", 60_000, *(["other"] if number < 70 else []))
+        kept = batches_of(log, "q")
+        assert kept == [*range(number - len(kept) + 1, number + 1)]
+        assert min(8, number + 1) <= len(kept) <= 16
+        if number % 7 == 0:
+            log = log.restarted()
+    assert batches_of(log, "other") == [*range(70)]
+    assert sum(len(log.storage.read(name)) for name in log.storage.names("results/")) < 110 * 8_000
+
+
+def test_results_of_one_batch_are_kept_or_not_as_a_whole(tmp_path: Path) -> None:
+    """Also where tasks have written some of them."""
+    log = Log(tmp_path)
+    for batch in range(3):
+        with ContainerWriter(log.storage, f"prepared/{batch:012d}-0-a.arrow") as writer:
+            writer.add("q", rows(*range(100)))
+            writer.close()
+        more = {f"prepared/{batch:012d}-0-a.arrow": ["q"]}
+        log.results.commit(log.results.prepare(batch, {"q": rows(-1)}, {"q"}, more, {"q": 1}))
+        assert log.results.read("q", SCHEMA).num_rows == 101

@@ -15,7 +15,8 @@ from tests.support.profiles import examples
 
 from thalweg.model.join_statistics import Sample
 from thalweg.model.probe import GROUP_SIZE
-from thalweg.optimize.groups import Demand, Sides, form_groups
+from thalweg.optimize.cohort_costs import Demand, Sides
+from thalweg.optimize.cohorts import choose_cohorts
 
 Groups = list[tuple[str, ...]]
 
@@ -97,7 +98,7 @@ def test_disjoint_predicates_run_apart() -> None:
         "V": sample(1000, ["fa"] * 5 + ["e"] * 5, {"vID": 50}),
         "W": sample(1000, ["cn"] * 5 + ["g"] * 5, {"vID": 50}),
     }
-    groups, notes = form_groups(demands, samples, sides=SIDES)
+    groups, notes = choose_cohorts(demands, samples, sides=SIDES)
     assert groups == [("q4", "q6"), ("q5",)]
     pair = plain_cost([("q4", "q5", "q6")], demands, samples)
     ratio = pair / plain_cost(groups, demands, samples)
@@ -111,13 +112,13 @@ def test_queries_that_keep_the_same_rows_run_together() -> None:
     demands = [demand(f"q{i}", V=str(i), W="x" if i in (1, 4) else "y") for i in range(1, 7)]
     v = Sample(tuple("123456"), (0b001001, 0b001101, 0b001001, 0b000001), 400, {"vID": 10})
     samples = {"V": v, "W": sample(400, ["x", "x", "y", "y"], {"vID": 10})}
-    groups, _ = form_groups(demands, samples, sides=SIDES)
+    groups, _ = choose_cohorts(demands, samples, sides=SIDES)
     assert groups == [("q1", "q4"), ("q2", "q3", "q5", "q6")]
 
 
 def test_without_predicates_all_queries_on_an_edge_share() -> None:
     demands = [demand(f"q{i}") for i in range(10)]
-    groups, notes = form_groups(demands, {"V": sample(10, ["p"]), "W": sample(10, ["p"])}, sides=SIDES)
+    groups, notes = choose_cohorts(demands, {"V": sample(10, ["p"]), "W": sample(10, ["p"])}, sides=SIDES)
     assert groups == [tuple(d.query for d in demands)]
     assert notes == []
 
@@ -128,7 +129,7 @@ def test_without_predicates_all_queries_on_an_edge_share() -> None:
 def test_a_new_query_joins_the_group_with_most_edges_in_common() -> None:
     running = [demand("a", "VW"), demand("b", "VW WC", V="p"), demand("c", "CX")]
     new = [demand("d", "VW WC", V="q"), demand("e", "CX", X="q")]
-    groups, _ = form_groups([*running, *new], {}, [["a"], ["b"], ["c"]], sides=SIDES)
+    groups, _ = choose_cohorts([*running, *new], {}, [["a"], ["b"], ["c"]], sides=SIDES)
     # What has no predicate needs no sample: a and b are known to differ by V alone and are not moved.
     assert together(groups, "b", "d")
     assert together(groups, "c", "e")
@@ -137,23 +138,23 @@ def test_a_new_query_joins_the_group_with_most_edges_in_common() -> None:
 
 def test_a_new_query_with_nothing_in_common_has_its_own_group() -> None:
     demands = [demand("a", V="p"), demand("b", "CX", C="p")]
-    assert form_groups(demands, {}, sides=SIDES)[0] == [("a",), ("b",)]
+    assert choose_cohorts(demands, {}, sides=SIDES)[0] == [("a",), ("b",)]
 
 
 def test_without_the_sides_of_edges_all_is_shared_eagerly() -> None:
     demands = [demand("q4", V="f", W="c"), demand("q5", V="e", W="g")]
     samples = {"V": sample(1000, ["f", "e"], {"vID": 5}), "W": sample(1000, ["c", "g"], {"vID": 5})}
-    assert form_groups(demands, samples)[0] == [("q4", "q5")]
-    assert form_groups(demands, samples, sides=SIDES)[0] == [("q4",), ("q5",)]
+    assert choose_cohorts(demands, samples)[0] == [("q4", "q5")]
+    assert choose_cohorts(demands, samples, sides=SIDES)[0] == [("q4",), ("q5",)]
 
 
 def test_what_was_shared_eagerly_is_judged_once_it_is_measured() -> None:
     demands = [demand("q1", V="f", W="c"), demand("q2", V="e", W="g"), demand("q3", V="e", W="g")]
-    eager, _ = form_groups(demands[:2], {}, [["q1"]], sides=SIDES)
+    eager, _ = choose_cohorts(demands[:2], {}, [["q1"]], sides=SIDES)
     assert eager == [("q1", "q2")]
     samples = {"V": sample(1000, ["f", "e"], {"vID": 50}), "W": sample(1000, ["c", "g"], {"vID": 50})}
     # q3 has its own group; q2 leaves q1 for it although nothing was created or dropped.
-    assert form_groups(demands, samples, [*eager, ("q3",)], sides=SIDES)[0] == [("q1",), ("q2", "q3")]
+    assert choose_cohorts(demands, samples, [*eager, ("q3",)], sides=SIDES)[0] == [("q1",), ("q2", "q3")]
 
 
 # -- running groups
@@ -167,8 +168,8 @@ def test_running_groups_stay_while_the_gain_is_small() -> None:
     }
     together, apart = [("q1", "q2")], [("q1",), ("q2",)]
     assert 1 < plain_cost(together, demands, samples) / plain_cost(apart, demands, samples) < 1.1
-    assert form_groups(demands, samples, sides=SIDES)[0] == apart
-    assert form_groups(demands, samples, together, sides=SIDES)[0] == together
+    assert choose_cohorts(demands, samples, sides=SIDES)[0] == apart
+    assert choose_cohorts(demands, samples, together, sides=SIDES)[0] == together
 
 
 def test_the_gain_of_regrouping_decides() -> None:
@@ -177,8 +178,8 @@ def test_the_gain_of_regrouping_decides() -> None:
     wrong = [["q0", "q1"], ["q2", "q3"]]
     right = [("q0", "q2"), ("q1", "q3")]
     assert plain_cost(wrong, demands, samples) > 1.1 * plain_cost(right, demands, samples)
-    assert form_groups(demands, samples, wrong, sides=SIDES)[0] == right
-    assert form_groups(demands, samples, right, sides=SIDES)[0] == right
+    assert choose_cohorts(demands, samples, wrong, sides=SIDES)[0] == right
+    assert choose_cohorts(demands, samples, right, sides=SIDES)[0] == right
 
 
 def test_groups_that_no_change_touches_are_left_alone() -> None:
@@ -187,10 +188,10 @@ def test_groups_that_no_change_touches_are_left_alone() -> None:
     samples = {"V": sample(1000, ["p"]), "W": sample(1000, ["p"]), "C": sample(1000, ["p"]), "X": sample(1000, ["p"])}
     demands = [demand(f"q{i}") for i in range(4)] + [demand("x", "CX")]
     current = [["q0", "q1"], ["q2", "q3"], ["x"]]
-    one_new, _ = form_groups([*demands, demand("y", "CX")], samples, current, sides=SIDES)
+    one_new, _ = choose_cohorts([*demands, demand("y", "CX")], samples, current, sides=SIDES)
     assert one_new == [("q0", "q1"), ("q2", "q3"), ("x", "y")]
     many = [demand(f"y{i}", "CX") for i in range(6)]
-    most_new, _ = form_groups([*demands, *many], samples, current, sides=SIDES)
+    most_new, _ = choose_cohorts([*demands, *many], samples, current, sides=SIDES)
     assert most_new == [("q0", "q1", "q2", "q3"), ("x", *(d.query for d in many))]
 
 
@@ -198,15 +199,15 @@ def test_dropping_a_query_makes_its_group_be_looked_at() -> None:
     samples = {"V": sample(1000, ["p"]), "W": sample(1000, ["p"])}
     demands = [demand(f"q{i}") for i in range(6)]
     current = [["q0", "q1", "q2"], ["q3", "q4", "q5"]]
-    assert form_groups(demands, samples, current, sides=SIDES)[0] == [tuple(g) for g in current]
-    assert form_groups(demands[1:5], samples, current, sides=SIDES)[0] == [("q1", "q2", "q3", "q4")]
+    assert choose_cohorts(demands, samples, current, sides=SIDES)[0] == [tuple(g) for g in current]
+    assert choose_cohorts(demands[1:5], samples, current, sides=SIDES)[0] == [("q1", "q2", "q3", "q4")]
 
 
 def test_a_group_has_at_most_64_queries() -> None:
     demands = [demand(f"q{i}", V="p") for i in range(150)]
     samples = {"V": sample(1000, ["p"]), "W": sample(1000, ["p"])}
     for known, notes in ((samples, ["a group holds at most 64 queries"]), ({}, [])):
-        groups, said = form_groups(demands, known, sides=SIDES)
+        groups, said = choose_cohorts(demands, known, sides=SIDES)
         assert [len(g) for g in groups] == [64, 64, 22]
         check(groups, demands)
         assert sorted({note.split(": ")[1] for note in said}) == notes
@@ -216,19 +217,19 @@ def test_queries_that_no_sampled_row_satisfies_run_together() -> None:
     """They are rare, not free: in groups of their own each would walk its own trees for next to nothing."""
     demands = [demand(f"q{i}", V=f"p{i}", W=f"p{i}") for i in range(8)]
     rare = Sample(tuple(f"p{i}" for i in range(8)), (0,) * 100, 1000, {"vID": 100})
-    assert len(form_groups(demands, {"V": rare, "W": rare}, sides=SIDES)[0]) == 1
+    assert len(choose_cohorts(demands, {"V": rare, "W": rare}, sides=SIDES)[0]) == 1
 
 
 def test_a_query_without_edges_runs_by_itself() -> None:
     demands = [Demand("t", ("V",), frozenset(), {}), Demand("u", ("V",), frozenset(), {}), demand("q")]
-    assert form_groups(demands, {}, [["t", "q"]], sides=SIDES)[0] == [("t",), ("u",), ("q",)]
-    assert form_groups([], {}, [["gone"]], sides=SIDES) == ([], [])
+    assert choose_cohorts(demands, {}, [["t", "q"]], sides=SIDES)[0] == [("t",), ("u",), ("q",)]
+    assert choose_cohorts([], {}, [["gone"]], sides=SIDES) == ([], [])
 
 
 def test_an_idle_stream_still_has_groups() -> None:
     demands = [demand("q1", V="f"), demand("q2", V="f")]
     samples = {"V": sample(0.0, ["f"], {"vID": 0.0}), "W": Sample((), (), 0.0, {})}
-    assert form_groups(demands, samples, sides=SIDES)[0] == [("q1", "q2")]
+    assert choose_cohorts(demands, samples, sides=SIDES)[0] == [("q1", "q2")]
 
 
 def test_a_long_window_makes_sharing_dearer() -> None:
@@ -237,8 +238,8 @@ def test_a_long_window_makes_sharing_dearer() -> None:
     rows_v, rows_w = ["f", "fe", "e"], ["c", "cg", "g"]
     samples = {"V": sample(1000, rows_v, {"vID": 1000}), "W": sample(1000, rows_w, {"vID": 1000})}
     held = {"V": 100.0, "W": 100.0}
-    assert form_groups(demands, samples, sides=SIDES)[0] == [("q1", "q2")]
-    assert form_groups(demands, samples, sides=SIDES, held=held)[0] == [("q1",), ("q2",)]
+    assert choose_cohorts(demands, samples, sides=SIDES)[0] == [("q1", "q2")]
+    assert choose_cohorts(demands, samples, sides=SIDES, held=held)[0] == [("q1",), ("q2",)]
     for h, cheaper in ((None, True), (held, False)):
         shared = plain_cost([["q1", "q2"]], demands, samples, h)
         assert (shared < plain_cost([["q1"], ["q2"]], demands, samples, h)) is cheaper
@@ -281,19 +282,19 @@ def workload(rng: random.Random, count: int, known: str = "abcdef") -> tuple[lis
 def test_groups_partition_the_queries(given_: tuple[list[Demand], dict[str, Sample], list[list[str]]]) -> None:
     demands, samples, current = given_
     for before in ((), current):
-        groups, notes = form_groups(demands, samples, before, sides=SIDES)
+        groups, notes = choose_cohorts(demands, samples, before, sides=SIDES)
         check(groups, demands)
-        assert (groups, notes) == form_groups(demands, samples, before, sides=SIDES)
+        assert (groups, notes) == choose_cohorts(demands, samples, before, sides=SIDES)
 
 
 @settings(max_examples=examples(60))
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_groups_never_cost_more_than_running_apart_and_stay(seed: int, count: int) -> None:
     demands, samples = workload(random.Random(seed), count)
-    groups, _ = form_groups(demands, samples, sides=SIDES)
+    groups, _ = choose_cohorts(demands, samples, sides=SIDES)
     apart = plain_cost([[d.query] for d in demands], demands, samples)
     assert plain_cost(groups, demands, samples) <= apart * (1 + 1e-9)
-    assert form_groups(demands, samples, groups, sides=SIDES)[0] == groups
+    assert choose_cohorts(demands, samples, groups, sides=SIDES)[0] == groups
 
 
 @pytest.mark.slow
@@ -302,7 +303,7 @@ def test_cost_is_near_the_best_partition() -> None:
     factors = []
     for seed in range(100):
         demands, samples = workload(random.Random(seed), 6)
-        cost = plain_cost(form_groups(demands, samples, sides=SIDES)[0], demands, samples)
+        cost = plain_cost(choose_cohorts(demands, samples, sides=SIDES)[0], demands, samples)
         factors.append(cost / best_cost(demands, samples))
     assert min(factors) >= 1 - 1e-9
     assert max(factors) <= 1.3

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from thalweg.optimize.orders import Edge, Orders, Shape, Sizes, choose_orders, cost
+from thalweg.optimize.default_probe_orders import Edge, Orders, Shape, Sizes, choose_orders, cost
 
 RS, ST, TU = ("R", "S", "a"), ("S", "T", "b"), ("T", "U", "c")
 Q1 = Shape("q1", ("R", "S", "T"), frozenset({RS, ST}))

@@ -1,16 +1,20 @@
-"""Which groupings the slots make from whole rows. The others are made at the source, and only what they make travels.
+"""After roll-ups, because a grouping that is rolled up, or that others are, needs no rows; before columns are pruned,
+because a row that is sent whole is sent with all that slots read of it.
 
-Rows that are shipped whole are shared: one copy serves all route keys that need the row in the same slot. Partials
+Rows that are sent whole are shared: one copy serves all route keys that need the row in the same slot. Partials
 are not. So whole rows win where combining hardly makes fewer of them: raw groupings, and groupings of many groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from thalweg.model.partitioning import COMBINE
 from thalweg.model.plan import Grouping
 from thalweg.model.plan_input import GroupingLoad
+from thalweg.model.stream import Stream
+from thalweg.optimize.draft import Draft, RolledUp, StreamShare, again
 
 MANY = 0.8
 """Groups per row of a task from which on combining at the source is not worth its pass."""
@@ -22,9 +26,51 @@ MOST_KEYS = 64
 
 Columns = Callable[[Grouping], Iterable[str]]
 Width = Callable[[str], int]
+Loads = tuple[GroupingLoad | None, ...]
 
 
-def choose_shipped(
+def send_rows_whole(draft: Draft, last: Draft) -> Draft:
+    loads, slots = draft.given.measurements.groupings, draft.given.settings.slots
+    sent_whole = {}
+    for name, share in draft.shares.items():
+        measured: Loads = tuple(loads.get(id_) for id_ in draft.of_stream.get(name, ()))
+        given = draft.streams[name], share.value, draft.rolled_up[name].value, measured, slots, draft.pins
+        sent_whole[name] = again(last.sent_whole.get(name), _send_whole, *given)
+    return replace(draft, sent_whole=sent_whole)
+
+
+def _send_whole(
+    stream: Stream, share: StreamShare, rolled_up: RolledUp, loads: Loads, slots: int, pins: Mapping[str, str]
+) -> tuple[str, ...]:
+    groupings = tuple(rolled_up.groupings.values())
+    measured = {g.id: load for g, load in zip(groupings, loads, strict=True) if load is not None}
+    if not measured and not pins:
+        return ()
+    types = types_of(stream, share)
+    chosen = choose_sent_whole(
+        groupings,
+        measured,
+        lambda g: columns_sent(g, rolled_up, types),
+        lambda column: type_width(types.get(column, "boolean")),  # flags of joins are of no schema
+        slots,
+        pins,
+    )
+    return tuple(chosen)
+
+
+def types_of(stream: Stream, share: StreamShare) -> dict[str, str]:
+    """Column -> Spark type, computed ones among them."""
+    computed = {c.name: c.expr.type for c in share.computed.values()}
+    return {f.name: f.type for f in stream.schema.fields} | computed
+
+
+def columns_sent(grouping: Grouping, rolled_up: RolledUp, known: Mapping[str, str]) -> set[str]:
+    """What a slot needs of a row to make the grouping from it."""
+    named = {name for p in grouping.partials for name in (p.filter, p.argument) if name is not None}
+    return {*grouping.keys, *grouping.values, *named, *(rolled_up.names[grouping.id] & known.keys())}
+
+
+def choose_sent_whole(
     groupings: Sequence[Grouping],
     loads: Mapping[str, GroupingLoad],
     columns_of: Columns,
@@ -36,9 +82,10 @@ def choose_shipped(
 
     `pins`: route key -> the partitioner that a user has asked for.
     """
-    pinned = [g for g in groupings if g.route_key in (pins or {})]
+    pinned = [g for g in groupings if pins and g.route_key in pins]
     forced = _forced([g for g in pinned if (pins or {})[g.route_key] != COMBINE])
-    candidates = [g for g in groupings if g not in pinned and _is_many(g, groupings, loads)]
+    of_pins = {g.id for g in pinned}
+    candidates = [g for g in groupings if g.id not in of_pins and _is_many(g, groupings, loads)]
     by_key: dict[str, list[Grouping]] = {}
     for g in sorted(candidates, key=lambda g: (not g.values, g.id)):
         by_key.setdefault(g.route_key, []).append(g)
@@ -63,12 +110,10 @@ def _forced(groupings: Sequence[Grouping]) -> list[Grouping]:
 
 def _is_many(grouping: Grouping, groupings: Sequence[Grouping], loads: Mapping[str, GroupingLoad]) -> bool:
     """Whether a slot may make it: of rows as they are, for itself alone."""
-    if not grouping.keys or grouping.finer is not None:
-        return False
-    if any(g.finer == grouping.id for g in groupings):
-        return False
     load = loads.get(grouping.id)
-    return load is not None and load.groups_per_row >= (STILL_MANY if load.in_slots else MANY)
+    if load is None or load.groups_per_row < (STILL_MANY if load.in_slots else MANY):
+        return False
+    return bool(grouping.keys) and grouping.finer is None and all(g.finer != grouping.id for g in groupings)
 
 
 def _copies(keys: int, slots: int) -> float:

@@ -6,7 +6,7 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Bound as TimeBound
 from thalweg.model.join import Equality, Join, KeyPart, Relation
 from thalweg.model.probe import Intermediate, Node, Tree
-from thalweg.optimize.trees import Bound, TreeBuilder, stages
+from thalweg.optimize.probe_trees import Bound, TreeBuilder, stages
 
 SECOND = 1_000_000
 

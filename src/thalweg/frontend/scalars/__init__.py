@@ -1,0 +1,1 @@
+"""The scalar functions, by what they are of. The registry is `frontend/functions`."""

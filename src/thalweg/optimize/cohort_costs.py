@@ -1,0 +1,207 @@
+"""What it costs to run join queries together, and apart: AJoin's Eq. 1 and 2, counted on sampled rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.model.join_statistics import Sample
+from thalweg.model.probe import GROUP_SIZE
+
+UNMEASURED_RATE = 1000.0
+
+Bits = NDArray[np.uint64]
+Floats = NDArray[np.float64]
+Ids = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one query asks: its relations, its edges, the predicate it has on each relation."""
+
+    query: str
+    relations: tuple[str, ...]
+    """Sorted."""
+    edges: frozenset[str]
+    """Its two-way sub-joins: a pair of relations and a key. Queries that have none in common never share a cohort."""
+    predicates: Mapping[str, str]
+    """Relation -> predicate; a relation of which every row is wanted is missing."""
+
+
+Sides = tuple[tuple[str, str], tuple[str, str]]
+"""The two ends of an edge: (relation, key), as `Sample.distinct` names the key."""
+
+
+class _Rows:
+    """The sampled rows of one relation: a row of bits for each predicate, and a last one for no predicate."""
+
+    def __init__(self, sample: Sample | None) -> None:
+        self.rate = max(sample.rate, 1.0) if sample else UNMEASURED_RATE
+        self.distinct = sample.distinct if sample else {}
+        # Without sampled rows there is one that satisfies nothing, and no predicate is measured.
+        rows, predicates = (sample.rows, sample.predicates) if sample and sample.rows else ((0,), ())
+        self.bit = {predicate: i for i, predicate in enumerate(predicates)}
+        self.scale = self.rate / len(rows)
+        width = len(predicates) // 8 + 1
+        packed = np.frombuffer(b"".join(row.to_bytes(width, "little") for row in rows), np.uint8)
+        satisfied = np.ones((len(predicates) + 1, -(-len(rows) // 64) * 64), bool)
+        satisfied[:, len(rows) :] = False
+        satisfied[:-1, : len(rows)] = np.unpackbits(
+            packed.reshape(-1, width), axis=1, count=len(predicates), bitorder="little"
+        ).T
+        self.bits: Bits = np.packbits(satisfied, axis=1).view(np.uint64)
+
+    def knows(self, predicate: str | None) -> bool:
+        return predicate is None or predicate in self.bit
+
+    def asked(self, predicate: str | None) -> int:
+        return self.bit[predicate] if predicate is not None else len(self.bit)
+
+    def cardinality(self, counts: Floats) -> Floats:
+        """Rows per batch. Of a predicate that no sampled row satisfies, half a sampled row is expected."""
+        return np.maximum(counts, 0.5) * self.scale
+
+
+def _counts(bits: Bits) -> Floats:
+    counts: Floats = np.bitwise_count(bits).sum(axis=-1, dtype=np.float64)
+    return counts
+
+
+class _Edge:
+    """A two-way join with the measured queries that ask for it."""
+
+    def __init__(
+        self,
+        sides: Sides,
+        rows: Mapping[str, _Rows],
+        held: Mapping[str, float],
+        fixed: float,
+        members: list[tuple[int, Demand]],
+    ) -> None:
+        self.fixed = fixed
+        self.queries: Ids = np.array([query for query, _ in members], np.intp)
+        self.place = {query: i for i, (query, _) in enumerate(members)}
+        self.rows = [rows[relation] for relation, _ in sides]
+        self.asked = [
+            np.array([rows[relation].asked(demand.predicates.get(relation)) for _, demand in members], np.intp)
+            for relation, _ in sides
+        ]
+        self.keys = [max(rows[r].distinct.get(key, rows[r].rate), 1.0) for r, key in sides]
+        # The new rows of either side meet the rows that were there on the other, and each other.
+        self.meetings = held.get(sides[0][0], 1.0) + held.get(sides[1][0], 1.0) - 1.0
+        self.alone = self.cost(*self.wanted(slice(None)))
+
+    def union(self, queries: Iterable[int]) -> list[Bits]:
+        """The sampled rows of either side that some of the queries want."""
+        at = [self.place[query] for query in queries]
+        return [np.bitwise_or.reduce(bits, axis=0) for bits in self.wanted(at)]
+
+    def wanted(self, at: Ids | list[int] | slice) -> list[Bits]:
+        """The sampled rows of either side, for each of the queries at these places."""
+        return [rows.bits[asked[at]] for rows, asked in zip(self.rows, self.asked, strict=True)]
+
+    def cost(self, left: Bits, right: Bits) -> Floats:
+        """Of joins whose sides are given as sampled rows."""
+        return self.price(*(r.cardinality(_counts(b)) for r, b in zip(self.rows, (left, right), strict=True)))
+
+    def price(self, left: Floats, right: Floats) -> Floats:
+        """AJoin Eq. 2: index both sides, intersect the keys, find the pairs."""
+        keys = np.minimum(np.minimum(left, self.keys[0]), np.minimum(right, self.keys[1]))
+        return self.fixed + left + right + keys + left * right * self.meetings / max(self.keys)
+
+    def shared(self) -> Floats:
+        """The cost of each two of its queries together."""
+        unions = []
+        for rows, asked in zip(self.rows, self.asked, strict=True):
+            distinct, back = np.unique(asked, return_inverse=True)
+            bits = rows.bits[distinct]
+            # AJoin Eq. 1, counted on the rows. A product of matrices would do; its threads fight over busy cores.
+            counts = np.stack([_counts(bits | one) for one in bits])
+            unions.append(rows.cardinality(counts)[np.ix_(back, back)])
+        return self.price(*unions)
+
+
+class CohortCosts:
+    """The costs of all queries. A query is its place among the demands."""
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        samples: Mapping[str, Sample],
+        sides: Mapping[str, Sides],
+        held: Mapping[str, float],
+        fixed: float,
+    ) -> None:
+        self.count = len(demands)
+        self.edges_of = [demand.edges for demand in demands]
+        rows = {
+            relation: _Rows(samples.get(relation)) for relation in {r for ends in sides.values() for r, _ in ends}
+        }
+        self.measured = np.array(
+            [
+                d.edges <= sides.keys()
+                and all(rows[relation].knows(d.predicates.get(relation)) for e in d.edges for relation, _ in sides[e])
+                for d in demands
+            ],
+            bool,
+        )
+        column = {edge: i for i, edge in enumerate(sorted(frozenset().union(*self.edges_of)))}
+        members: dict[str, list[tuple[int, Demand]]] = {}
+        asks = np.zeros((self.count, len(column)), np.float32)
+        for query, demand in enumerate(demands):
+            asks[query, [column[edge] for edge in demand.edges]] = 1
+            for edge in demand.edges if self.measured[query] else ():
+                members.setdefault(edge, []).append((query, demand))
+        self.edges = {
+            edge: _Edge(sides[edge], rows, held, fixed, queries) for edge, queries in sorted(members.items())
+        }
+        self.common = asks @ asks.T > 0
+        """Which queries have an edge in common."""
+
+    @cached_property
+    def pairs(self) -> tuple[Floats, Floats]:
+        """The cost of each two queries together, and apart, over their common edges; 0 where nothing is known."""
+        shared, apart = np.zeros((2, self.count, self.count))
+        for edge in self.edges.values():
+            at = np.ix_(edge.queries, edge.queries)
+            shared[at] += edge.shared()
+            apart[at] += edge.alone[:, None] + edge.alone
+        np.fill_diagonal(shared, 0.0)
+        np.fill_diagonal(apart, 0.0)
+        return shared, apart
+
+    @cached_property
+    def gains(self) -> Floats:
+        """What each two queries gain by running together."""
+        shared, apart = self.pairs
+        return apart - shared
+
+    @cached_property
+    def ratios(self) -> Floats:
+        """The cost of each two queries together against apart; infinite where nothing is known."""
+        shared, apart = self.pairs
+        return np.divide(shared, apart, out=np.full_like(shared, np.inf), where=apart > 0.0)
+
+    def of_cohort(self, members: Iterable[int]) -> float:
+        """Of the measured ones among the members, run together."""
+        return sum(float(self.edges[name].cost(*union)) for name, union in self.unions(members).items())
+
+    def unions(self, members: Iterable[int]) -> dict[str, list[Bits]]:
+        """Edge -> the sampled rows of either side that some measured member wants."""
+        asking: dict[str, list[int]] = {}
+        for query in members:
+            for name in self.edges_of[query] if self.measured[query] else ():
+                asking.setdefault(name, []).append(query)
+        return {name: self.edges[name].union(queries) for name, queries in sorted(asking.items())}
+
+    def compatible(self, queries: list[int]) -> list[int]:
+        """As many of the queries, first come, as may be one cohort."""
+        taken: list[int] = []
+        for query in queries:
+            if len(taken) < GROUP_SIZE and self.common[query, taken].all():
+                taken.append(query)
+        return taken

@@ -1,0 +1,197 @@
+"""Which queries run together: AJoin's query groups, by the cost of sharing against running apart.
+
+A shared run finds the pairs of all its queries' rows, also those that serve nobody: a row that only one query
+wants meets a row that only another one wants. So queries whose predicates meet share, and others run apart.
+How often predicates meet is read off sampled rows. A query whose predicates have not been sampled yet is shared
+eagerly with the cohort that has most in common with it, and judged when it has been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.model.join_statistics import Sample
+from thalweg.model.probe import GROUP_SIZE
+from thalweg.optimize.cohort_costs import CohortCosts, Demand, Floats, Sides
+
+KEEP = 1.1
+"""Running cohorts cost at most this much more than new ones would, or they are formed anew: noise flips no plan."""
+FULL_RUN = 0.5
+"""All cohorts are looked at again once this share of the queries has been created or dropped."""
+
+
+def choose_cohorts(
+    demands: Sequence[Demand],
+    samples: Mapping[str, Sample],
+    current: Sequence[Sequence[str]] = (),
+    *,
+    sides: Mapping[str, Sides] | None = None,
+    held: Mapping[str, float] | None = None,
+    fixed: float = 0.0,
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The cohorts, each in the order of the demands, and why some run apart.
+
+    `samples` are by relation, `sides` by edge; without the sides of its edges a query counts as unmeasured.
+    `held` says how many batches' rows the store of a relation holds (missing: 1): every new row meets those.
+    `fixed` is what a join costs however few rows it has, in rows: the paper's Eq. 2 has no such term.
+    `current` are the cohorts that run. Those that lose or take in a query are looked at together; each of the
+    others is asked only whether it is better split: so a query that was shared eagerly comes to be judged.
+    """
+    costs = CohortCosts(demands, samples, sides or {}, held or {}, fixed)
+    number = {demand.query: i for i, demand in enumerate(demands)}
+    running = {name for names in current for name in names}
+    full = len(running ^ number.keys()) > FULL_RUN * max(len(running), len(number))
+    kept: list[list[int]] = []
+    touched: list[list[int]] = []
+    loose = set(number.values())
+    for names in current:
+        members = costs.compatible(sorted(loose & {number[name] for name in names if name in number}))
+        loose -= set(members)
+        parts = None if full else _form_anew(costs, [members])
+        if parts is not None:
+            members = max(parts, key=len)
+            loose |= {query for part in parts if part is not members for query in part}
+        if members:
+            (touched if full or len(members) < len(set(names)) else kept).append(members)
+    cohorts = _settle(costs, kept + touched, loose)
+    if current:
+        same, others = _divide(cohorts, kept)
+        cohorts = same + (_form_anew(costs, others) or others)
+    cohorts = sorted(sorted(cohort) for cohort in cohorts)
+    names_of = [tuple(demands[query].query for query in cohort) for cohort in cohorts]
+    return names_of, _explain(costs, cohorts, names_of)
+
+
+def _divide(cohorts: list[list[int]], kept: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """The cohorts that are among `kept` as they were, and the others."""
+    before = {frozenset(cohort) for cohort in kept}
+    same = [cohort for cohort in cohorts if frozenset(cohort) in before]
+    return same, [cohort for cohort in cohorts if frozenset(cohort) not in before]
+
+
+def _form_anew(costs: CohortCosts, cohorts: list[list[int]]) -> list[list[int]] | None:
+    """The same queries in new cohorts where that is worth it."""
+    known = [[query for query in cohort if costs.measured[query]] for cohort in cohorts]
+    better = _settle(costs, [], {query for cohort in known for query in cohort})
+    if sum(map(costs.of_cohort, known)) <= KEEP * sum(map(costs.of_cohort, better)):
+        return None
+    unknown = {query for cohort in cohorts for query in cohort if not costs.measured[query]}
+    return _settle(costs, better, unknown)
+
+
+def _settle(costs: CohortCosts, running: list[list[int]], queries: set[int]) -> list[list[int]]:
+    """The cohorts after `queries` have been placed in running and new ones (AJoin Fig. 7a).
+
+    A new cohort starts from the pair that gains most, not from the one with the best ratio: where two joins differ
+    in size, two queries that share a small one perfectly would keep each other from sharing the large one.
+    """
+    loose = np.zeros(costs.count, bool)
+    loose[list(queries)] = True
+    cohorts = [_Cohort(costs, members, loose) for members in running]
+    _absorb(cohorts, loose)
+    pool = np.flatnonzero(loose & costs.measured)
+    gains = costs.gains[np.ix_(pool, pool)]
+    while gains.max(initial=0.0) > 0.0:
+        first, second = divmod(int(gains.argmax()), len(pool))
+        seed = [int(pool[first]), int(pool[second])]
+        loose[seed] = False
+        cohort = _Cohort(costs, seed, loose)
+        _absorb([cohort], loose)
+        taken = ~loose[pool]
+        gains[taken] = gains[:, taken] = 0.0
+        cohorts.append(cohort)
+    cohorts += [_Cohort(costs, [int(query)], loose) for query in pool if loose[query]]
+    for query in np.flatnonzero(loose & ~costs.measured).tolist():
+        _share_eagerly(costs, cohorts, query, loose)
+    return [cohort.members for cohort in cohorts]
+
+
+def _absorb(cohorts: list[_Cohort], loose: NDArray[np.bool_]) -> None:
+    """Takes loose queries into the cohorts, the greatest gain first, while sharing is cheaper than running apart."""
+    if not cohorts:
+        return
+    gains = np.stack([cohort.gains_of(loose) for cohort in cohorts])
+    while gains.max(initial=0.0) > 0.0:
+        place, query = divmod(int(gains.argmax()), gains.shape[1])
+        loose[query] = False
+        cohorts[place].add(query, loose)
+        gains[:, query] = 0.0
+        gains[place] = cohorts[place].gains_of(loose)
+
+
+def _share_eagerly(costs: CohortCosts, cohorts: list[_Cohort], query: int, loose: NDArray[np.bool_]) -> None:
+    """Into the cohort that has most edges in common with the query: AJoin's first phase."""
+    open_cohorts = [cohort for cohort in cohorts if cohort.admits(query)]
+    if open_cohorts:
+        max(open_cohorts, key=lambda cohort: len(cohort.edges & costs.edges_of[query])).add(query, loose)
+    else:
+        cohorts.append(_Cohort(costs, [query], loose))
+
+
+def _explain(costs: CohortCosts, cohorts: list[list[int]], names: list[tuple[str, ...]]) -> list[str]:
+    """Of each cohort, why it does not share with the one that is nearest to it."""
+    where = np.zeros(costs.count, np.intp)
+    for i, cohort in enumerate(cohorts):
+        where[cohort] = i
+    apart = [costs.of_cohort(cohort) for cohort in cohorts]
+    notes: dict[frozenset[int], str] = {}
+    for i, cohort in enumerate(cohorts):
+        ratios = np.where(where == i, np.inf, costs.ratios[cohort].min(axis=0))
+        j = int(where[ratios.argmin()])
+        if np.isinf(ratios.min()) or frozenset((i, j)) in notes:
+            continue
+        ratio = costs.of_cohort(cohort + cohorts[j]) / (apart[i] + apart[j])
+        who = f"{_name(names[i])} {'runs' if len(cohort) == 1 else 'run'} apart from {_name(names[j])}"
+        if ratio >= 1.0:
+            notes[frozenset((i, j))] = f"{who}: sharing would cost {ratio:.2f}x"
+        elif len(cohort) + len(cohorts[j]) > GROUP_SIZE:
+            notes[frozenset((i, j))] = f"{who}: a group holds at most {GROUP_SIZE} queries"
+    return list(notes.values())
+
+
+def _name(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+class _Cohort:
+    """A cohort that grows: what it would gain by each loose query is kept current edge by edge."""
+
+    def __init__(self, costs: CohortCosts, members: Iterable[int], loose: NDArray[np.bool_]) -> None:
+        self.costs = costs
+        self.members = list(members)
+        self.edges = frozenset[str]().union(*(costs.edges_of[query] for query in self.members))
+        self._open: NDArray[np.bool_] = np.logical_and.reduce(costs.common[self.members], axis=0)
+        self._unions = costs.unions(self.members)
+        self._gains: dict[str, Floats] = {}
+        self._gain = np.zeros(costs.count)
+        for name in self._unions:
+            self._weigh(name, loose)
+
+    def admits(self, query: int) -> bool:
+        return len(self.members) < GROUP_SIZE and bool(self._open[query])
+
+    def add(self, query: int, loose: NDArray[np.bool_]) -> None:
+        self.members.append(query)
+        self.edges |= self.costs.edges_of[query]
+        self._open &= self.costs.common[query]
+        for name, bits in self.costs.unions([query]).items():
+            self._unions[name] = [a | b for a, b in zip(self._unions.get(name, bits), bits, strict=True)]
+            self._weigh(name, loose)
+
+    def gains_of(self, loose: NDArray[np.bool_]) -> Floats:
+        """What running apart costs more than sharing, for each loose query that may join; 0 for the others."""
+        if len(self.members) >= GROUP_SIZE:
+            return np.zeros_like(self._gain)
+        return np.where(loose & self._open, self._gain, 0.0)
+
+    def _weigh(self, name: str, loose: NDArray[np.bool_]) -> None:
+        edge, union = self.costs.edges[name], self._unions[name]
+        at = np.flatnonzero(loose[edge.queries])
+        wider = [wanted | bits for wanted, bits in zip(edge.wanted(at), union, strict=True)]
+        gain = np.zeros_like(self._gain)
+        gain[edge.queries[at]] = edge.cost(*union) + edge.alone[at] - edge.cost(*wider)
+        self._gain += gain - self._gains.get(name, 0.0)
+        self._gains[name] = gain

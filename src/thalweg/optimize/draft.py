@@ -1,0 +1,298 @@
+"""What rules hand on: the plan so far, in parts.
+
+A part is kept with all that it was made from. Whoever plans holds the draft of the last time, and a rule that finds a
+part there, made from the same, takes it as it is: what did not change is not planned again. Nothing else is kept, so
+what is kept is bounded by one plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Generic, TypeVar, TypeVarTuple
+
+from thalweg.model.expr import Expr
+from thalweg.model.join import Join
+from thalweg.model.ordering import Edge, Ordered
+from thalweg.model.plan import Computed, Grouping, Member, Partial, Plan, Selection, StreamPlan
+from thalweg.model.plan_input import PlanInput, RunningQuery
+from thalweg.model.probe import Decision, Group, Index, Intermediate, Joined, JoinPlan, Predicate, Role, Store
+from thalweg.model.query import Query
+from thalweg.model.stream import Stream
+from thalweg.model.window import Window
+from thalweg.optimize.cohort_costs import Demand, Sides
+
+T = TypeVar("T")
+Given = TypeVarTuple("Given")
+Keys = tuple[tuple[str, ...], tuple[str, ...]]
+"""The key columns on either side of an edge."""
+Queries = tuple[str, ...]
+"""The ids of a cohort's queries, in the order of their bits."""
+
+
+@dataclass(frozen=True)
+class Part(Generic[T]):
+    given: tuple[object, ...]
+    """All that it was made from."""
+    value: T
+
+
+def again(before: Part[T] | None, make: Callable[[*Given], T], *given: *Given) -> Part[T]:
+    """The part as it was before, if it was made from the same; else it is made."""
+    if before is not None and before.given == given:
+        return before
+    return Part(given, make(*given))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one query asks of the rows of one stream."""
+
+    stream: str
+    computed: tuple[Computed, ...] = ()
+    uses: tuple[str, ...] = ()
+    """What it cannot do without, columns and partials, each once."""
+
+
+@dataclass(frozen=True)
+class AskedGrouping:
+    """What one query asks of one grouping."""
+
+    id: str
+    stream: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    window: Window
+    partials: tuple[Partial, ...]
+
+
+@dataclass(frozen=True)
+class QueryParts:
+    """A query, taken apart. It has a window and is a member, or it is a selection."""
+
+    asked: tuple[Asked, ...]
+    groupings: tuple[AskedGrouping, ...] = ()
+    member: Member | None = None
+    selection: Selection | None = None
+    pin: tuple[str, str] | None = None
+    """(route key, the partitioner that it asks for)."""
+
+
+@dataclass(frozen=True)
+class JoinParts:
+    """What a query asks of the relations that it joins."""
+
+    id: str
+    query: Query
+    join: Join
+    complete_from: int | None
+    far: Mapping[tuple[str, str], int]
+    """(i, j) -> how much later j may be than i."""
+    edges: Mapping[Edge, Keys]
+    types: Mapping[Edge, tuple[str, ...]]
+    predicates: Mapping[str, Predicate | None]
+    """By relation; None: it wants every row."""
+    indexes: tuple[tuple[str, Index], ...]
+    """(stream, index)."""
+    asked: tuple[Asked, ...]
+
+    @property
+    def probes(self) -> bool:
+        """Whether its rows need partners: else one stream is joined with tables only."""
+        return len(self.join.relations) > 1
+
+
+@dataclass(frozen=True, eq=False)
+class StreamShare:
+    """What all queries ask of the rows of one stream."""
+
+    computed: Mapping[str, Computed] = field(default_factory=dict)
+    users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    selections: tuple[Selection, ...] = ()
+    read: frozenset[str] = frozenset()
+    """Columns that expressions and selections read, computed ones among them."""
+
+    def __eq__(self, other: object) -> bool:
+        """In the same order, too: it is the order of the plan."""
+        return self is other or (isinstance(other, StreamShare) and _listed(self) == _listed(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedGrouping:
+    """A grouping with what all its queries ask of it."""
+
+    id: str
+    stream: str
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    partials: Mapping[str, Partial] = field(default_factory=dict)
+    windows: Mapping[Window, None] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    """What partials name in their texts, and their filters."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, SharedGrouping) and _listed(self) == _listed(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _listed(share: StreamShare | SharedGrouping) -> list[object]:
+    """Its fields, mappings as lists: as such they are equal if their order is, too."""
+    values = (getattr(share, f.name) for f in fields(share))
+    return [list(value.items()) if isinstance(value, Mapping) else value for value in values]
+
+
+@dataclass(frozen=True)
+class RolledUp:
+    """The groupings of one stream, with what is made from what."""
+
+    groupings: Mapping[str, Grouping]
+    names: Mapping[str, frozenset[str]]
+    """What the texts and filters of a grouping's partials name, of those for others too."""
+    notes: tuple[tuple[int, str, str], ...] = ()
+    """(number of keys, grouping, note)."""
+
+
+@dataclass(frozen=True)
+class PlannedStream:
+    plan: StreamPlan
+    groupings: Mapping[str, Grouping]
+    route_keys: frozenset[str]
+
+
+@dataclass(frozen=True)
+class CohortNumbers:
+    """What was measured of the joins of a cohort."""
+
+    rows: Mapping[str, float]
+    """Relation -> rows per batch that its queries want."""
+    partners: Mapping[Edge, float]
+    """As gathered over epochs."""
+    matches: Mapping[Edge, float]
+    """The same; where that is missing, of recent batches."""
+
+
+@dataclass(frozen=True)
+class CohortOrders:
+    """In which order the rows of a cohort look for partners."""
+
+    decided: Mapping[str, Ordered]
+    """By query, as it was decided."""
+    orders: Mapping[tuple[str, str], tuple[str, ...]]
+    """(query, start relation) -> the others, one after the other."""
+
+
+@dataclass(frozen=True)
+class GrownCohort:
+    cohort: Group
+    ordered: Mapping[str, Ordered]
+    decisions: tuple[Decision, ...]
+    stages: int
+
+
+@dataclass(frozen=True)
+class StoreShare:
+    """What all join queries ask of the store of one stream."""
+
+    needs: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    columns: frozenset[str] = frozenset()
+    predicates: Mapping[str, Predicate] = field(default_factory=dict)
+    indexes: Mapping[str, Index] = field(default_factory=dict)
+    keeps_all: bool = False
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The plan so far. A rule sets the fields under its name, and reads those above."""
+
+    given: PlanInput
+
+    # derive_streams
+    new: tuple[RunningQuery, ...] = ()
+    """The queries that came after those of the last draft; all, where others have gone or streams have changed."""
+    continues: bool = False
+    """Whether the queries of the last draft are the first ones of this."""
+    derived: Mapping[str, Stream] = field(default_factory=dict)
+
+    # split_aggregates
+    parts: Mapping[str, Part[QueryParts]] = field(default_factory=dict)
+    members: tuple[Member, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    """route key -> the partitioner that a query asks for; of several, the oldest query's."""
+
+    # split_joins
+    joins: Mapping[str, Part[JoinParts]] = field(default_factory=dict)
+
+    # share_expressions
+    asked: tuple[Mapping[str, StreamShare], ...] = ({}, {}, {})
+    """By stream: what queries ask of its rows; what probes ask; what joins with tables only ask."""
+    shares: Mapping[str, Part[StreamShare]] = field(default_factory=dict)
+    """All three together."""
+
+    # share_slices
+    shared: Mapping[str, SharedGrouping] = field(default_factory=dict)
+    of_stream: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """stream -> its groupings."""
+    groupings: Mapping[str, Part[Grouping]] = field(default_factory=dict)
+
+    # roll_up
+    rolled_up: Mapping[str, Part[RolledUp]] = field(default_factory=dict)
+    """By stream."""
+
+    # form_cohorts
+    relations: Mapping[str, str] = field(default_factory=dict)
+    """Relation -> stream, of all joins."""
+    demands: tuple[Demand, ...] = ()
+    sides: Mapping[str, Sides] = field(default_factory=dict)
+    formed: Part[tuple[tuple[Queries, ...], tuple[str, ...]]] | None = None
+    """The cohorts, and why some run apart."""
+    cohorts: Mapping[Queries, tuple[JoinParts, ...]] = field(default_factory=dict)
+
+    # order_probes
+    roles: Mapping[Queries, Part[Mapping[str, Role]]] = field(default_factory=dict)
+    numbers: Mapping[Queries, Part[CohortNumbers]] = field(default_factory=dict)
+    orders: Mapping[Queries, Part[CohortOrders]] = field(default_factory=dict)
+
+    # keep_intermediates
+    kept: Mapping[Queries, Part[tuple[Intermediate, ...]]] = field(default_factory=dict)
+
+    # grow_probe_trees
+    grown: Mapping[Queries, Part[GrownCohort]] = field(default_factory=dict)
+
+    # lay_out_stores
+    asked_stores: Mapping[str, StoreShare] = field(default_factory=dict)
+    stores: Mapping[str, Part[Store]] = field(default_factory=dict)
+    kept_stores: Mapping[Queries, Part[tuple[Store, ...]]] = field(default_factory=dict)
+    joined: Mapping[str, Joined] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    join_plan: JoinPlan = field(default_factory=JoinPlan)
+
+    # send_rows_whole
+    sent_whole: Mapping[str, Part[tuple[str, ...]]] = field(default_factory=dict)
+    """stream -> the groupings that slots make from whole rows."""
+
+    # prune_columns
+    planned: Mapping[str, Part[PlannedStream]] = field(default_factory=dict)
+
+    # put_together, and all that follow
+    plan: Plan = field(default_factory=lambda: Plan("", 1, 1, {}, {}, ()))
+
+    @cached_property
+    def streams(self) -> Mapping[str, Stream]:
+        return {**self.given.streams, **self.derived}
+
+    def begun(self, last: Draft) -> Draft:
+        """What the new queries are added to."""
+        return last if self.continues else NOTHING
+
+
+NOTHING = Draft(PlanInput((), {}))
+"""Before the first plan."""
+
+Rule = Callable[[Draft, Draft], Draft]
+"""(the draft so far, the whole draft of the last time) -> the next draft."""
+ColumnOf = Callable[[str, Expr, Expr | None], str]
+"""(stream, expression, guard) -> the column that holds its value, worked out where the guard holds."""

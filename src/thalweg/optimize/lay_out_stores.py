@@ -1,0 +1,173 @@
+"""After trees, because an intermediate has a store too; before columns are counted, because stores read them: what is
+kept of each stream for probes, and what joined rows are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from thalweg.model.join import joined_column
+from thalweg.model.probe import Index, Intermediate, Joined, JoinPlan, Store
+from thalweg.model.stream import Stream
+from thalweg.optimize.derive_streams import columns_of, flag, limit_of, needs_flag, reads_of
+from thalweg.optimize.draft import Draft, JoinParts, StoreShare, again
+from thalweg.optimize.order_probes import keys_of
+from thalweg.optimize.split_joins import index_by
+
+EMPTY = StoreShare()
+
+
+def lay_out_stores(draft: Draft, last: Draft) -> Draft:
+    begun, streams = draft.begun(last), draft.given.streams
+    new = [draft.joins[running.id].value for running in draft.new if running.id in draft.joins]
+    asked, joined = dict(begun.asked_stores), dict(begun.joined)
+    for join in new:
+        joined[join.query.stream] = _joined(join, joined.get(join.query.stream))
+        if join.probes:
+            for stream in join.join.streams:
+                asked[stream] = _asked(asked.get(stream, EMPTY), join, stream)
+    draft = replace(
+        draft,
+        asked_stores=asked,
+        stores={name: again(last.stores.get(name), _store, streams[name], asked[name]) for name in sorted(asked)},
+        kept_stores={
+            ids: again(last.kept_stores.get(ids), _kept_stores, joins, draft.kept[ids].value, streams)
+            for ids, joins in draft.cohorts.items()
+            if draft.kept[ids].value
+        },
+        joined=joined,
+        limits={**begun.limits, **{join.id: limit_of(join.query) for join in new}},
+    )
+    return replace(draft, join_plan=_join_plan(draft))
+
+
+def _join_plan(draft: Draft) -> JoinPlan:
+    grown = [draft.grown[ids].value for ids in draft.cohorts]
+    kept = {m.id: m for ids in draft.cohorts for m in draft.kept[ids].value}
+    kept_stores = {store.stream: store for part in draft.kept_stores.values() for store in part.value}
+    ordered = {id_: of for cohort in grown for id_, of in cohort.ordered.items()}
+    assert draft.formed is not None
+    return JoinPlan(
+        stores={
+            **{name: part.value for name, part in draft.stores.items()},
+            **{id_: kept_stores[id_] for id_ in sorted(kept_stores)},
+        },
+        groups={cohort.cohort.id: cohort.cohort for cohort in grown},
+        joined=draft.joined,
+        decisions=tuple(decision for cohort in grown for decision in cohort.decisions),
+        intermediates=kept,
+        stages=max((cohort.stages for cohort in grown), default=0),
+        limits=draft.limits,
+        notes=draft.formed.value[1],
+        ordered={id_: ordered[id_] for id_ in sorted(ordered)},
+    )
+
+
+# -- stores
+
+
+def _asked(known: StoreShare, join: JoinParts, stream: str) -> StoreShare:
+    needs, columns, keeps_all = dict(known.needs), set(known.columns), known.keeps_all
+    predicates, streams = dict(known.predicates), tuple(sorted(join.join.streams))
+    for relation in (r for r in join.join.relations if r.stream == stream):
+        needs[streams] = max(needs.get(streams, 0), join.join.reach_us(relation.name))
+        columns |= columns_of(join.query, relation.name)
+        predicate = join.predicates[relation.name]
+        if predicate is None:
+            keeps_all = True
+        else:
+            predicates[predicate.id] = predicate
+    indexes = {**known.indexes, **{index.id: index for name, index in join.indexes if name == stream}}
+    return StoreShare(needs, frozenset(columns), predicates, indexes, keeps_all)
+
+
+def _store(stream: Stream, asked: StoreShare) -> Store:
+    indexes = tuple(index for _, index in sorted(asked.indexes.items()))
+    kept = {stream.time, *asked.columns, *(key for index in indexes for key in index.keys)}
+    own = [c for c in stream.schema.names if c in kept]
+    return Store(
+        stream.name,
+        stream.time,
+        (*own, *sorted(kept - set(own))),
+        tuple(p for _, p in sorted(asked.predicates.items())),
+        asked.keeps_all,
+        indexes,
+        tuple(sorted(asked.needs.items())),
+    )
+
+
+def _kept_stores(
+    joins: tuple[JoinParts, ...],
+    kept: tuple[Intermediate, ...],
+    streams: Mapping[str, Stream],
+) -> tuple[Store, ...]:
+    by_id = {join.id: join for join in joins}
+    return tuple(_kept_store(m, [by_id[id_] for id_ in m.queries], streams) for m in kept)
+
+
+def _kept_store(m: Intermediate, joins: list[JoinParts], streams: Mapping[str, Stream]) -> Store:
+    def time_of(join: JoinParts, relation: str) -> str:
+        return streams[join.join.relation(relation).stream].time
+
+    needs: dict[tuple[str, ...], int] = {}
+    columns: set[str] = set()
+    for join in joins:
+        on = tuple(sorted(join.join.streams))
+        others = [r.name for r in join.join.relations if r.name not in m.relations]
+        reach = max([0, *(join.far[m.anchor, other] for other in others)])
+        needs[on] = max(needs.get(on, 0), reach)
+        for name in m.relations:
+            wanted = columns_of(join.query, name) | keys_of(join, name) | {time_of(join, name)}
+            columns.update(joined_column(name, column) for column in wanted)
+    indexes = {index.id: index for join in joins for index in _indexes(m, join)}
+    time = joined_column(m.anchor, time_of(joins[0], m.anchor))
+    found = tuple(index for _, index in sorted(indexes.items()))
+    return Store(m.id, time, tuple(sorted(columns)), (), True, found, tuple(sorted(needs.items())))
+
+
+def _indexes(m: Intermediate, join: JoinParts) -> Iterable[Index]:
+    """One for each edge from its relations to others."""
+    for edge, (left, right) in join.edges.items():
+        for (name, keys), other in (((edge[0], left), edge[1]), ((edge[1], right), edge[0])):
+            if name in m.relations and other not in m.relations:
+                yield index_by(m.id, tuple(joined_column(name, key) for key in keys), join.types[edge])
+
+
+# -- joined rows
+
+
+def _joined(join: JoinParts, known: Joined | None) -> Joined:
+    query, of = join.query, join.join
+    flags = ((join.id, flag(query).columns[0]),) if needs_flag(query) else ()
+    alone = () if join.probes else ((join.id, join.predicates[of.relations[0].name]),)
+    return Joined(
+        query.stream,
+        tuple((r.name, r.stream) for r in of.relations),
+        tuple(sorted(of.streams)),
+        of.lag_us(query.time) if query.time else 0,
+        max([known.span_us if known else 0, *join.far.values()]),
+        (*(known.flags if known else ()), *flags),
+        of.kind,
+        of.on,
+        of.tables,
+        (*(known.alone if known else ()), *alone),
+        tuple(sorted({*(known.reads if known else ()), *reads_of(query)})),
+    )
+
+
+def read_by_joins(draft: Draft) -> dict[str, frozenset[str]]:
+    """stream -> the columns that its store, its predicates and joins with tables read."""
+    read: dict[str, set[str]] = {}
+    for name, part in draft.stores.items():
+        store = part.value
+        found = read.setdefault(name, set(store.columns))
+        for predicate in store.predicates:
+            found.update((*(atom.column for atom in predicate.atoms), *predicate.computed))
+    for joined in (j for j in draft.joined.values() if j.alone):
+        relation, stream = joined.relations[0]
+        found = read.setdefault(stream, set())
+        found.update(c[len(relation) + 1 :] for c in joined.reads if c.startswith(relation + "."))
+        for predicate in (p for _, p in joined.alone if p is not None):
+            found.update((*(atom.column for atom in predicate.atoms), *predicate.computed))
+    return {name: frozenset(columns) for name, columns in read.items()}

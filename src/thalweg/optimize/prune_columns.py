@@ -1,0 +1,71 @@
+"""After all that reads columns has been decided: what is read of each stream at all, and what a row carries that is
+sent whole. From here on a stream's share of the plan is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from thalweg.model.plan import Computed, Grouping, StreamPlan
+from thalweg.model.stream import Stream
+from thalweg.optimize.draft import Draft, PlannedStream, RolledUp, StreamShare, again
+from thalweg.optimize.lay_out_stores import read_by_joins
+from thalweg.optimize.send_rows_whole import columns_sent, types_of
+
+
+def prune_columns(draft: Draft, last: Draft) -> Draft:
+    of_joins = read_by_joins(draft)
+    planned = {}
+    for name, share in draft.shares.items():
+        whole = draft.sent_whole[name].value
+        given = draft.streams[name], share.value, draft.rolled_up[name].value, whole, of_joins.get(name, frozenset())
+        planned[name] = again(last.planned.get(name), _plan_stream, *given)
+    return replace(draft, planned=planned)
+
+
+def _plan_stream(
+    stream: Stream, share: StreamShare, rolled_up: RolledUp, whole: tuple[str, ...], of_joins: frozenset[str]
+) -> PlannedStream:
+    groupings = rolled_up.groupings
+    read = {stream.time, *of_joins, *share.read}
+    for grouping in groupings.values():
+        read.update((*grouping.keys, *grouping.values))
+        read |= rolled_up.names[grouping.id]
+    ordered = sorted(groupings.values(), key=lambda g: (g.finer is not None, -len(g.keys) - len(g.values), g.id))
+    types = types_of(stream, share) if whole else {}
+    sent = {stream.time}.union(*(columns_sent(groupings[id_], rolled_up, types) for id_ in whole))
+    plan = StreamPlan(
+        stream,
+        tuple(column for column in stream.schema.names if column in read),
+        _in_order(share.computed),
+        tuple(_after_finer(ordered)),
+        share.selections,
+        whole,
+        tuple(sorted(sent)) if whole else (),
+        dict(share.users),
+    )
+    loose = {id_ for id_ in whole if _counts_values(groupings[id_])}
+    finished = {id_: replace(g, loose=True) if id_ in loose else g for id_, g in groupings.items()}
+    return PlannedStream(plan, finished, frozenset(g.route_key for g in groupings.values()))
+
+
+def _counts_values(grouping: Grouping) -> bool:
+    """Whether a row alone is as good a partial as any: a value that was seen once."""
+    return bool(grouping.values) and all(p.op == "count" for p in grouping.partials)
+
+
+def _in_order(computed: Mapping[str, Computed]) -> tuple[Computed, ...]:
+    """Those that read other computed columns (registers and ranks) after the ones they read."""
+    return tuple(sorted(computed.values(), key=lambda c: c.kind != "sql"))
+
+
+def _after_finer(groupings: Iterable[Grouping]) -> dict[str, None]:
+    """Every grouping after the one it is rolled up from."""
+    done: dict[str, None] = {}
+    waiting = list(groupings)
+    while waiting:
+        ready = [g.id for g in waiting if g.finer is None or g.finer in done]
+        done.update(dict.fromkeys(ready))
+        waiting = [g for g in waiting if g.id not in done]
+    return done
