@@ -15,7 +15,7 @@ from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.types import to_arrow
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
-from thalweg.observe.session_progress import SessionProgress, batch_speed, state_size, stream_status
+from thalweg.observe.session_progress import Adapted, SessionProgress, batch_speed, state_size, stream_status
 from thalweg.observe.shown import Explanation
 from thalweg.optimize.planner import make_plan
 from thalweg.sink.kinds import keeps_results
@@ -74,6 +74,7 @@ def progress(parts: Parts) -> SessionProgress:
         slots=runner.adaptations.decided(manifest.measured, manifest.batch + 1).slots,
         partitioning=partitioning_report(said),
         join_orders=ordering_report(said),
+        adaptations={name: Adapted.of(one) for name, one in said.items()},
         queries={
             name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()
         },

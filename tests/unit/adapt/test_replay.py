@@ -98,6 +98,10 @@ def test_recorded_batches_give_the_same_proposals(
         for name, rows in random_rows(rng, batch).items():
             session._parts.feeding.sources[name].append(rows)
         session.run_available()
+    told: Any = session.progress()["adaptations"]
+    assert {name: one["answer"] for name, one in told.items()} == {
+        name: one.answer for name, one in runner.adaptations.explain(recorded.kept[-1]).items()
+    }
     settings = Settings(TASKS, None if slots == "auto" else int(slots), repartitioning, planning)
     loop = AdaptLoop(settings, CountingClock(20.0))
     for seen, decided, kept in zip(recorded.seen, recorded.decided, recorded.kept, strict=True):
