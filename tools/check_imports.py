@@ -50,12 +50,12 @@ ALLOWED: dict[str, set[str]] = {
     "handle": VALUES | {"observe"},
     "rehearsal": VALUES | {"engine", "state"},
     "catalog": VALUES | {"handle", "state"},
-    "statements": VALUES | {"frontend", "handle", "observe", "session", "sink", "source", "state"},
+    "statements": VALUES | {"frontend", "verbs"},
     "verbs": VALUES
     | DATA_PATH
     | {"adapt", "batch", "catalog", "engine", "frontend", "handle", "observe", "optimize", "partition"}
     | {"rehearsal", "user_aggregates"},
-    "session": VALUES | {"batch", "handle", "rehearsal", "state", "statements", "verbs"},
+    "session": VALUES | {"batch", "handle", "state", "statements", "verbs"},
     # Kinds from outside.
     "registration": VALUES | {"aggregates", "frontend", "sink", "source"},
     "thalweg": VALUES

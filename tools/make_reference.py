@@ -230,7 +230,7 @@ def progress() -> str:
     }
     for name, title in titles.items():
         fields = inspect.get_annotations(getattr(progress_of_batches, name))
-        rows = [(f"`{field}`", f"`{kind}`") for field, kind in fields.items()]
+        rows = [(f"`{field}`", f"`{getattr(kind, '__forward_arg__', kind)}`") for field, kind in fields.items()]
         parts.append(f"## {title}\n\n{_table(('key', 'type'), rows)}")
     return f"""# Progress
 

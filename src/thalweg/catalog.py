@@ -12,8 +12,10 @@ from thalweg import errors
 from thalweg.handle import QueryHandle
 from thalweg.model.manifest import Manifest
 from thalweg.model.stream import Stream
-from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables
+from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables, save_streams
+from thalweg.state.requests import ChangeStream, RequestLog
 from thalweg.state.storage import Storage
+from thalweg.state.stream_changes import note_drop, streams_through
 
 V = TypeVar("V")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -55,6 +57,13 @@ class Catalog:
         streams = {**self.streams, stream.name: stream}
         return replace(self, streams=streams, restored=self.restored - {stream.name})
 
+    def with_altered(self, stream: Stream) -> Catalog:
+        """Still to be named by the program, if it was before."""
+        return replace(self, streams={**self.streams, stream.name: stream})
+
+    def without_stream(self, name: str) -> Catalog:
+        return replace(self, streams=_without(self.streams, name), restored=self.restored - {name})
+
     def with_table(self, table: Table) -> Catalog:
         return replace(self, tables={**self.tables, table.name: table}, restored=self.restored - {table.name})
 
@@ -68,11 +77,18 @@ class Catalog:
         return replace(self, queries=_without(self.queries, name))
 
 
-def load_catalog(storage: Storage, newest: Manifest | None) -> Catalog:
+def load_catalog(storage: Storage, newest: Manifest | None, requests: RequestLog) -> Catalog:
     """Streams and tables, as a state holds them. Its queries are in its manifest and its requests."""
-    streams, tables = load_streams(storage), load_tables(storage)
+    through = 0 if newest is None else newest.through
+    saved, tables, waiting = load_streams(storage), load_tables(storage), requests.read_after(through)
+    streams = streams_through(saved, waiting, requests.last)
+    if streams != saved:  # a crash came between the request and the catalog
+        save_streams(storage, streams)
+        for number, request in waiting:
+            if isinstance(request, ChangeStream) and request.is_drop:
+                note_drop(storage, request.name, number)
     if newest is not None:
-        check_catalog(storage, newest, streams, tables)
+        check_catalog(storage, newest, streams_through(streams, waiting, through), tables)
     return Catalog(streams, tables, restored=frozenset({*streams, *tables}))
 
 

@@ -1,7 +1,7 @@
 """Statements tried out before the first of them takes effect.
 
-A session that tries (`Session.trial`) accepts and refuses as the session itself would, with what the statements
-before have made or dropped. It shares the analyser, which has to know streams and tables by name; what it was told of
+Parts that try (`Parts.tried`) accept and refuse as the session's own would, with what the statements before have made
+or dropped. They share the analyser, which has to know streams and tables by name; what it was told of
 them is taken back.
 """
 
@@ -32,8 +32,8 @@ class Trial:
         with mutex:
             self._before = {name for names in known() for name in names}
         self._told: Counter[str] = Counter()
-        self.rows: deque[pa.Table] = deque()
-        """Of the tables that were tried, in their order: they are not read twice."""
+        self.rows: deque[pa.Table | None] = deque()
+        """Of the tables that were tried, in their order: they are not read twice. None: of one that is kept."""
 
     def register(self, stream: Stream) -> None:
         self._analyzer.register(stream)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import html
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -15,12 +13,12 @@ import pyarrow as pa
 
 from thalweg.batch.listeners import Listener
 from thalweg.handle import Fare, QueryHandle, Status
+from thalweg.model.if_there import IfThere
 from thalweg.model.query import SinkSpec
 from thalweg.model.stream import Stream
-from thalweg.rehearsal import Trial
 from thalweg.state.catalog import Table
 from thalweg.state.definitions import copy_state
-from thalweg.statements import run_statements, show
+from thalweg.statements import run_statements
 from thalweg.verbs import looking, opening, queries, running, streams, tables
 from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none, spark_or_none
 
@@ -90,6 +88,8 @@ class Session:
         max_ahead: str | timedelta | None = streams.DEFAULT_AHEAD,
         idle_timeout: str | timedelta | None = streams.DEFAULT_IDLE,
         retain_rejected: str | int | None = streams.DEFAULT_RETAINED,
+        replace: bool = False,
+        if_not_exists: bool = False,
     ) -> Stream:
         """A named source with an event-time column and a watermark delay.
 
@@ -99,10 +99,31 @@ class Session:
         aside, such as '100 MB', the newest first; None: all.
 
         After a restart the same definition takes up the stream that the state directory holds, with these three as
-        they were there unless they are given.
+        they were there unless they are given. Of a name that is taken, `replace=True` begins anew with nothing, if
+        no query reads what was there and the definition is another; `if_not_exists=True` leaves it as it is.
         """
         limits = streams.Limits(max_ahead, idle_timeout, retain_rejected)
-        return streams.create_stream(self._parts, name, source, time, watermark, schema, limits)
+        if_there = IfThere(replace, if_not_exists)
+        return streams.create_stream(self._parts, name, source, time, watermark, schema, limits, if_there)
+
+    def alter_stream(
+        self,
+        name: str,
+        *,
+        watermark: str | timedelta = streams.KEPT,
+        idle_timeout: str | timedelta | None = streams.KEPT,
+        max_ahead: str | timedelta | None = streams.KEPT,
+    ) -> Stream:
+        """Changes what is given of a stream, from the next batch on; durable when this returns.
+
+        A watermark never goes back: with a longer delay it stays where it is until rows have come that are that far
+        ahead of it, and windows that are open stay open for longer. With a shorter one it moves forward at once.
+        """
+        return streams.alter_stream(self._parts, name, streams.Changes(watermark, idle_timeout, max_ahead))
+
+    def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
+        """Forgets a stream that no query reads, and all that is kept of it. Durable when this returns."""
+        streams.drop_stream(self._parts, name, if_exists)
 
     def reset_watermark(self, name: str) -> None:
         """Has the watermark of a stream begin anew with the rows that come from the next batch on. It is durable when
@@ -129,17 +150,26 @@ class Session:
     # -- tables --------------------------------------------------------------------------------------------
 
     def create_table(
-        self, name: str, source: Any, *, schema: Any = None, format: str | None = None, replace: bool = False
+        self,
+        name: str,
+        source: Any,
+        *,
+        schema: Any = None,
+        format: str | None = None,
+        replace: bool = False,
+        if_not_exists: bool = False,
     ) -> Table:
         """A static table that streams can be joined with: a DataFrame, an Arrow table, or the path of a file.
 
         It is read now. `replace=True` reads it anew under the same columns, and so does the first call after a
-        restart; rows that arrive from the next batch on are joined with the new rows.
+        restart; rows that arrive from the next batch on are joined with the new rows. `if_not_exists=True` leaves one
+        that is there as it is.
         """
-        return tables.create_table(self._parts, name, source, schema, format, replace)
+        if_there = IfThere(replace, if_not_exists)
+        return tables.create_table(self._parts, name, source, schema, format, if_there)
 
-    def drop_table(self, name: str) -> None:
-        tables.drop_table(self._parts, name)
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        tables.drop_table(self._parts, name, if_exists)
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -155,13 +185,20 @@ class Session:
         *,
         emit: str = "final",
         options: Mapping[str, str] | None = None,
+        replace: bool = False,
+        if_not_exists: bool = False,
     ) -> QueryHandle:
-        """A continuous query. It is durable when this returns and takes part from the next batch on."""
-        return queries.create_query(self._parts, name, select, sink, emit, options)
+        """A continuous query. It is durable when this returns and takes part from the next batch on.
 
-    def drop_query(self, name: str) -> None:
+        Of a name that is taken, `replace=True` ends the query that has it, unless it says the same, and begins this
+        one with the same batch; if this one is refused, the other goes on. `if_not_exists=True` leaves it as it is.
+        """
+        if_there = IfThere(replace, if_not_exists)
+        return queries.create_query(self._parts, name, select, sink, emit, options, if_there)
+
+    def drop_query(self, name: str, *, if_exists: bool = False) -> None:
         """Ends a query from the next batch on; state that only it used is freed then."""
-        queries.drop_query(self._parts, name)
+        queries.drop_query(self._parts, name, if_exists)
 
     def pause_query(self, name: str) -> None:
         """Keeps the results of a query from its sink until it is resumed, durably and from now on. The query goes on
@@ -191,15 +228,8 @@ class Session:
         """Runs statements. CREATE QUERY gives its handle, SHOW a table, EXPLAIN a text; several give a list.
 
         Of several none takes effect where one would be refused."""
-        results = run_statements(self, text)
+        results = run_statements(self._parts, text)
         return results[0] if len(results) == 1 else results
-
-    @contextmanager
-    def trial(self) -> Iterator[tuple[Session, Trial]]:
-        """A session that accepts and refuses as this one would, and keeps nothing."""
-        trying = copy.copy(self)
-        with self._parts.tried(trying) as (trying._parts, trial):
-            yield trying, trial
 
     def rehearse(self) -> None:
         """From now on statements are only tried out, to be explained: no sink is opened, and nothing can be started.
@@ -281,7 +311,7 @@ class Session:
         return f"<thalweg session in {self.storage.place}: {self._parts.state}, {counts}>"
 
     def _repr_html_(self) -> str:
-        shown = [show(self, what)._repr_html_() for what in ("streams", "queries")]
+        shown = [table._repr_html_() for table in run_statements(self._parts, "SHOW STREAMS; SHOW QUERIES")]
         return f"<p>{html.escape(repr(self))}</p>{''.join(shown)}"
 
     def __enter__(self) -> Session:

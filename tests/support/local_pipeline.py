@@ -23,6 +23,7 @@ from thalweg.batch.assemble import assemble
 from thalweg.batch.cells import CellKind, cells_of
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
 from thalweg.batch.loop import Loop
+from thalweg.batch.pending import PendingRequests
 from thalweg.batch.planning import Planning
 from thalweg.batch.work import Work
 from thalweg.engine.local_engine import LocalEngine
@@ -120,7 +121,7 @@ class LocalPipeline:
             engine,
             self.storage,
             term,
-            Planning(self._requests, lambda: self.streams, dict, lambda queries: self.functions),
+            Planning(PendingRequests(self._requests, lambda: self.streams), dict, lambda queries: self.functions),
             slots=slots,
             join_planning=self._join_planning,
             repartitioning=self._repartitioning,

@@ -18,12 +18,7 @@ from thalweg.optimize.planner import NOTHING, Draft, plan_next
 
 
 class PlanInForce:
-    def __init__(
-        self,
-        streams: Callable[[], Mapping[str, Stream]],
-        functions: Callable[[Iterable[Query]], dict[str, bytes]],
-    ) -> None:
-        self._streams = streams
+    def __init__(self, functions: Callable[[Iterable[Query]], dict[str, bytes]]) -> None:
         self._functions = functions
         self._draft: Draft = NOTHING
         """The last plan, in parts: most batches ask for the same again, and others for almost the same."""
@@ -33,11 +28,16 @@ class PlanInForce:
         """The last request that a refused plan would have taken in. It waits until others come."""
 
     def make(
-        self, manifest: Manifest, entries: Mapping[str, Entry], decisions: Decisions, schemas: Mapping[str, Schema]
+        self,
+        manifest: Manifest,
+        entries: Mapping[str, Entry],
+        decisions: Decisions,
+        schemas: Mapping[str, Schema],
+        streams: Mapping[str, Stream],
     ) -> Plan:
         running, decided = running_queries(entries.values()), decisions.decided
         settings = PlanSettings(decided.slots, manifest.groups)
-        given = PlanInput(running, self._streams(), schemas, decided.measurements, decided.placement, settings)
+        given = PlanInput(running, streams, schemas, decided.measurements, decided.placement, settings)
         self._draft = plan_next(given, self._draft)
         return replace(self._draft.plan, functions=self._functions(entry.query for entry in running))
 

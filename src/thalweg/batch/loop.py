@@ -211,6 +211,7 @@ class Loop:
 
     def _drain(self, run: Run) -> None:
         try:
+            self._begin_batch()
             target = self._planner.target()
             while not run.leaves.is_set() and self._next(target, run.leaves):
                 pass
@@ -269,10 +270,10 @@ class Loop:
         self.batches.recover()
         if target is not None:  # also before the first: a query that was resumed has not yet given what was kept
             self.batches.make_room(leaves)
-        began, start = time.perf_counter(), self.batches.reached
-        settled = self.batches.settled()
+        began, settled = time.perf_counter(), self.batches.settled()
         if target is None and self.batches.has_idled():
             self.tick()
+        start = self._begin_batch()
         end = settled or self._choose(start, target)
         if settled is None and not self._is_due(start, end):
             return False
@@ -283,10 +284,16 @@ class Loop:
             return False
         self.after_batch()
         self._planner.release(end)
-        if self.batches.has_more_to_close():
+        if self.batches.has_more_to_close() or self.batches.has_requests():
             self.tick()
         self.listeners.tell(progress_of(self.batches.reports[-1]))
         return True
+
+    def _begin_batch(self) -> Offsets:
+        """Where it begins."""
+        start = self.batches.begin()
+        self._planner.forget_marks(but=start.streams)
+        return start
 
     def _is_due(self, start: Offsets, end: Offsets) -> bool:
         """Whether the batch would change anything."""

@@ -12,6 +12,7 @@ from thalweg.model.canonical import named
 from thalweg.model.plan import Plan, StreamPlan
 from thalweg.model.report import IngestReport, Lacking, SetAside
 from thalweg.model.split import Split, parse_splits
+from thalweg.model.stream import Stream
 from thalweg.model.trouble import reading
 from thalweg.source.chunks import Chunk
 from thalweg.source.read import read
@@ -30,8 +31,8 @@ def read_splits(plan: Plan, work: Work, text: str, report: IngestReport) -> Iter
             continue
         for number, chunk in enumerate(_chunks(split, stream, work)):
             if chunk.rejected is not None and chunk.rejected.num_rows:
-                place = named("part", split.path, split.start, split.end, number)
-                _set_aside(work, split, place, chunk.rejected, report)
+                part = named("part", split.path, split.start, split.end, number)
+                _set_aside(work, split, stream.stream, part, chunk.rejected, report)
             if chunk.missing:
                 report.lacking.append(Lacking(split.stream, split.path, chunk.missing))
             tables = waiting.setdefault(split.stream, [])
@@ -47,16 +48,16 @@ def _chunks(split: Split, stream: StreamPlan, work: Work) -> Iterator[Chunk]:
         yield from read(split, stream.stream, stream.columns, work.storage, work.clock.wall_us, work.sources)
 
 
-def _set_aside(work: Work, split: Split, part: str, rejected: pa.Table, report: IngestReport) -> None:
+def _set_aside(work: Work, split: Split, of: Stream, part: str, rejected: pa.Table, report: IngestReport) -> None:
     """Rows that are not let in are kept with their reasons."""
     stream, file = split.stream, split.file
-    name = rejected_name(stream, work.clock.batch, part)
+    name = rejected_name(of.place, work.clock.batch, part)
     size = keep_rejected(work.storage, name, stream, rejected, file, work.clock.wall_us)
     known = {(aside.stream, aside.kind): aside for aside in report.set_aside}
     kinds = rejected.column("kind")
     for kind in pc.unique(kinds).to_pylist():
-        of = rejected.filter(pc.equal(kinds, kind))
-        more = SetAside(stream, kind, of.num_rows, size, file, of.column("reason")[0].as_py())
+        rows = rejected.filter(pc.equal(kinds, kind))
+        more = SetAside(stream, kind, rows.num_rows, size, file, rows.column("reason")[0].as_py())
         known[stream, kind] = known[stream, kind] + more if (stream, kind) in known else more
         size = 0  # of all kinds of the object together
     report.set_aside = [*known.values()]

@@ -20,7 +20,16 @@ from thalweg.model.times import StreamTimes, with_joined
 from thalweg.model.window import BEGINNING
 from thalweg.optimize.planner import make_plan
 from thalweg.state import history
-from thalweg.state.requests import CreateQuery, DropQuery, PauseQuery, Request, ResetWatermark, ResumeQuery
+from thalweg.state.requests import (
+    ChangeStream,
+    CreateQuery,
+    DropQuery,
+    PauseQuery,
+    ReplaceQuery,
+    Request,
+    ResetWatermark,
+    ResumeQuery,
+)
 
 
 def apply_requests(
@@ -34,22 +43,39 @@ def apply_requests(
     """The entries after the requests. Dropped ones are gone; new ones know how much of the past they have."""
     after = dict(entries)
     requests = list(requests)
-    dropped = {request.name: number for number, request in requests if isinstance(request, DropQuery)}
+    dropped = dropped_queries(requests)
     for number, request in requests:
-        if isinstance(request, CreateQuery):
+        if isinstance(request, ReplaceQuery):
+            after = _without(after, request.query.name)
+        if isinstance(request, CreateQuery | ReplaceQuery):
             query = request.query
             if number < dropped.get(query.name, -1):
                 continue  # it never saw a batch, and what it was joined with may be gone
             id_ = query_id(query.name, number)
             after[id_] = _enter(Entry(id_, query), past, streams, tables, moment)
         elif isinstance(request, DropQuery):
-            after = {id_: e for id_, e in after.items() if e.query.name != request.name}
+            after = _without(after, request.name)
         elif isinstance(request, ResumeQuery) and number > dropped.get(request.name, -1):
             for entry in [e for e in after.values() if e.query.name == request.name and not e.runs]:
                 gap = None if entry.gap is None else structs.replace(entry.gap, until_batch=moment.batch)
                 resumed = replace(entry, state="running", error=None, gap=gap)
                 after[entry.id] = _enter(resumed, past, streams, tables, moment)
     return after
+
+
+def dropped_queries(requests: Iterable[tuple[int, Request]]) -> dict[str, int]:
+    """Name -> the last request that ended a query of that name."""
+    found = {}
+    for number, request in requests:
+        if isinstance(request, DropQuery):
+            found[request.name] = number
+        elif isinstance(request, ReplaceQuery):
+            found[request.query.name] = number
+    return found
+
+
+def _without(entries: Mapping[str, Entry], name: str) -> dict[str, Entry]:
+    return {id_: entry for id_, entry in entries.items() if entry.query.name != name}
 
 
 def _enter(
@@ -69,12 +95,14 @@ def foresee(
     """The queries there will be, and why the results of some are kept, once these requests have been applied."""
     known, kept = dict(entries), dict(paused)
     for number, request in requests:
-        if isinstance(request, CreateQuery):
+        if isinstance(request, ReplaceQuery):
+            known = _without(known, request.query.name)
+        if isinstance(request, CreateQuery | ReplaceQuery):
             query = request.query
             id_ = query_id(query.name, number)
             known[id_] = Entry(id_, query, "pending")
             continue
-        if isinstance(request, ResetWatermark):
+        if isinstance(request, ResetWatermark | ChangeStream):
             continue
         for id_ in [e.id for e in known.values() if e.query.name == request.name]:
             kept.pop(id_, None)

@@ -44,6 +44,7 @@ class Retention:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._kept: dict[str, tuple[Batched, ...]] = {}
+        """By the places of streams."""
         self._begun: int | None = None
         """The batch that began last, whether or not it has happened."""
 
@@ -58,22 +59,23 @@ class Retention:
     ) -> dict[str, Retained]:
         """Of the streams of which the batch has set something aside."""
         return {
-            name: retain([*self._of(before, name), batched], limit)
+            name: retain([*self._of(before, streams[name]), batched], limit)
             for name, batched in new.items()
             if (limit := streams[name].retain_rejected) is not None
         }
 
-    def _of(self, before: Manifest, name: str) -> Sequence[Batched]:
-        if name not in self._kept:
-            progress = before.streams.get(name)
+    def _of(self, before: Manifest, stream: Stream) -> Sequence[Batched]:
+        if stream.place not in self._kept:
+            progress = before.streams.get(stream.name)
             first = 0 if progress is None else progress.rejected_from
-            found = kept_rejected(self._storage, name, before.batch)
-            self._kept[name] = tuple(batch for batch in found if batch.batch >= first)
-        return self._kept[name]
+            found = kept_rejected(self._storage, stream.place, before.batch)
+            self._kept[stream.place] = tuple(batch for batch in found if batch.batch >= first)
+        return self._kept[stream.place]
 
-    def commit(self, retained: Mapping[str, Retained]) -> None:
+    def commit(self, retained: Mapping[str, Retained], streams: Mapping[str, Stream]) -> None:
         """A manifest says so: the others go."""
         for name, what in retained.items():
-            self._kept[name] = what.batches
+            place = streams[name].place
+            self._kept[place] = what.batches
             if what.forgotten:
-                delete_rejected(self._storage, name, what.first)
+                delete_rejected(self._storage, place, what.first)

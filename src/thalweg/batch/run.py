@@ -37,7 +37,7 @@ class BatchRunner:
     ) -> None:
         storage = commits.storage
         self.commits = commits
-        self.planning = planning
+        self.planning, self.pending = planning, planning.pending
         self.adaptations = adaptations
         self.job = job
         self.offers = offers
@@ -75,7 +75,7 @@ class BatchRunner:
         faults.point("batch.start")
         self.retention.begin(before.batch + 1)
         decisions = self._repeated or self.planning.decide(before, reached, self.adaptations)
-        planned = self.planning.plan(before, decisions, _arriving(before.reached, reached))
+        planned = self.planning.plan(before, decisions, _arriving(self.reached, reached))
         self.telling.begun(self.plan, planned)
         steps.end(PLAN)
         totals = self.job.run(planned, splits, self.offers.queues.troubled)
@@ -84,10 +84,10 @@ class BatchRunner:
         self.check_mine()
         prepared = self.results.prepare(planned, totals)
         faults.point("batch.prepared")
-        streams = self.planning.streams
-        retained = self.retention.after(planned.before, totals.rejected_now(planned.batch), streams())
+        streams = planned.streams
+        retained = self.retention.after(planned.before, totals.rejected_now(planned.batch), streams)
         ran = Ran(planned, totals, prepared, self.offers.queues.waiting(), retained, marks or {})
-        after = settle(ran, streams())
+        after = settle(ran, streams)
         learned = self.adaptations.observe(seen(ran, after, steps.whole))
         self._commit(replace(after, measured=learned.measured), planned.plan, prepared.undelivered)
         faults.point("batch.manifest")
@@ -97,10 +97,10 @@ class BatchRunner:
         faults.point("batch.sinks")
         steps.end(SINK)
         self.clean_up.after(planned.before, self.manifest, bool(totals.sections), decisions.tables)
-        self.retention.commit(retained)
+        self.retention.commit(retained, streams)
         faults.point("batch.end")
         steps.end(MANIFEST)
-        report = self.telling.report(planned, totals, prepared, steps, choosing_seconds, streams())
+        report = self.telling.report(planned, totals, prepared, steps, choosing_seconds, streams)
         self.adaptations.commit(learned)
         self.telling.ended(planned.before, self.manifest, report)
 
@@ -156,8 +156,13 @@ class BatchRunner:
 
     @property
     def reached(self) -> Offsets:
-        """How far the batches that have happened go."""
-        return self.manifest.reached
+        """How far the batches that have happened go, of the streams that the next one knows."""
+        return self.pending.reached(self.manifest)
+
+    def begin(self) -> Offsets:
+        """A batch is to be chosen: requests from now on are for a later one. Where it begins."""
+        self.pending.take()
+        return self.reached
 
     def settled(self) -> Offsets | None:
         """How far the next batch goes, if an earlier release may have shown sinks something of it."""
@@ -173,10 +178,14 @@ class BatchRunner:
         """It would close windows: the watermark has moved over kept state."""
         return self.plan is not None and self.planning.watermarks(self.manifest).closes_state(self.plan)
 
+    def has_requests(self) -> bool:
+        """Some wait for the next batch."""
+        return self.planning.has_requests(self.manifest)
+
     def has_work_without_rows(self) -> bool:
         """Requests wait, or a watermark has moved. Also before the first batch of this life, of which nobody knows
         yet."""
-        if self.plan is None or self.planning.has_requests(self.manifest):
+        if self.plan is None or self.has_requests():
             return True
         return self.planning.watermarks(self.manifest).have_moved(self.plan)
 

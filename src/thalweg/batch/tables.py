@@ -13,20 +13,20 @@ import pyarrow as pa
 from thalweg.errors import bad_table
 from thalweg.model.stream import Schema
 from thalweg.source.conform import conform, match_names
-from thalweg.state.catalog import Table, Tables
+from thalweg.state.catalog import Origin, Table, Tables
 from thalweg.state.container import ContainerWriter, delete_container
 from thalweg.state.storage import Storage
 
 _VERSION = re.compile(r"tables/[A-Za-z_][A-Za-z0-9_]*-[0-9a-f]{12}\.arrow")
 
 
-def store_table(storage: Storage, name: str, rows: pa.Table, schema: Schema) -> Table:
+def store_table(storage: Storage, name: str, rows: pa.Table, schema: Schema, origin: Origin | None = None) -> Table:
     """Writes a version. The table is what `save_tables` makes durable."""
     fitted = fitting(name, rows, schema)
     with ContainerWriter(storage, f"tables/{name}-{secrets.token_hex(6)}.arrow") as writer:
         section = writer.add(name, fitted.combine_chunks())
         writer.close()
-    return Table(name, schema, section)
+    return Table(name, schema, section, origin)
 
 
 def fitting(name: str, rows: pa.Table, schema: Schema) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -16,6 +17,8 @@ from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes, StreamTimes, joint_name, joint_time
 from thalweg.model.window import BEGINNING
 from thalweg.state.history import known_from
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -142,3 +145,29 @@ def fenced(entries: Mapping[str, Entry], anew: Mapping[str, int], batch: int) ->
             first = max([window.first_open(closed), *([entry.fence[1]] if entry.fence else [])])
             after[id_] = replace(entry, fence=(batch, first))
     return after
+
+
+def without_streams(manifest: Manifest, names: Collection[str], plan: Plan) -> Manifest:
+    """The manifest as if these streams had never been. `plan`: of the queries that go on; none reads them."""
+    joins = plan.joins
+    together = [*(j.streams for j in joins.joined.values()), *(d.streams for d in joins.decisions)]
+    kept = {*joins.joined, *(joint_name(streams) for streams in together)}
+
+    def left(of: Mapping[str, T]) -> dict[str, T]:
+        return {name: value for name, value in of.items() if name not in names}
+
+    streams = left(manifest.streams)
+    history = History(
+        {id_: since for id_, since in manifest.history.slices.items() if id_ in plan.groupings},
+        {name: rows for name, rows in manifest.history.rows.items() if name in joins.stores},
+    )
+    return replace(
+        manifest,
+        reached=structs.replace(manifest.reached, streams=left(manifest.reached.streams)),
+        marks=left(manifest.marks),
+        streams=streams,
+        closed={name: us for name, us in manifest.closed.items() if name in kept or name in streams},
+        buckets=tuple(bucket for bucket in manifest.buckets if bucket.relation in plan.groupings),
+        stores=tuple(bucket for bucket in manifest.stores if bucket.relation in joins.stores),
+        history=history,
+    )

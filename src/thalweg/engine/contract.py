@@ -99,8 +99,9 @@ class Engine(SinkOpener, Protocol):
         """`batches`: the session's `batch/run.BatchRunner`. The rest as of `batch/loop.Loop`."""
         ...
 
-    def source(self, name: str, given: Any, storage: Storage) -> Any:
-        """What was given as the source of a stream, made into one where only the engine can."""
+    def source(self, name: str, given: Any, storage: Storage, place: str) -> Any:
+        """What was given as the source of a stream, made into one where only the engine can. `place`: of the stream
+        in the storage."""
         ...
 
     def read_table(self, name: str, given: Any, schema: Schema | None, kind: str | None) -> pa.Table:

@@ -23,7 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from thalweg import errors
 from thalweg.engine.failure import source_error_in
 from thalweg.engine.spark import await_ending, describe_jobs
-from thalweg.model.stream import Field, Schema, SourceSpec
+from thalweg.model.stream import Field, Schema, SourceSpec, name_in
 from thalweg.model.types import check_flat
 from thalweg.source.contract import Source
 from thalweg.source.log import LANDED, File, Landed, Log, folder_of
@@ -55,12 +55,15 @@ class Landing(Source):
         storage: Storage,
         directory: str,
         tell: Callable[[], None] = lambda: None,
+        place: str | None = None,
     ) -> None:
-        """`directory`: a local one, of this stream alone. `tell` is called after every micro-batch that landed."""
+        """`directory`: a local one, of this stream alone. `tell` is called after every micro-batch that landed.
+        `place`: of the stream in the storage; its name unless given."""
         if not dataframe.isStreaming:
             raise errors.source_not_streaming(stream_name)
         self._spark = spark
         self._stream = stream_name
+        self._place = place or stream_name
         self._dataframe = dataframe
         self._storage = storage
         self._directory = Path(directory)
@@ -121,7 +124,7 @@ class Landing(Source):
         self.stop()
         make_directory(self._directory)
         self._raised = None
-        self._log = Log(self._storage, self._stream, LANDED)
+        self._log = Log(self._storage, self._place, LANDED)
         self._last = max((entry.batch for entry in self._log.entries), default=-1)
         self._check_log(self._log)
         writer = (
@@ -144,7 +147,7 @@ class Landing(Source):
             is_done = (self._checkpoint / "commits" / str(batch)).exists()
             if batch not in logged and is_done and _files_of(self._directory, path.name):
                 raise errors.landing_log_behind(
-                    self._storage.locate(f"{folder_of(self._stream)}{LANDED.folder}"), batch
+                    self._storage.locate(f"{folder_of(self._place)}{LANDED.folder}"), batch
                 )
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
@@ -205,7 +208,7 @@ class Landing(Source):
 
     def _kept_directory(self) -> str:
         """Nothing, if it lies with the state: that may be moved."""
-        is_beside = self._directory == Path(self._storage.locate(folder_of(self._stream)))
+        is_beside = self._directory == Path(self._storage.locate(folder_of(self._place)))
         return "" if is_beside else str(self._directory)
 
     def _failed(self, reason: str) -> errors.ThalwegError:
@@ -256,10 +259,10 @@ def _files_of(directory: Path, name: str) -> list[File]:
     return found
 
 
-def landing_directory(given: str | None, storage: Storage, stream: str) -> str:
+def landing_directory(given: str | None, storage: Storage, place: str) -> str:
     """Where the rows of a streaming DataFrame land: Spark writes files, so it must be a directory."""
     if given is not None:
-        return os.path.join(os.path.abspath(given), stream)
+        return os.path.join(os.path.abspath(given), place)
     if not isinstance(storage, LocalStorage):
-        raise errors.landing_wanted(stream, storage.place)
-    return storage.locate(f"sources/{stream}")
+        raise errors.landing_wanted(name_in(place), storage.place)
+    return storage.locate(f"sources/{place}")

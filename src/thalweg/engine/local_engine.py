@@ -35,7 +35,7 @@ class LocalEngine:
     ) -> Loop:
         return Loop(batches, known, used, after_batch, root_cause)
 
-    def source(self, name: str, given: Any, storage: Storage) -> Any:
+    def source(self, name: str, given: Any, storage: Storage, place: str) -> Any:
         if _is_sparks(given):
             raise needs_spark(f"the streaming DataFrame of stream {name!r}", "append its rows to thalweg.memory")
         return given

@@ -51,11 +51,11 @@ class SparkEngine:
         self._loop = Loop(batches, known, used, after_batch, root_cause)
         return self._loop
 
-    def source(self, name: str, given: Any, storage: Storage) -> Any:
+    def source(self, name: str, given: Any, storage: Storage, place: str) -> Any:
         if not isinstance(given, DataFrame):
             return given
-        directory = landing_directory(self._landing, storage, name)
-        return Landing(self.spark, name, given, storage, directory, self._wake)
+        directory = landing_directory(self._landing, storage, place)
+        return Landing(self.spark, name, given, storage, directory, self._wake, place)
 
     def _wake(self) -> None:
         if self._loop is not None:

@@ -8,6 +8,7 @@ from thalweg.errors.kind import *  # noqa: F403
 from thalweg.errors.partitioning import *  # noqa: F403
 from thalweg.errors.plan import *  # noqa: F403
 from thalweg.errors.query import *  # noqa: F403
+from thalweg.errors.select import *  # noqa: F403
 from thalweg.errors.session import *  # noqa: F403
 from thalweg.errors.sink import *  # noqa: F403
 from thalweg.errors.source import *  # noqa: F403

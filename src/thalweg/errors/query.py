@@ -18,6 +18,8 @@ def definition_differs(kind: str, name: str) -> NamingError:
         detail="a restarted program must define what it had before in the same way",
         hint=f"DROP QUERY {name} first, and it sees rows from then on; or use another name"
         if kind == "query"
+        else "CREATE OR REPLACE STREAM, ALTER STREAM, or use another name"
+        if kind == "stream"
         else "use another name or another state directory",
     )
 
@@ -66,8 +68,25 @@ def bad_table(table: str, reason: str, hint: str | None) -> UsageError:
     return UsageError(f"the table '{table}' cannot be made: {reason}", hint=hint)
 
 
-def table_in_use(table: str, what: str) -> UsageError:
-    return UsageError(f"queries are joined with the table '{table}': {what}", hint="drop those queries first")
+def table_in_use(table: str, what: str, queries: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"queries are joined with the table '{table}': {what}",
+        detail=f"it is joined by {_listed(queries)}",
+        hint="drop those queries first",
+    )
+
+
+def stream_in_use(stream: str, queries: Sequence[str], what: str) -> UsageError:
+    return UsageError(
+        f"queries read the stream '{stream}': {what}",
+        detail=f"it is read by {_listed(queries)}",
+        hint="; ".join(f"DROP QUERY {name}" for name in queries[:3]) + (" and so on" if len(queries) > 3 else ""),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more
 
 
 def bad_option(query: str, option: str, value: str, meaning: str, wanted: str = "a number above 0") -> UsageError:

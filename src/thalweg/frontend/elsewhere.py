@@ -49,25 +49,21 @@ _FUNCTIONS = {
 _QUERY = "a SELECT that goes on is a query here: CREATE QUERY name [INTO sink OPTIONS (...)] AS SELECT ..."
 _STREAM = "rows that keep coming are a stream here: CREATE STREAM name (...) WITH (source = 'files', path = '...')"
 _INSERT = "CREATE QUERY name INTO files OPTIONS (path = '...', format = 'parquet') AS SELECT ..."
-_CHANGE = "queries cannot be changed: DROP QUERY it and create it anew, and it sees rows from then on"
-_DESCRIBE = "SHOW STREAMS and SHOW TABLES tell columns, SHOW QUERIES texts, EXPLAIN name how a query runs"
+_CHANGE = "CREATE OR REPLACE QUERY name ...: it begins anew, and sees rows from then on"
 _SETTING = "settings are given in Python: thalweg.connect(directory, ...)"
 
 _STATEMENTS = {
     **{f"create {what}": _QUERY for what in ("materialized", "view", "temporary", "temp", "continuous", "live")},
     **{f"create or replace {what}": _QUERY for what in ("view", "materialized", "temporary", "temp")},
-    "create or replace query": _CHANGE,
-    "create or replace stream": "streams cannot be replaced: give the new one another name",
     "create source": _STREAM,
     "create connection": _STREAM,
     "create external": _STREAM,
     "create sink": f"a sink belongs to its query: {_INSERT}",
     "create function": "functions of one row are not there yet; aggregates: thalweg.aggregate(name, ...) in Python",
     "create index": "state is indexed by what the queries need, without being asked",
-    "drop stream": "streams cannot be dropped yet; one that no query reads costs nothing",
     "drop view": "a SELECT that goes on is a query here: DROP QUERY name",
     "drop materialized": "a SELECT that goes on is a query here: DROP QUERY name",
-    "drop source": "streams cannot be dropped yet; one that no query reads costs nothing",
+    "drop source": "DROP STREAM name",
     "drop sink": "a sink ends with its query: DROP QUERY name",
     "insert": _INSERT,
     "copy": _INSERT,
@@ -75,10 +71,7 @@ _STATEMENTS = {
     "alter": _CHANGE,
     "update": "rows of streams do not change; a static table is read anew by CREATE OR REPLACE TABLE",
     "delete": "rows of streams do not change; a static table is read anew by CREATE OR REPLACE TABLE",
-    "describe": _DESCRIBE,
-    "desc": _DESCRIBE,
-    "show create": _DESCRIBE,
-    "show columns": _DESCRIBE,
+    "show columns": "DESCRIBE name",
     "show views": "a SELECT that goes on is a query here: SHOW QUERIES",
     "show materialized": "a SELECT that goes on is a query here: SHOW QUERIES",
     "show jobs": "SHOW QUERIES",
@@ -89,11 +82,10 @@ _STATEMENTS = {
     "begin": "there are no transactions: every batch is exactly once by itself",
     "start": "session.start() in Python, or thalweg run FILE.sql",
     "stop": "PAUSE QUERY name keeps its results back, DROP QUERY name ends it; session.stop() ends the pipeline",
-    "with": "there are no subqueries: write one SELECT over the streams; what queries share is computed once",
     "execute": "give the statements one after another, with ; between them: they are accepted together or not at all",
     "pause": "PAUSE QUERY name",
     "resume": "RESUME QUERY name",
-    "alter stream": "ALTER STREAM name RESET WATERMARK; after a restart create_stream can give its limits anew",
+    "alter stream": "ALTER STREAM name SET (watermark = '10 seconds', ...), or ALTER STREAM name RESET WATERMARK",
     "explain select": "CREATE QUERY name AS SELECT ..., then EXPLAIN name; thalweg explain FILE.sql runs nothing",
 }
 """By the words that a statement begins with."""

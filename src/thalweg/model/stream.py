@@ -55,7 +55,7 @@ class SourceSpec:
     """JSON values only."""
 
 
-@canonical("Stream(name, schema, time, delay_us, source, max_ahead_us?, idle_us?, retain_rejected?)")
+@canonical("Stream(name, schema, time, delay_us, source, max_ahead_us?, idle_us?, retain_rejected?, incarnation?)")
 @dataclass(frozen=True, repr=False)
 class Stream:
     name: str
@@ -71,8 +71,20 @@ class Stream:
     """After so long without rows it holds nobody else back; None: it always does."""
     retain_rejected: int | None = None
     """Bytes of rows set aside that are kept, the newest first; None: all."""
+    incarnation: int = 0
+    """The request by which the stream of this name before it was dropped; 0: there was none."""
+
+    @property
+    def place(self) -> str:
+        """What the state calls it where it keeps what is the stream's own. No other stream ever has the same."""
+        return f"{self.name}@{self.incarnation}" if self.incarnation else self.name
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in self.schema.fields)
         behind = f"watermark {self.delay_us / 1e6:g} s behind {self.time}"
         return f"<stream {self.name} ({columns}) from {self.source.kind}, {behind}>"
+
+
+def name_in(place: str) -> str:
+    """The name of the stream that has the place."""
+    return place.partition("@")[0]

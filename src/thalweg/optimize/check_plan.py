@@ -6,13 +6,13 @@ A part that is the same as in the plan before has been looked at then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from thalweg.errors import plan_refused
 from thalweg.model.canonical import named
 from thalweg.model.partitioning import LOCAL
-from thalweg.model.plan import Grouping, Member, Plan, StreamPlan, shipped_keys
+from thalweg.model.plan import Computed, Grouping, Member, Plan, StreamPlan, shipped_keys
 from thalweg.optimize.check_joins import what_is_broken_in_joins
 from thalweg.optimize.choose_partitioners import bound_to_slots
 from thalweg.optimize.draft import Draft
@@ -26,23 +26,33 @@ class Broken(NamedTuple):
 
 
 def check_plan(draft: Draft, last: Draft) -> Draft:
-    for broken in what_is_broken(draft.plan, last.plan):
+    before = last.plan if draft.continues else None
+    for broken in what_is_broken(draft.plan, before, draft.touched if draft.continues else None):
         raise plan_refused(broken.rule, broken.thing, draft.plan.id, broken.why)
     return draft
 
 
-def what_is_broken(plan: Plan, before: Plan | None = None) -> Iterator[Broken]:
-    """`before`: a plan of which nothing is."""
+def what_is_broken(
+    plan: Plan, before: Plan | None = None, touched: Collection[str] | None = None
+) -> Iterator[Broken]:
+    """`before`: a plan of which nothing is. `touched`: the streams that may differ from it; None: all."""
     known = before or Plan("", 1, 1, {}, {}, ())
-    changed = {id_: g for id_, g in plan.groupings.items() if known.groupings.get(id_) is not g}
-    for id_, grouping in plan.groupings.items():
-        if id_ in changed or grouping.finer in changed or grouping.stream not in plan.streams:
+    streams = plan.streams if touched is None else {name: plan.streams[name] for name in touched}
+    groupings: Iterable[Grouping] = plan.groupings.values()
+    if touched is not None:
+        groupings = [plan.groupings[id_] for stream in streams.values() for id_ in stream.groupings]
+    changed = {g.id: g for g in groupings if known.groupings.get(g.id) is not g}
+    for grouping in groupings:
+        if grouping.id in changed or grouping.finer in changed or grouping.stream not in plan.streams:
             yield from _of_grouping(grouping, plan)
     for member in _to_look_at(plan, known, changed):
         yield from _of_member(member, plan)
-    for name, stream in plan.streams.items():
-        if known.streams.get(name) is not stream or any(id_ in changed for id_ in stream.groupings):
-            yield from _of_stream(stream, plan)
+    if sum(len(stream.groupings) for stream in plan.streams.values()) != len(plan.groupings):
+        yield Broken("prune_columns", "the plan", "has groupings that no stream makes")
+    for name, stream in streams.items():
+        before_it = known.streams.get(name)
+        if before_it is not stream or any(id_ in changed for id_ in stream.groupings):
+            yield from _of_stream(stream, plan, before_it, changed)
     yield from _of_places(plan)
     for broken in what_is_broken_in_joins(plan, known):
         yield Broken(*broken)
@@ -51,15 +61,12 @@ def what_is_broken(plan: Plan, before: Plan | None = None) -> Iterator[Broken]:
 def _to_look_at(plan: Plan, known: Plan, changed: Mapping[str, Grouping]) -> tuple[Member, ...]:
     """All members, unless those before are still there and so is all that they read."""
     count = len(known.members)
-    if count == 0 or plan.members[:count] != known.members:
+    if count == 0 or plan.members[:count] != known.members or plan.partitioners != known.partitioners:
         return plan.members
-    for id_, grouping in changed.items():
-        now = {p.name for p in grouping.partials}
-        if id_ in known.groupings and not now.issuperset(p.name for p in known.groupings[id_].partials):
+    for id_ in changed.keys() & known.groupings.keys():
+        if not {p.name for p in changed[id_].partials} >= {p.name for p in known.groupings[id_].partials}:
             return plan.members
-        if grouping.loose:
-            return plan.members
-    gone = known.groupings.keys() - plan.groupings.keys()
+    gone = len(plan.groupings) < len(known.groupings) + sum(id_ not in known.groupings for id_ in changed)
     return plan.members if gone else plan.members[count:]
 
 
@@ -114,53 +121,62 @@ def _of_member(member: Member, plan: Plan) -> Iterator[Broken]:
 # -- streams
 
 
-def _of_stream(stream: StreamPlan, plan: Plan) -> Iterator[Broken]:
+def _of_stream(
+    stream: StreamPlan, plan: Plan, before: StreamPlan | None, changed: Mapping[str, Grouping]
+) -> Iterator[Broken]:
     name = stream.stream.name
     thing = f"stream {name}"
-    groupings = [plan.groupings[id_] for id_ in stream.groupings if id_ in plan.groupings]
-    if {g.id for g in plan.groupings.values() if g.stream == name} != set(stream.groupings):
-        yield Broken("prune_columns", thing, "does not make exactly its groupings")
+    groupings = [g for g in map(plan.groupings.get, stream.groupings) if g is not None and g.stream == name]
+    if len({g.id for g in groupings}) != len(stream.groupings):
+        yield Broken("prune_columns", thing, "makes groupings that are not its own")
     done: set[str] = set()
     for grouping in groupings:
         if grouping.finer is not None and grouping.finer not in done:
             yield Broken("prune_columns", thing, f"makes {grouping.id} before {grouping.finer}, which it needs")
         done.add(grouping.id)
     there = _there(stream, plan)
-    for user, column in _read(stream, groupings):
-        if column not in there:
+    computed, count = stream.computed, 0 if before is None else len(before.computed)
+    if before is not None and stream.columns == before.columns and computed[:count] == before.computed:
+        groupings, computed = [g for g in groupings if g.id in changed], computed[count:]
+    for user, columns in _read(stream, groupings, computed):
+        for column in sorted(columns - there):
             yield Broken("prune_columns", thing, f"neither reads nor computes {column}, which {user} needs")
-    keys = shipped_keys(plan, stream)
+    keys = shipped_keys(plan, stream) if stream.shipped else {}
     if len(keys) > MOST_KEYS:
         yield Broken("send_rows_whole", thing, f"sends rows by {len(keys)} route keys; a mask has {MOST_KEYS}")
     sent = set(stream.shipped_columns)
     for grouping in (g for found in keys.values() for g in found):
-        for column in _columns(grouping, extra=False) - sent:
+        for column in sorted(_columns(grouping, extra=False) - sent):
             yield Broken("prune_columns", thing, f"does not send {column}, which {grouping.id} needs")
+
+
+def _own(stream: StreamPlan) -> set[str]:
+    return {*stream.columns, *[c.name for c in stream.computed]}
 
 
 def _there(stream: StreamPlan, plan: Plan) -> set[str]:
     joined = plan.joins.joined.get(stream.stream.name)
-    flags = {flag for _, flag in joined.flags} if joined is not None else set()
-    return {*stream.columns, *(c.name for c in stream.computed), *flags}
+    return _own(stream) | {flag for _, flag in joined.flags} if joined is not None else _own(stream)
 
 
-def _read(stream: StreamPlan, groupings: list[Grouping]) -> Iterator[tuple[str, str]]:
-    """(who, column)."""
-    yield "its watermark", stream.stream.time
-    for computed in stream.computed:
-        yield from ((computed.name, column) for column in computed.expr.columns)
+def _read(
+    stream: StreamPlan, groupings: Iterable[Grouping], computed: Iterable[Computed]
+) -> Iterator[tuple[str, set[str]]]:
+    """(who, columns)."""
+    yield "its watermark", {stream.stream.time}
+    yield "something computed", set().union(*[c.expr.columns for c in computed])
     for grouping in groupings:
-        yield from ((grouping.id, column) for column in _columns(grouping, extra=True))
-    for selection in stream.selections:
-        yield from ((selection.query, column) for column in selection.columns)
-        if selection.where is not None:
-            yield selection.query, selection.where
+        yield grouping.id, _columns(grouping, extra=True)
+    yield (
+        "a query without a window",
+        {column for s in stream.selections for column in (*s.columns, s.where or s.columns[0])},
+    )
 
 
 def _columns(grouping: Grouping, extra: bool) -> set[str]:
     partials = (*grouping.partials, *grouping.extra) if extra else grouping.partials
-    found = {p.filter for p in partials} | {p.argument for p in partials}
-    return {*grouping.keys, *grouping.values, *(column for column in found if column is not None)}
+    found = {p.filter for p in partials} | {p.argument for p in partials} | {*grouping.keys, *grouping.values}
+    return {column for column in found if column is not None}
 
 
 # -- where rows go

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Generic, TypeVar, TypeVarTuple
 
+from thalweg.model.canonical import named
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
 from thalweg.model.ordering import Edge, Ordered
@@ -31,11 +32,16 @@ Queries = tuple[str, ...]
 """The ids of a cohort's queries, in the order of their bits."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part(Generic[T]):
     given: tuple[object, ...]
     """All that it was made from."""
     value: T
+
+    @cached_property
+    def name(self) -> str:
+        """Of what it is."""
+        return named("", self.value)
 
 
 def again(before: Part[T] | None, make: Callable[[*Given], T], *given: *Given) -> Part[T]:
@@ -108,16 +114,10 @@ class StreamShare:
     """What all queries ask of the rows of one stream."""
 
     computed: Mapping[str, Computed] = field(default_factory=dict)
-    users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    users: dict[str, tuple[str, ...]] = field(default_factory=dict)
     selections: tuple[Selection, ...] = ()
     read: frozenset[str] = frozenset()
     """Columns that expressions and selections read, computed ones among them."""
-
-    def __eq__(self, other: object) -> bool:
-        """In the same order, too: it is the order of the plan."""
-        return self is other or (isinstance(other, StreamShare) and _listed(self) == _listed(other))
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,28 +132,49 @@ class SharedGrouping:
     windows: Mapping[Window, None] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     """What partials name in their texts, and their filters."""
+    calls_users_code: bool = False
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, SharedGrouping) and _listed(self) == _listed(other))
 
-    __hash__ = None  # type: ignore[assignment]
+Share = TypeVar("Share", StreamShare, SharedGrouping)
+
+
+def as_before(before: Share | None, share: Share) -> Share:
+    """The one of before, if it is the same. They are compared as lists, for their order is that of the plan."""
+    return share if before is None or _listed(before) != _listed(share) else before
 
 
 def _listed(share: StreamShare | SharedGrouping) -> list[object]:
-    """Its fields, mappings as lists: as such they are equal if their order is, too."""
     values = (getattr(share, f.name) for f in fields(share))
     return [list(value.items()) if isinstance(value, Mapping) else value for value in values]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Rolled:
+    """A grouping that knows what it is made from, and for whom."""
+
+    grouping: Grouping
+    reads: frozenset[str]
+    """What the texts and filters of its partials name, of those for others too."""
+
+    @cached_property
+    def name(self) -> str:
+        """Of its content: a partial has the name of its own."""
+        g = self.grouping
+        partials, extra = tuple([p.name for p in g.partials]), tuple([p.name for p in g.extra])
+        return named("", g.id, partials, g.windows, g.slice_us, g.slice_start_us, g.finer, extra)
+
+
+@dataclass(frozen=True, eq=False)
 class RolledUp:
     """The groupings of one stream, with what is made from what."""
 
-    groupings: Mapping[str, Grouping]
-    names: Mapping[str, frozenset[str]]
-    """What the texts and filters of a grouping's partials name, of those for others too."""
-    notes: tuple[tuple[int, str, str], ...] = ()
-    """(number of keys, grouping, note)."""
+    chosen: Part[Mapping[str, str]]
+    """coarser -> finer."""
+    parts: Mapping[str, Part[Rolled]]
+
+    @cached_property
+    def made(self) -> dict[str, Rolled]:
+        return {id_: part.value for id_, part in self.parts.items()}
 
 
 @dataclass(frozen=True)
@@ -161,6 +182,8 @@ class PlannedStream:
     plan: StreamPlan
     groupings: Mapping[str, Grouping]
     route_keys: frozenset[str]
+    name: str
+    """Of its content."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +214,11 @@ class GrownCohort:
     ordered: Mapping[str, Ordered]
     decisions: tuple[Decision, ...]
     stages: int
+
+    @cached_property
+    def name(self) -> str:
+        """Of its content."""
+        return named("", self.cohort, dict(self.ordered), self.decisions)
 
 
 @dataclass(frozen=True)
@@ -231,6 +259,8 @@ class Draft:
     """By stream: what queries ask of its rows; what probes ask; what joins with tables only ask."""
     shares: Mapping[str, Part[StreamShare]] = field(default_factory=dict)
     """All three together."""
+    touched: tuple[str, ...] = ()
+    """The streams that have to be planned again; all, where more than new queries came."""
 
     # share_slices
     shared: Mapping[str, SharedGrouping] = field(default_factory=dict)
@@ -239,7 +269,7 @@ class Draft:
     groupings: Mapping[str, Part[Grouping]] = field(default_factory=dict)
 
     # roll_up
-    rolled_up: Mapping[str, Part[RolledUp]] = field(default_factory=dict)
+    rolled_up: Mapping[str, RolledUp] = field(default_factory=dict)
     """By stream."""
 
     # form_cohorts
@@ -278,6 +308,8 @@ class Draft:
     planned: Mapping[str, Part[PlannedStream]] = field(default_factory=dict)
 
     # put_together, and all that follow
+    queries_name: str = ""
+    """Of members and selections, one after the other."""
     plan: Plan = field(default_factory=lambda: Plan("", 1, 1, {}, {}, ()))
 
     @cached_property

@@ -64,7 +64,7 @@ def make_plan(given: PlanInput) -> Plan:
 def plan_next(given: PlanInput, last: Draft) -> Draft:
     """The plan, with all that the next one may take from it. `last`: the draft that was made before, or NOTHING."""
     given = replace(given, queries=tuple(given.queries), streams=dict(given.streams), tables=dict(given.tables))
-    if given == last.given and last is not NOTHING:
+    if last is not NOTHING and len(given.queries) == len(last.given.queries) and given == last.given:
         return last
     draft = Draft(given)
     for rule in RULES:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from thalweg.model.canonical import named
 from thalweg.model.plan import Computed, Grouping, StreamPlan
 from thalweg.model.stream import Stream
 from thalweg.optimize.draft import Draft, PlannedStream, RolledUp, StreamShare, again
@@ -16,10 +17,10 @@ from thalweg.optimize.send_rows_whole import columns_sent, types_of
 
 def prune_columns(draft: Draft, last: Draft) -> Draft:
     of_joins = read_by_joins(draft)
-    planned = {}
-    for name, share in draft.shares.items():
-        whole = draft.sent_whole[name].value
-        given = draft.streams[name], share.value, draft.rolled_up[name].value, whole, of_joins.get(name, frozenset())
+    planned = dict(draft.begun(last).planned)
+    for name in draft.touched:
+        whole, read = draft.sent_whole[name].value, of_joins.get(name, frozenset())
+        given = draft.streams[name], draft.shares[name].value, draft.rolled_up[name], whole, read
         planned[name] = again(last.planned.get(name), _plan_stream, *given)
     return replace(draft, planned=planned)
 
@@ -27,14 +28,15 @@ def prune_columns(draft: Draft, last: Draft) -> Draft:
 def _plan_stream(
     stream: Stream, share: StreamShare, rolled_up: RolledUp, whole: tuple[str, ...], of_joins: frozenset[str]
 ) -> PlannedStream:
-    groupings = rolled_up.groupings
-    read = {stream.time, *of_joins, *share.read}
-    for grouping in groupings.values():
-        read.update((*grouping.keys, *grouping.values))
-        read |= rolled_up.names[grouping.id]
+    groupings = {id_: rolled.grouping for id_, rolled in rolled_up.made.items()}
+    names = frozenset(stream.schema.names)
+    read = {stream.time} | of_joins | names & share.read
+    for rolled in rolled_up.made.values():
+        read.update((*rolled.grouping.keys, *rolled.grouping.values))
+        read |= names & rolled.reads
     ordered = sorted(groupings.values(), key=lambda g: (g.finer is not None, -len(g.keys) - len(g.values), g.id))
     types = types_of(stream, share) if whole else {}
-    sent = {stream.time}.union(*(columns_sent(groupings[id_], rolled_up, types) for id_ in whole))
+    sent = {stream.time}.union(*(columns_sent(rolled_up.made[id_], types) for id_ in whole))
     plan = StreamPlan(
         stream,
         tuple(column for column in stream.schema.names if column in read),
@@ -43,11 +45,19 @@ def _plan_stream(
         share.selections,
         whole,
         tuple(sorted(sent)) if whole else (),
-        dict(share.users),
+        share.users,
     )
+    name = _name(plan, rolled_up)
     loose = {id_ for id_ in whole if _counts_values(groupings[id_])}
     finished = {id_: replace(g, loose=True) if id_ in loose else g for id_, g in groupings.items()}
-    return PlannedStream(plan, finished, frozenset(g.route_key for g in groupings.values()))
+    return PlannedStream(plan, finished, frozenset(g.route_key for g in groupings.values()), name)
+
+
+def _name(plan: StreamPlan, rolled_up: RolledUp) -> str:
+    """By the names of parts. Who uses a column or a partial follows from the queries, so it is not in it."""
+    computed = tuple([c.name for c in plan.computed])
+    made = tuple([rolled.name for rolled in rolled_up.made.values()])
+    return named("", plan.stream, plan.columns, computed, plan.groupings, made, plan.shipped, plan.shipped_columns)
 
 
 def _counts_values(grouping: Grouping) -> bool:
@@ -57,7 +67,8 @@ def _counts_values(grouping: Grouping) -> bool:
 
 def _in_order(computed: Mapping[str, Computed]) -> tuple[Computed, ...]:
     """Those that read other computed columns (registers and ranks) after the ones they read."""
-    return tuple(sorted(computed.values(), key=lambda c: c.kind != "sql"))
+    first = [c for c in computed.values() if c.kind == "sql"]
+    return (*first, *[c for c in computed.values() if c.kind != "sql"])
 
 
 def _after_finer(groupings: Iterable[Grouping]) -> dict[str, None]:

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
-from thalweg.model.plan import Grouping, Plan, route_key
+from thalweg.model.plan import Plan, route_key
 from thalweg.optimize.draft import Draft
 from thalweg.optimize.roll_up import notes_of
 
 
 def put_together(draft: Draft, last: Draft) -> Draft:
-    settings = draft.given.settings
-    found: dict[str, Grouping] = {}
-    for part in draft.planned.values():
-        found.update(part.value.groupings)
+    settings, begun = draft.given.settings, draft.begun(last)
+    groupings = dict(begun.plan.groupings)
+    found = {id_: g for name in draft.touched for id_, g in draft.planned[name].value.groupings.items()}
+    for id_ in islice(draft.shared, len(begun.shared), None):  # in the order in which queries have asked
+        groupings[id_] = found[id_]
+    groupings.update(found)
     plan = Plan(
         "",
         settings.slots,
         settings.key_groups,
         {name: part.value.plan for name, part in draft.planned.items()},
-        {id_: found[id_] for id_ in draft.shared},
+        groupings,
         draft.members,
         pinned=dict(sorted(draft.pins.items())),
         joins=draft.join_plan,
-        notes=notes_of({name: part.value for name, part in draft.rolled_up.items()}),
+        notes=_notes(draft, last),
     )
     return replace(draft, plan=plan)
+
+
+def _notes(draft: Draft, last: Draft) -> tuple[str, ...]:
+    chosen = {name: of_stream.chosen.value for name, of_stream in draft.rolled_up.items()}
+    same = chosen == {name: of_stream.chosen.value for name, of_stream in last.rolled_up.items()}
+    return last.plan.notes if same else notes_of(draft.rolled_up.values())
 
 
 def route_keys_of(draft: Draft) -> set[str]:

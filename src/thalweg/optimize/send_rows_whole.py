@@ -14,7 +14,7 @@ from thalweg.model.partitioning import COMBINE
 from thalweg.model.plan import Grouping
 from thalweg.model.plan_input import GroupingLoad
 from thalweg.model.stream import Stream
-from thalweg.optimize.draft import Draft, RolledUp, StreamShare, again
+from thalweg.optimize.draft import Draft, Rolled, RolledUp, StreamShare, again
 
 MANY = 0.8
 """Groups per row of a task from which on combining at the source is not worth its pass."""
@@ -31,10 +31,17 @@ Loads = tuple[GroupingLoad | None, ...]
 
 def send_rows_whole(draft: Draft, last: Draft) -> Draft:
     loads, slots = draft.given.measurements.groupings, draft.given.settings.slots
-    sent_whole = {}
-    for name, share in draft.shares.items():
+    sent_whole = dict(draft.begun(last).sent_whole)
+    for name in draft.touched:
         measured: Loads = tuple(loads.get(id_) for id_ in draft.of_stream.get(name, ()))
-        given = draft.streams[name], share.value, draft.rolled_up[name].value, measured, slots, draft.pins
+        given = (
+            draft.streams[name],
+            draft.shares[name].value,
+            draft.rolled_up[name],
+            measured,
+            slots,
+            draft.pins,
+        )
         sent_whole[name] = again(last.sent_whole.get(name), _send_whole, *given)
     return replace(draft, sent_whole=sent_whole)
 
@@ -42,7 +49,7 @@ def send_rows_whole(draft: Draft, last: Draft) -> Draft:
 def _send_whole(
     stream: Stream, share: StreamShare, rolled_up: RolledUp, loads: Loads, slots: int, pins: Mapping[str, str]
 ) -> tuple[str, ...]:
-    groupings = tuple(rolled_up.groupings.values())
+    groupings = tuple(rolled.grouping for rolled in rolled_up.made.values())
     measured = {g.id: load for g, load in zip(groupings, loads, strict=True) if load is not None}
     if not measured and not pins:
         return ()
@@ -50,7 +57,7 @@ def _send_whole(
     chosen = choose_sent_whole(
         groupings,
         measured,
-        lambda g: columns_sent(g, rolled_up, types),
+        lambda g: columns_sent(rolled_up.made[g.id], types),
         lambda column: type_width(types.get(column, "boolean")),  # flags of joins are of no schema
         slots,
         pins,
@@ -64,10 +71,11 @@ def types_of(stream: Stream, share: StreamShare) -> dict[str, str]:
     return {f.name: f.type for f in stream.schema.fields} | computed
 
 
-def columns_sent(grouping: Grouping, rolled_up: RolledUp, known: Mapping[str, str]) -> set[str]:
+def columns_sent(rolled: Rolled, known: Mapping[str, str]) -> set[str]:
     """What a slot needs of a row to make the grouping from it."""
+    grouping = rolled.grouping
     named = {name for p in grouping.partials for name in (p.filter, p.argument) if name is not None}
-    return {*grouping.keys, *grouping.values, *named, *(rolled_up.names[grouping.id] & known.keys())}
+    return {*grouping.keys, *grouping.values, *named, *(rolled.reads & known.keys())}
 
 
 def choose_sent_whole(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from thalweg.model.plan import Computed, Selection
-from thalweg.optimize.draft import Asked, Draft, StreamShare, again
+from thalweg.optimize.draft import NOTHING, Asked, Draft, StreamShare, again, as_before
 
 EMPTY = StreamShare()
 
@@ -22,28 +22,42 @@ def share_expressions(draft: Draft, last: Draft) -> Draft:
     probes = [(join.id, asked) for join in joins if join.probes for asked in join.asked]
     alone = [(join.id, asked) for join in joins if not join.probes for asked in join.asked]
     selections = [split.selection for _, split in new if split.selection is not None]
+    before = NOTHING.asked if draft.continues else last.asked
     asked = (
-        _add(begun.asked[0], own, selections),
-        _add(begun.asked[1], probes),
-        _add(begun.asked[2], alone),
+        _add(begun.asked[0], own, before[0], selections),
+        _add(begun.asked[1], probes, before[1]),
+        _add(begun.asked[2], alone, before[2]),
     )
+    few = _only_queries_came(draft, last)
+    touched = tuple(dict.fromkeys(part.stream for _, part in own) if few else asked[0])
     shares = {}
-    for name, share in asked[0].items():
-        more = asked[1].get(name, EMPTY), asked[2].get(name, EMPTY)
-        shares[name] = again(last.shares.get(name), _together, share, *more)
-    return replace(draft, asked=asked, shares=shares)
+    for name in touched:
+        parts = asked[0][name], asked[1].get(name, EMPTY), asked[2].get(name, EMPTY)
+        shares[name] = again(last.shares.get(name), _together, *parts)
+    return replace(draft, asked=asked, shares={**begun.shares, **shares}, touched=touched)
+
+
+def _only_queries_came(draft: Draft, last: Draft) -> bool:
+    """Whether the streams of new queries are all that is planned otherwise than before."""
+    given, before = draft.given, last.given
+    same = given.measurements.groupings == before.measurements.groupings and given.settings == before.settings
+    return draft.continues and same and draft.pins == last.pins
 
 
 def _add(
-    known: Mapping[str, StreamShare], new: Iterable[tuple[str, Asked]], selections: Iterable[Selection] = ()
-) -> dict[str, StreamShare]:
-    """`new`: (query, what it asks)."""
+    known: Mapping[str, StreamShare],
+    new: Iterable[tuple[str, Asked]],
+    before: Mapping[str, StreamShare],
+    selections: Iterable[Selection] = (),
+) -> Mapping[str, StreamShare]:
+    """`new`: (query, what it asks). `before`: as it was when all was planned last."""
     touched: dict[str, _Share] = {}
     for id_, asked in new:
         touched.setdefault(asked.stream, _Share()).add(id_, asked)
     for selection in selections:
         touched[selection.stream].selections.append(selection)
-    return {**known, **{name: share.added_to(known.get(name, EMPTY)) for name, share in touched.items()}}
+    added = {name: share.added_to(known.get(name, EMPTY)) for name, share in touched.items()}
+    return {**known, **{name: as_before(before.get(name), share) for name, share in added.items()}}
 
 
 def _together(own: StreamShare, probes: StreamShare, alone: StreamShare) -> StreamShare:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from thalweg.model.plan import Grouping, Partial
 from thalweg.model.window import Window, slice_grid
-from thalweg.optimize.draft import AskedGrouping, Draft, SharedGrouping, again
+from thalweg.optimize.draft import AskedGrouping, Draft, SharedGrouping, again, as_before
 
 _NAME = re.compile(r'"((?:[^"]|"")*)"')
 """In a text of SQL."""
@@ -22,15 +22,17 @@ def share_slices(draft: Draft, last: Draft) -> Draft:
         for asked in draft.parts[running.id].value.groupings:
             touched.setdefault(asked.id, _Shared(asked)).add(asked)
     shared = dict(begun.shared)
-    of_stream = {name: dict.fromkeys(ids) for name, ids in begun.of_stream.items()} if touched else {}
+    of_stream = dict(begun.of_stream)
     for id_, new in touched.items():
-        shared[id_] = new.added_to(shared.get(id_))
-        of_stream.setdefault(new.first.stream, {})[id_] = None
+        if id_ not in shared:
+            of_stream[new.first.stream] = (*of_stream.get(new.first.stream, ()), id_)
+        added = new.added_to(shared.get(id_))
+        shared[id_] = added if draft.continues else as_before(last.shared.get(id_), added)
     groupings = {id_: again(last.groupings.get(id_), _grouping, shared[id_]) for id_ in touched}
     return replace(
         draft,
         shared=shared,
-        of_stream={name: tuple(ids) for name, ids in of_stream.items()} if touched else begun.of_stream,
+        of_stream=of_stream,
         groupings={**begun.groupings, **groupings},
     )
 
@@ -58,6 +60,7 @@ class _Shared:
             partials={**known.partials, **partials},
             windows={**known.windows, **self.windows},
             names=known.names | names,
+            calls_users_code=known.calls_users_code or any(p.own is not None for p in partials.values()),
         )
 
 

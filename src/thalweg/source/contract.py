@@ -48,10 +48,11 @@ class Source(ABC):
     # A source that keeps what it is given.
 
     def attach(self, storage: Storage, stream: str, tell: Callable[[], None]) -> None:  # noqa: B027
-        """It is the source of this stream from now on. `tell` says that there is something new."""
+        """It is the source of this stream from now on. `stream`: its place in the storage: the name, but for one
+        that was dropped and created anew. `tell` says that there is something new."""
 
     def detach(self) -> None:  # noqa: B027
-        """The session stops."""
+        """The session stops, or the stream is dropped."""
 
     # A source that something has to run for.
 
@@ -78,6 +79,8 @@ class Units(ABC):
 
     def __init__(self, stream: Stream, storage: Storage) -> None:
         self.stream = stream.name
+        self.place = stream.place
+        """Under which the storage keeps what is of this stream."""
         self.storage = storage
 
     @abstractmethod
@@ -132,6 +135,13 @@ class SourceKind(ABC, Generic[O]):
         """Of what is durable."""
         options: O = msgspec.convert(spec.options, self.options)
         return options
+
+    def written(self, spec: SourceSpec) -> dict[str, object]:
+        """The options of a source as `make` takes them: what SHOW CREATE shows."""
+        return {name: value for name, value in spec.options.items() if value is not None}
+
+    def give_back(self, stream: Stream, storage: Storage) -> None:
+        """The stream was dropped, and no batch reads it any more. What the storage keeps of it goes without this."""
 
     def refuse(self, option: str, reason: str, hint: str | None = None) -> ThalwegError:
         return source_option_invalid(self.name, option, reason, hint)

@@ -135,7 +135,7 @@ class FilesUnits(Units):
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
         self._options = FILES.options_of(stream.source)
-        self._log = Log(storage, self.stream, FILES_LOG)
+        self._log = Log(storage, self.place, FILES_LOG)
         self._known = {file.path for file in self._log.entries}
         self._is_gone = False
         self._unseen: set[str] = set()
@@ -271,6 +271,12 @@ class FilesKind(SourceKind[Any]):
 
     def options_of(self, spec: SourceSpec) -> KeptFiles:
         return msgspec.convert(spec.options, KeptFiles)
+
+    def written(self, spec: SourceSpec) -> dict[str, object]:
+        kept = self.options_of(spec)
+        own = {"path": kept.glob, "format": kept.format, "max_files_per_batch": kept.max_files_per_batch}
+        found = {**own, "missing": kept.missing, **msgspec.to_builtins(kept.reader)}
+        return {name: value for name, value in found.items() if value is not None}
 
     def units(self, stream: Stream, storage: Storage) -> FilesUnits:
         return FilesUnits(stream, storage)

@@ -55,7 +55,7 @@ class GeneratedUnits(Units):
 
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
-        self._name = f"{folder_of(self.stream)}pace.json"
+        self._name = f"{folder_of(self.place)}pace.json"
         self._generator: Generator = msgspec.convert(stream.source.options, Generator)
         self._pace = self._generator.pace
         self._first_seen = None if self._pace is None else self._find()
@@ -135,6 +135,13 @@ class GenerateKind(SourceKind[Any]):
     def options_of(self, spec: SourceSpec) -> Generator:
         generator: Generator = msgspec.convert(spec.options, Generator)
         return generator
+
+    def written(self, spec: SourceSpec) -> dict[str, object]:
+        usual = msgspec.to_builtins(type(self.options_of(spec))())
+        given = {
+            name: value for name, value in super().written(spec).items() if name == "name" or value != usual[name]
+        }
+        return {"generator" if name == "name" else name: value for name, value in given.items()}
 
     def units(self, stream: Stream, storage: Storage) -> GeneratedUnits:
         return GeneratedUnits(stream, storage)

@@ -23,7 +23,7 @@ class LandedUnits(Units):
 
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
-        self._log = Log(storage, self.stream, LANDED)
+        self._log = Log(storage, self.place, LANDED)
         self._released = 0
 
     def available(self) -> int:
@@ -50,7 +50,7 @@ class LandedUnits(Units):
         self._released = max(self._released, end)
 
     def _files_of(self, batch: Landed) -> list[tuple[str, File]]:
-        directory = batch.directory or self.storage.locate(folder_of(self.stream))
+        directory = batch.directory or self.storage.locate(folder_of(self.place))
         return [(os.path.join(directory, file.path), file) for file in batch.files]
 
 
@@ -64,6 +64,12 @@ class SparkKind(SourceKind[NoOptions]):
 
     def units(self, stream: Stream, storage: Storage) -> LandedUnits:
         return LandedUnits(stream, storage)
+
+    def give_back(self, stream: Stream, storage: Storage) -> None:
+        """Also what Spark keeps beside the rows, which may lie elsewhere than the state."""
+        directories = {entry.directory for entry in Log(storage, stream.place, LANDED).entries}
+        for directory in {found or storage.locate(folder_of(stream.place)) for found in directories}:
+            delete_tree(directory)
 
     def read(self, asked: Asked, storage: Storage | None) -> Iterator[Chunk]:
         return read_file(asked)

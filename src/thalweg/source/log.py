@@ -78,9 +78,9 @@ FILES = LogKind("files", File, lambda line: msgspec.json.decode(line, type=File)
 LANDED = LogKind("landed", Landed, _old_landed)
 
 
-def folder_of(stream: str) -> str:
+def folder_of(place: str) -> str:
     """Where the source of a stream keeps all that it must remember."""
-    return f"sources/{stream}/"
+    return f"sources/{place}/"
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from thalweg import errors
 from thalweg.model.offsets import SourceMark
 from thalweg.model.split import Split
-from thalweg.model.stream import Schema, SourceSpec, Stream
+from thalweg.model.stream import Schema, SourceSpec, Stream, name_in
 from thalweg.source.chunks import Asked, Chunk, Piece, chunks
 from thalweg.source.conform import conform
 from thalweg.source.contract import Source, SourceKind, Units
@@ -84,7 +84,7 @@ class Memory(Source):
         table = self._cast(_as_table(rows, self._schema))
         with self._lock:
             if self._stopped is not None:
-                raise errors.source_unbound(self._stopped)
+                raise errors.source_unbound(name_in(self._stopped))
             if self._units is None:
                 self._waiting.append(table)
             else:
@@ -134,7 +134,7 @@ class MemorySourceUnits(Units):
     def __init__(self, stream: Stream, storage: Storage) -> None:
         super().__init__(stream, storage)
         self._most = MEMORY.options_of(stream.source).max_files_per_batch
-        self._units = MemoryUnits(storage, self.stream)
+        self._units = MemoryUnits(storage, self.place)
         self._first = self._units.first()
         self._stamp = self._units.stamp()
         self._count = self._units.count()

@@ -5,7 +5,7 @@ A stream that is registered while the pipeline runs is simply there in the next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from thalweg.model.offsets import Offsets, SourceMark
@@ -59,6 +59,10 @@ class SplitPlanner:
 
     def _open(self, stream: Stream) -> Inventory:
         return Inventory(stream, self._storage, self._marks.get(stream.name))
+
+    def forget_marks(self, but: Collection[str]) -> None:
+        """Of streams of which nothing was read: one of the same name that is gone may have left them."""
+        self._marks = {name: mark for name, mark in self._marks.items() if name in but}
 
     def _inventory(self, name: str) -> Inventory | None:
         """Of a stream that a planned batch reads, whether it is registered any more or not."""

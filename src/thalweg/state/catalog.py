@@ -7,6 +7,7 @@ tables/<name>-<unique>.arrow    the rows of one version
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,6 +24,19 @@ T = TypeVar("T")
 _STREAMS, _TABLES = "catalog.json", "tables.json"
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The file that a table was read from."""
+
+    path: str
+    format: str = ""
+    """As it was given; empty: what the path says."""
+
+    @classmethod
+    def of(cls, source: object, format: str | None) -> Origin | None:
+        return cls(os.fspath(source), format or "") if isinstance(source, str | os.PathLike) else None
+
+
 @dataclass(frozen=True, repr=False)
 class Table:
     """A static table that streams can be joined with."""
@@ -30,6 +44,8 @@ class Table:
     name: str
     schema: Schema
     version: Section
+    origin: Origin | None = None
+    """None: the program has given its rows, or an earlier release has not kept it."""
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in self.schema.fields)

@@ -1,6 +1,6 @@
 """Rows that were set aside, each with its reason, the file and line that it came from, and when.
 
-rejected/<stream>/<batch>-<part of the input>.arrow
+rejected/<place of the stream>/<batch>-<part of the input>.arrow
 
 An object says file, line, reason, row and time; stream and batch are its name. Those of earlier releases say reason
 and row.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from thalweg.errors import missing_rejected
+from thalweg.model.stream import name_in
 from thalweg.state.container import ContainerWriter, delete_container, read_footer, read_section
 from thalweg.state.storage import Storage
 
@@ -40,8 +41,13 @@ class Batched:
     bytes: int
 
 
-def rejected_name(stream: str, batch: int, part: str) -> str:
-    return f"rejected/{stream}/{batch:012d}-{part}.arrow"
+def folder_of_rejected(place: str) -> str:
+    """Of the stream that has this place."""
+    return f"rejected/{place}/"
+
+
+def rejected_name(place: str, batch: int, part: str) -> str:
+    return f"{folder_of_rejected(place)}{batch:012d}-{part}.arrow"
 
 
 def keep_rejected(storage: Storage, name: str, stream: str, rows: pa.Table, file: str | None, clock_us: int) -> int:
@@ -61,18 +67,18 @@ def keep_rejected(storage: Storage, name: str, stream: str, rows: pa.Table, file
         return sum(section.length for section in writer.close())
 
 
-def read_rejected(storage: Storage, stream: str, through: int, rows: int, first: int = 0) -> pa.Table:
+def read_rejected(storage: Storage, place: str, through: int, rows: int, first: int = 0) -> pa.Table:
     """Those of the batches `first` to `through`, which have happened: `rows` in all, as the manifest says."""
     tables = [
-        _whole(read_section(storage, section), stream, batch)
-        for name in storage.names(f"rejected/{stream}/")
+        _whole(read_section(storage, section), name_in(place), batch)
+        for name in storage.names(folder_of_rejected(place))
         if first <= (batch := _batch_of(name)) <= through
         for section in read_footer(storage, name)
     ]
     tables = _once(tables, max(0, sum(table.num_rows for table in tables) - rows))
     found = pa.concat_tables([SCHEMA.empty_table(), *tables])
     if found.num_rows < rows:
-        raise missing_rejected(storage.locate(f"rejected/{stream}"), rows, found.num_rows)
+        raise missing_rejected(storage.locate(folder_of_rejected(place).rstrip("/")), rows, found.num_rows)
     return found
 
 
@@ -103,10 +109,10 @@ def _whole(rows: pa.Table, stream: str, batch: float) -> pa.Table:
     return pa.table({f.name: said[f.name] if f.name in said else pa.nulls(count, f.type) for f in SCHEMA}, SCHEMA)
 
 
-def kept_rejected(storage: Storage, stream: str, through: int) -> list[Batched]:
+def kept_rejected(storage: Storage, place: str, through: int) -> list[Batched]:
     """What there is of batches that have happened, the oldest first."""
     found: dict[int, Batched] = {}
-    for name in storage.names(f"rejected/{stream}/"):
+    for name in storage.names(folder_of_rejected(place)):
         batch = _batch_of(name)
         if batch <= through:
             sections = read_footer(storage, name)
@@ -116,9 +122,9 @@ def kept_rejected(storage: Storage, stream: str, through: int) -> list[Batched]:
     return [found[batch] for batch in sorted(found)]
 
 
-def delete_rejected(storage: Storage, stream: str, before: int) -> None:
+def delete_rejected(storage: Storage, place: str, before: int) -> None:
     """Of batches before that one."""
-    for name in storage.names(f"rejected/{stream}/"):
+    for name in storage.names(folder_of_rejected(place)):
         if _batch_of(name) < before:
             delete_container(storage, name)
 

@@ -1,5 +1,5 @@
-"""Requests: queries created, dropped, paused and resumed, watermarks that begin anew. They are durable before they
-are acknowledged, until a batch takes them up.
+"""Requests: queries created, dropped, replaced, paused and resumed; streams altered and dropped; watermarks that
+begin anew. They are durable before they are acknowledged, until a batch takes them up.
 
     requests/000000000007     one request, created once
     requests/last             the number of the last one: so a request that went missing is noticed
@@ -10,12 +10,14 @@ A manifest says through which number requests were applied; those are deleted th
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import Struct
 
-from thalweg.errors import corrupt_file, missing_file, unwritable_request
+from thalweg.errors import StateError, corrupt_file, missing_file, unwritable_request
 from thalweg.model.query import Query
+from thalweg.model.stream import Stream
 from thalweg.state.migrate import read_old_requests
 from thalweg.state.sealed import create_value, find_value, read_value, write_value
 from thalweg.state.storage import Storage
@@ -43,21 +45,44 @@ class ResetWatermark(Struct, frozen=True, forbid_unknown_fields=True, tag="reset
     stream: str
 
 
-Request = CreateQuery | DropQuery | PauseQuery | ResumeQuery | ResetWatermark
+class ReplaceQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="replace"):
+    """Drops the query of the name, and creates this one."""
+
+    query: Query
+
+
+class ChangeStream(Struct, frozen=True, forbid_unknown_fields=True, tag="stream"):
+    """A stream is altered, dropped, or created after one of its name was dropped."""
+
+    name: str
+    was: Stream | None
+    now: Stream | None
+
+    @property
+    def is_drop(self) -> bool:
+        """Whether what was is no more: another one of the name, if there is one, begins with nothing."""
+        return self.was is not None and (self.now is None or self.now.place != self.was.place)
+
+
+Request = CreateQuery | DropQuery | ReplaceQuery | PauseQuery | ResumeQuery | ResetWatermark | ChangeStream
 
 
 class _Stored(Struct, frozen=True, forbid_unknown_fields=True):
     """A request as it is written. Its number is in it, so that no other object passes for it."""
 
     number: int
-    request: CreateQuery | DropQuery | PauseQuery | ResumeQuery | ResetWatermark
+    request: CreateQuery | DropQuery | ReplaceQuery | PauseQuery | ResumeQuery | ResetWatermark | ChangeStream
 
 
 class RequestLog:
     """Any thread may append; the thread of batches reads and forgets."""
 
-    def __init__(self, storage: Storage, through: int) -> None:
-        """`through`: the last request that the newest manifest has applied."""
+    def __init__(
+        self, storage: Storage, through: int, let_go: Callable[[Request], None] = lambda request: None
+    ) -> None:
+        """`through`: the last request that the newest manifest has applied. `let_go` is called with one that was
+        applied, before it is forgotten; after a crash once more."""
+        self._let_go = let_go
         self._storage = storage
         self._lock = threading.Lock()
         self._failure: OSError | None = None
@@ -65,12 +90,13 @@ class RequestLog:
         self._has_old = storage.stamp("changes.log") is not None
         self._requests: dict[int, Request] = {}
         self._forgotten = through
-        for number, request in _read(storage, through):
+        for number, request in _read(storage, through, let_go):
             self._requests[number] = request
         self._last = max(through, *self._requests) if self._requests else through
 
-    def append(self, request: Request) -> int:
-        """Makes a request durable; its number."""
+    def append(self, request: Request, then: Callable[[int], None] = lambda number: None) -> int:
+        """Makes a request durable; its number. `then` is called with it before a batch can see the request; a session
+        that begins again does it, if a crash came between."""
         with self._lock:
             self._check()
             number = self._last + 1
@@ -78,6 +104,7 @@ class RequestLog:
                 if not self._create(number, request):
                     raise unwritable_request(self._storage.locate(_name(number)), "another session has made it")
                 write_value(self._storage, _LAST, "count", number)
+                then(number)
             except OSError as error:
                 # It may be durable all the same: nothing more is acknowledged before a new session has looked.
                 self._failure = error
@@ -104,6 +131,7 @@ class RequestLog:
         with self._lock:
             done = [n for n in self._requests if n <= number]
         for n in done:
+            self._let_go(self._requests[n])
             self._storage.delete(_name(n))
         if self._has_old:
             self._forget_old(number)
@@ -140,7 +168,7 @@ def _name(number: int) -> str:
     return f"requests/{number:012d}"
 
 
-def _read(storage: Storage, through: int) -> list[tuple[int, Request]]:
+def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> list[tuple[int, Request]]:
     """Those that are to be applied, without a gap. What was applied and is still there goes."""
     found: dict[int, Request] = {}
     for number, record in read_old_requests(storage):
@@ -152,6 +180,8 @@ def _read(storage: Storage, through: int) -> list[tuple[int, Request]]:
             continue
         number = int(digits)
         if number <= through:
+            with suppress(StateError):  # a damaged one has nothing more to say
+                let_go(_read_one(storage, number))
             storage.delete(name)
         else:
             found[number] = _read_one(storage, number)

@@ -18,12 +18,25 @@ class Feeding:
         self.active: Mapping[str, Stream] = {}
         """Only streams that some query reads are read; the others wait where they are."""
 
-    def attach(self, stream: str, source: Source, storage: Storage, wake: Callable[[], None]) -> None:
-        source.attach(storage, stream, wake)
-        self.sources = {**self.sources, stream: source}
+    def attach(self, stream: Stream, source: Source, storage: Storage, wake: Callable[[], None]) -> None:
+        source.attach(storage, stream.place, wake)
+        self.sources = {**self.sources, stream.name: source}
+
+    def detach_from(self, stream: str, but: Source | None = None) -> None:
+        """What the stream was given is not its source any more. `but`: goes on as it is."""
+        known = self.sources.get(stream)
+        if known is not None and known is not but:
+            known.stop()
+            known.detach()
+        self.sources = {name: source for name, source in self.sources.items() if name != stream}
 
     def activate(self, streams: Mapping[str, Stream], used: Collection[str]) -> None:
         self.active = {name: stream for name, stream in streams.items() if name in used}
+
+    def to_read(self, known: Mapping[str, Stream]) -> Mapping[str, Stream]:
+        """`known`: the streams of a batch. One that was created anew is another."""
+        places = {name: stream.place for name, stream in self.active.items()}
+        return {name: stream for name, stream in known.items() if places.get(name) == stream.place}
 
     def of(self, names: Collection[str]) -> list[Source]:
         return [source for name, source in self.sources.items() if name in names]

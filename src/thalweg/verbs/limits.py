@@ -76,6 +76,32 @@ def with_limits(stream: Stream, known: Stream | None, given: Limits) -> Stream:
     return replace(stream, max_ahead_us=ahead, idle_us=idle, retain_rejected=retained)
 
 
+KEPT = _Default("as it is")
+"""What an alteration leaves as it is."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is altered of a stream, as a user gives it."""
+
+    watermark: Any = KEPT
+    idle_timeout: Any = KEPT
+    max_ahead: Any = KEPT
+
+
+def changed(stream: Stream, given: Changes) -> Stream:
+    name, delay, ahead, idle = stream.name, stream.delay_us, stream.max_ahead_us, stream.idle_us
+    if given.watermark is not KEPT:
+        delay = to_delay(name, given.watermark)
+        if delay < 0:
+            raise errors.bad_limit(name, "watermark", given.watermark, "a length of time from 0 on")
+    if given.max_ahead is not KEPT:
+        ahead = _span(name, "max_ahead", given.max_ahead)
+    if given.idle_timeout is not KEPT:
+        idle = _span(name, "idle_timeout", given.idle_timeout)
+    return replace(stream, delay_us=delay, max_ahead_us=ahead, idle_us=idle)
+
+
 def _span(stream: str, option: str, given: Any) -> int | None:
     if given is None or (isinstance(given, str) and given.strip().lower() == "none"):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -10,7 +11,7 @@ from thalweg import errors
 from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.batch.requests import running_queries
 from thalweg.handle import Fare, QueryHandle, Status
-from thalweg.model.manifest import StreamProgress
+from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.types import to_arrow
 from thalweg.observe.drawing import FORMS, draw
@@ -20,6 +21,7 @@ from thalweg.observe.shown import Explanation
 from thalweg.optimize.planner import make_plan
 from thalweg.sink.kinds import keeps_results
 from thalweg.state.rejected import read_rejected
+from thalweg.state.stream_changes import dropped_streams
 from thalweg.verbs.parts import Parts
 
 
@@ -58,8 +60,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
 def progress(parts: Parts) -> SessionProgress:
     parts.check_alive()
     runner, catalog = parts.runner, parts.catalog
-    manifest, said = runner.manifest, runner.adaptations.explain(runner.manifest.measured)
-    marks = runner.planning.watermarks(manifest)
+    manifest, said = _foreseen(parts), runner.adaptations.explain(runner.manifest.measured)
+    marks = replace(runner.planning.watermarks(manifest), streams=catalog.streams)
     speed = batch_speed(runner.reports, runner.tasks)
     streams = {name: stream_status(name, manifest, marks.is_idle(name)) for name in catalog.streams}
     return SessionProgress(
@@ -83,11 +85,22 @@ def progress(parts: Parts) -> SessionProgress:
     )
 
 
-def rejected(parts: Parts, stream: str) -> pa.Table:
+def _foreseen(parts: Parts) -> Manifest:
+    """Of a stream that was dropped nothing counts for the next one of its name, whether or not a batch knows yet."""
     manifest = parts.runner.manifest
+    gone = dropped_streams(parts.requests.read_after(manifest.through))
+    return replace(
+        manifest,
+        streams={name: p for name, p in manifest.streams.items() if name not in gone},
+        closed={name: us for name, us in manifest.closed.items() if name not in gone},
+    )
+
+
+def rejected(parts: Parts, stream: str) -> pa.Table:
+    manifest, known = _foreseen(parts), parts.catalog.streams.get(stream)
     p = manifest.streams.get(stream, StreamProgress())
     kept = p.rejected - p.forgotten
-    return read_rejected(parts.storage, stream, manifest.batch, kept, p.rejected_from)
+    return read_rejected(parts.storage, known.place if known else stream, manifest.batch, kept, p.rejected_from)
 
 
 def status(parts: Parts) -> Status:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from thalweg.batch.assemble import assemble
+from thalweg.batch.pending import PendingRequests
 from thalweg.batch.planning import Planning
 from thalweg.catalog import load_catalog
 from thalweg.engine.contract import Engine
 from thalweg.handle import Owner
-from thalweg.observe import log
+from thalweg.source.dropped import give_back_of
 from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
-from thalweg.state.requests import RequestLog
 from thalweg.state.storage import Storage
 from thalweg.state.term import take_term
 from thalweg.user_aggregates import InUse
@@ -46,15 +46,18 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
         storage.sweep()
         term = take_term(storage, settings.fork)
         newest = latest_manifest(storage)
+        pending = PendingRequests.open(
+            storage, newest, lambda: parts.catalog.streams, lambda request: give_back_of(storage, request)
+        )
         parts = Parts(
             owner,
             storage,
             hold,
             engine,
             engine.analyzer,
-            RequestLog(storage, 0 if newest is None else newest.through),
+            pending.log,
             InUse(),
-            load_catalog(storage, newest),
+            load_catalog(storage, newest, pending.log),
         )
         tasks = engine.runner.tasks
         parts.runner = assemble(
@@ -62,12 +65,7 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
             engine,
             storage,
             term,
-            Planning(
-                parts.requests,
-                lambda: parts.catalog.streams,
-                lambda: parts.catalog.tables,
-                parts.aggregates.code,
-            ),
+            Planning(pending, lambda: parts.catalog.tables, parts.aggregates.code),
             slots=settings.slots_of(tasks),
             repartitioning=settings.repartitioning,
             join_planning=settings.join_planning,
@@ -78,15 +76,15 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
         )
         parts.delivery = parts.runner.offers.delivery
         parts.pipeline = engine.pipeline(
-            parts.runner, lambda: parts.catalog.streams, lambda: parts.feeding.active, parts.after_batch
+            parts.runner,
+            lambda: parts.runner.pending.next_streams,
+            lambda: parts.feeding.to_read(parts.runner.pending.next_streams),
+            parts.after_batch,
         )
         parts.pipeline.after_end = parts.after_end
         parts.register_known()
         parts.restore_queries()
-        log.info(
-            "session", "connected", place=storage.place, term=term.number, timeline=term.timeline[:12],
-            fork=settings.fork or None, streams=len(parts.catalog.streams), queries=len(parts.catalog.queries),
-        )  # fmt: skip
+        parts.tell_connected(term.number, term.timeline, settings.fork)
         return parts
     except BaseException:
         hold.release()

@@ -85,11 +85,11 @@ class Parts:
         return "idle" if self.pipeline.failure is None else "failed"
 
     @contextmanager
-    def tried(self, owner: Owner) -> Iterator[tuple[Parts, Trial]]:
-        """Parts that keep nothing of what verbs do, for a session that accepts and refuses as this one would."""
+    def tried(self) -> Iterator[tuple[Parts, Trial]]:
+        """Parts over which verbs accept and refuse as they would over these, and keep nothing."""
         trial = Trial(self.analyzer, lambda: (self.catalog.streams, self.catalog.tables), self.mutex)
         trying = copy.copy(self)
-        trying.owner, trying.analyzer, trying.trial = owner, trial, trial
+        trying.analyzer, trying.trial = trial, trial
         try:
             yield trying, trial
         finally:
@@ -143,6 +143,12 @@ class Parts:
         handles = [QueryHandle(self.owner, id_, entry.query, restored=True) for id_, entry in found.items()]
         self.catalog = self.catalog.with_queries(handles)
         self.activate_streams()
+
+    def tell_connected(self, term: int, timeline: str, fork: bool) -> None:
+        log.info(
+            "session", "connected", place=self.storage.place, term=term, timeline=timeline[:12],
+            fork=fork or None, streams=len(self.catalog.streams), queries=len(self.catalog.queries),
+        )  # fmt: skip
 
     # -- the pipeline ----------------------------------------------------------------------------------------
 

@@ -70,6 +70,12 @@ class Batches:
     def settled(self) -> Offsets | None:
         return self.repeated
 
+    def begin(self) -> Offsets:
+        return self.reached
+
+    def has_requests(self) -> bool:
+        return False
+
     def has_work_without_rows(self) -> bool:
         return self.has_work
 

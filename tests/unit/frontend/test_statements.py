@@ -5,18 +5,25 @@ from __future__ import annotations
 import pytest
 
 from thalweg.errors import SqlError
+from thalweg.frontend.parse_statements import parse_statements as parse
 from thalweg.frontend.statements import (
+    AlterStream,
     CreateQuery,
     CreateStream,
     CreateTable,
+    Describe,
     DropQuery,
+    DropStream,
     DropTable,
     Explain,
     PauseQuery,
+    ResetWatermark,
     ResumeQuery,
+    Select,
     Show,
-    parse,
+    ShowCreate,
 )
+from thalweg.model.if_there import IfThere
 from thalweg.model.stream import Field
 
 STREAM = "CREATE STREAM s (id BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 10 SECONDS)"
@@ -66,10 +73,53 @@ def test_tables() -> None:
     )
     assert parse(text) == [
         CreateTable("t", None, {"path": "dim/*.parquet", "format": "parquet"}),
-        CreateTable("t", (Field("id", "bigint"), Field("name", "string")), {"path": "x.csv"}, replace=True),
+        CreateTable("t", (Field("id", "bigint"), Field("name", "string")), {"path": "x.csv"}, IfThere(replace=True)),
         DropTable("t"),
         Show("tables"),
     ]
+
+
+def test_what_becomes_of_a_name_that_is_taken() -> None:
+    rest = {
+        "STREAM": "(ts TIMESTAMP, WATERMARK FOR ts AS ts)",
+        "TABLE": "WITH (path = 'x')",
+        "QUERY": "AS SELECT 1 FROM s",
+    }
+    for kind, after in rest.items():
+        parsed = parse(
+            f"CREATE {kind} a {after}; CREATE {kind} IF NOT EXISTS a {after}; CREATE OR REPLACE {kind} a {after}"
+        )
+        found = [statement.if_there for statement in parsed]  # type: ignore[union-attr]
+        assert found == [IfThere(), IfThere(keep=True), IfThere(replace=True)]
+    assert parse("DROP STREAM IF EXISTS a; drop table a; DROP QUERY if exists a") == [
+        DropStream("a", if_exists=True),
+        DropTable("a"),
+        DropQuery("a", if_exists=True),
+    ]
+    [named] = parse("DROP QUERY if")
+    assert named == DropQuery("if"), "a word alone is a name"
+
+
+def test_streams_are_altered() -> None:
+    assert parse(
+        "ALTER STREAM s SET (watermark = '10 seconds', idle_timeout = 'none'); ALTER STREAM s RESET WATERMARK"
+    ) == [
+        AlterStream("s", {"watermark": "10 seconds", "idle_timeout": "none"}),
+        ResetWatermark("s"),
+    ]
+
+
+def test_what_there_is_is_looked_at() -> None:
+    selects = "-- now\n SELECT ';' AS x FROM q LIMIT 3; WITH a AS (SELECT 1) SELECT * FROM a"
+    text = f"DESCRIBE s; desc query q; SHOW CREATE TABLE t; {selects}"
+    assert parse(text) == [
+        Describe("s", 9),
+        Describe("q", 23, "query"),
+        ShowCreate("table", "t"),
+        Select("SELECT ';' AS x FROM q LIMIT 3", text.index("SELECT")),
+        Select("WITH a AS (SELECT 1) SELECT * FROM a", text.index("WITH")),
+    ]
+    assert parse("DESCRIBE stream") == [Describe("stream", 9)]
 
 
 def test_several_statements() -> None:
@@ -108,15 +158,24 @@ def test_final_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "place"),
     [
-        ("SELECT 1", "no name to run under", "SELECT"),
         ("FROB x", "unknown statement", "FROB"),
         ("CREATE VIEW t", "expected STREAM, TABLE or QUERY", "VIEW"),
-        ("CREATE OR REPLACE QUERY q", "expected TABLE", "QUERY"),
+        ("CREATE OR REPLACE VIEW q", "expected STREAM, TABLE or QUERY", "VIEW"),
         ("CREATE TABLE t", "no files", "t"),
         ("CREATE TABLE t (id INT, ID INT) WITH (path = 'x')", "twice", "ID"),
         ("CREATE TABLE t (WATERMARK FOR ts AS ts) WITH (path = 'x')", "unknown type 'FOR'", "FOR"),
-        ("DROP STREAM s", "expected QUERY or TABLE", "STREAM"),
-        ("SHOW VIEWS", "expected QUERIES, STREAMS, TABLES or FUNCTIONS", "VIEWS"),
+        ("DROP VIEW s", "expected STREAM, TABLE or QUERY", "VIEW"),
+        ("DROP STREAM IF NOT EXISTS s", "expected ';'", "NOT"),
+        ("CREATE OR REPLACE QUERY IF NOT EXISTS q AS SELECT 1", "exclude each other", "IF NOT EXISTS"),
+        ("CREATE QUERY IF EXISTS q AS SELECT 1", "expected AS", "EXISTS"),
+        ("ALTER STREAM s", "expected SET or RESET WATERMARK", "s"),
+        ("ALTER STREAM s SET watermark = '1 second'", "expected '('", "watermark"),
+        ("ALTER STREAM s SET (delay = '1 second')", "no option 'delay'", "delay"),
+        ("ALTER STREAM s SET (watermark = '1 s', watermark = '2 s')", "twice", "watermark"),
+        ("DESCRIBE", "expected the name of a stream", "E"),
+        ("SHOW CREATE s", "expected STREAM, TABLE or QUERY", "s"),
+        ("SHOW CREATE STREAM", "expected the name of a stream", "M"),
+        ("SHOW VIEWS", "expected QUERIES, STREAMS, TABLES, FUNCTIONS or CREATE", "VIEWS"),
         ("DROP QUERY", "expected the name of a query", "Y"),
         ("PAUSE q", "expected QUERY", "q"),
         ("SHOW QUERIES SHOW", "expected ';'", "SHOW"),
