@@ -100,11 +100,12 @@ class AdaptLoop:
     def observe(self, seen: Seen) -> Learned:
         """What the batch has taught, if it comes to its manifest."""
         memories, answers = self._begun or self._recall(seen.measured)
-        self._begun, after = None, dict(memories)
+        self._begun, after, before = None, dict(memories), seen.measured
         for one in self._adaptations:
             self._failed.pop(one.name, None)
             with self._logged("measuring_failed", one.name, seen.batch) as errors:
-                memory = one.observe(memories[one.name], seen)
+                # What went before the batch, such as a stream that was dropped, may have changed what was kept.
+                memory = one.observe(one.restore(memories[one.name], before), seen)
                 seen, after[one.name] = replace(seen, measured=one.keep(memory, seen)), memory
             for error in errors:
                 self._failed[one.name] = f"measuring failed: {said_by(error)}"
