@@ -105,7 +105,7 @@ def _paced(side: str, system: Thalweg, supply: Supply, root: Path, results: Path
     system.start()
     fill(supply, root, system.settle, files_per_batch=1)
     if side == SIDES[1]:
-        system.session._parts.runner.join_planner.settings = None  # what was decided stays in force
+        system.session._parts.runner.adaptations.asks = False  # what was decided stays in force
     schedule = supply.schedule(supply.rows_until(1) / PACE_SECONDS)
     feeder = Feeder(supply, schedule, lambda: [root])
     feeder.start()
@@ -129,16 +129,17 @@ class _OrderWatch:
     def __init__(self, session: Any) -> None:
         self.orders: list[tuple[int, str]] = []
         """Rows taken in by the end of the batch, and its orders."""
-        planner = session._parts.runner.join_planner
-        take_in = planner.take_in
+        runner = session._parts.runner
+        commit = runner.adaptations.commit
 
-        def watched(plan: Any, manifest: Any) -> None:
+        def watched(learned: Any) -> None:
+            plan, manifest = runner.plan, runner.manifest
             (join,) = plan.joins.ordered.values()
             orders = "; ".join(f"{start}: {_words(order)}" for start, order in sorted(join.orders.items()))
             self.orders.append((sum(progress.rows for progress in manifest.streams.values()), orders))
-            take_in(plan, manifest)
+            commit(learned)
 
-        planner.take_in = watched
+        runner.adaptations.commit = watched
 
 
 def orders_at(orders: Sequence[tuple[int, str]], rows: int) -> str:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import thalweg
 from benchmarks.measure import DATA
 from benchmarks.result import CORES
+from thalweg.adapt.reports import partitioning_report
 
 SLOTS = 4
 SECONDS = 10
@@ -121,14 +122,15 @@ def run(side: str, work: str, rows: int, batches: int, results: Path | None) -> 
         copies: list[float] = []
         switches: list[int] = []
         runner = session._parts.runner
-        observe = runner.repartitioner.observe
+        commit = runner.adaptations.commit
 
-        def watched(plan: Any, manifest: Any, *measured: Any) -> None:
-            observe(plan, manifest, *measured)
-            copies.append(runner.repartitioner.replication["s"].copies)
-            switches.append(manifest.measured.slot_assignment.moves.switches)
+        def watched(learned: Any) -> None:
+            commit(learned)
+            report = partitioning_report(runner.adaptations.explain(runner.manifest.measured))
+            copies.append(report.streams["s"].copies)
+            switches.append(report.switches)
 
-        runner.repartitioner.observe = watched  # type: ignore[method-assign]
+        runner.adaptations.commit = watched  # type: ignore[method-assign]
         session.run_available()
         reports = [r for r in runner.reports if r.rows]
         if results is not None:

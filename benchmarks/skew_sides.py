@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import thalweg
 from benchmarks.measure import DATA
 from benchmarks.result import CORES
+from thalweg.adapt.reports import partitioning_report
 
 SLOTS = 4
 KEYS = 100_000
@@ -66,16 +67,24 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         query = session.create_query("q", MEDIAN, options={"partitioner": partitioner})
         runner = session._parts.runner
         loads: list[Sequence[int]] = []
-        learn = runner.adaptation._learn
+        commit = runner.adaptations.commit
 
-        def watched(plan: Any, *after: Any) -> None:
-            learn(plan, *after)
-            loads.append(_prices(runner.adaptation.aggregations, plan).loads)
+        def watched(learned: Any) -> None:
+            commit(learned)
+            loads.append(
+                _prices(
+                    partitioning_report(runner.adaptations.explain(runner.manifest.measured)).aggregations,
+                    runner.plan,
+                ).loads
+            )
 
-        runner.adaptation._learn = watched  # type: ignore[method-assign]
+        runner.adaptations.commit = watched  # type: ignore[method-assign]
         session.run_available()
         reports = [r for r in runner.reports if r.rows]
-        chosen = _prices(runner.adaptation.aggregations, runner.plan).partitioner
+        chosen = _prices(
+            partitioning_report(runner.adaptations.explain(runner.manifest.measured)).aggregations,
+            runner.plan,
+        ).partitioner
         results = query.results().sort_by([("until", "ascending"), ("key", "ascending")])
         session.stop()
     return {

@@ -212,6 +212,7 @@ PROGRESS = {
     "slots": "places where state lives",
     "partitioning": "how keys are assigned to slots, who deals rows out, what that saves, and why",
     "join_orders": "the orders in which rows are joined, what they cost, and why they were or were not changed",
+    "adaptations": "feedback loop -> `asked` (when and why), `answer`, `saved` (a share of the cost), `rejected`",
     "queries": "query -> its status, and `held_by`: streams that hold a join back",
     "streams": "stream -> rows, late and rejected ones, watermark, whether it is idle",
     "last_progress": "the last batch in the words of Spark's StreamingQueryProgress; see below",
@@ -229,7 +230,7 @@ def progress() -> str:
     }
     for name, title in titles.items():
         fields = inspect.get_annotations(getattr(progress_of_batches, name))
-        rows = [(f"`{field}`", f"`{kind}`") for field, kind in fields.items()]
+        rows = [(f"`{field}`", f"`{getattr(kind, '__forward_arg__', kind)}`") for field, kind in fields.items()]
         parts.append(f"## {title}\n\n{_table(('key', 'type'), rows)}")
     return f"""# Progress
 

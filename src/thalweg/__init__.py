@@ -39,24 +39,25 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from thalweg.sink import KINDS as SINKS
+from thalweg.sink import NAMED_BY
 from thalweg.source import KINDS as SOURCES
 
 if TYPE_CHECKING:
     from thalweg import clustering, errors, partition, testing
-    from thalweg.aggregates.contract import AggregateFamily
     from thalweg.errors import ThalwegError
-    from thalweg.frontend.window_kinds import WindowKind
     from thalweg.handle import QueryHandle
-    from thalweg.registration import register_aggregate, register_sink, register_source, register_window
+    from thalweg.registration import (
+        AggregateFamily,
+        SinkKind,
+        SourceKind,
+        WindowKind,
+        register_aggregate,
+        register_sink,
+        register_source,
+        register_window,
+    )
     from thalweg.session import Session, connect
-    from thalweg.sink.console import to_console
-    from thalweg.sink.contract import SinkKind
-    from thalweg.sink.files import to_files
-    from thalweg.sink.memory import to_memory
-    from thalweg.sink.noop import to_noop
-    from thalweg.sink.spark import to_spark
-    from thalweg.source.contract import SourceKind
+    from thalweg.sink import to_console, to_files, to_memory, to_noop, to_spark
     from thalweg.source.files import files
     from thalweg.source.generate import generate
     from thalweg.source.memory import memory
@@ -93,11 +94,11 @@ __all__ = [
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program asks: see observe/log
 
 _HOMES = {
-    "thalweg.aggregates.contract": ("AggregateFamily",),
-    "thalweg.frontend.window_kinds": ("WindowKind",),
-    "thalweg.registration": ("register_aggregate", "register_sink", "register_source", "register_window"),
-    "thalweg.sink.contract": ("SinkKind",),
-    "thalweg.source.contract": ("SourceKind",),
+    "thalweg.registration": (
+        *("AggregateFamily", "SinkKind", "SourceKind", "WindowKind"),
+        *("register_aggregate", "register_sink", "register_source", "register_window"),
+    ),
+    "thalweg.sink": tuple(NAMED_BY),
     "thalweg.user_aggregates": ("aggregate",),
     "thalweg.errors": ("ThalwegError",),
     "thalweg.handle": ("QueryHandle",),
@@ -108,8 +109,6 @@ _HOME = {
     **{name: home for home, names in _HOMES.items() for name in names},
     # A source of kind x is made by x; a streaming DataFrame is given as it is.
     **{kind: place.partition(":")[0] for kind, place in SOURCES.items() if kind != "spark"},
-    # A sink of kind x is named by to_x; a callable is given as it is.
-    **{f"to_{kind}": place.partition(":")[0] for kind, place in SINKS.items() if kind != "callable"},
 }
 
 

@@ -23,6 +23,17 @@ from thalweg.sink.kinds import SINKS
 from thalweg.source.contract import Source, SourceKind
 from thalweg.source.kinds import SOURCES
 
+__all__ = [
+    "AggregateFamily",
+    "SinkKind",
+    "SourceKind",
+    "WindowKind",
+    "register_aggregate",
+    "register_sink",
+    "register_source",
+    "register_window",
+]
+
 
 def register_source(kind: SourceKind[Any], *, replace: bool = False) -> Callable[..., Source]:
     """Makes a kind of source known: CREATE STREAM ... OPTIONS (source = NAME, ...). What is returned makes such

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from thalweg.adapt.contract import Asked
 from thalweg.model.measurements import Dealing, Partitioners
 from thalweg.model.ordering import Order, Ordering
 from thalweg.model.partitioning import Partitioning
@@ -98,11 +99,15 @@ class Transcript:
         """A partitioning that the next batch puts into force."""
         self.say(f"proposed: {about}")
         runner = self.session._parts.runner
-        runner.repartitioner.propose(Partitioning(assignment, follows, runner.adaptation.slots))
+        proposed = Partitioning(assignment, follows, runner.adaptations.decided(runner.manifest.measured, 0).slots)
+        runner.adaptations.change("slot_assignment", proposed=proposed)
 
     def order(self, query: str, orders: Mapping[str, Order], reason: str, *changes: str) -> None:
         """Orders of a join that the next batch puts into force."""
         self.say(f"proposed: {reason}")
-        id_, planner = self.session.query(query).id, self.session._parts.runner.join_planner
-        planner.asked, planner.answer = "after batch 0, because a case asks", reason
-        planner.propose(Ordering({id_: orders}, (id_,), reason=reason, changes=changes))
+        id_ = self.session.query(query).id
+        proposed = Ordering({id_: orders}, (id_,), reason=reason, changes=changes)
+        asked = Asked(0, "a case asks", 0.0)
+        self.session._parts.runner.adaptations.change(
+            "probe_orders", asked=asked, answer=reason, coming=((0, proposed),)
+        )

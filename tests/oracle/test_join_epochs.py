@@ -96,7 +96,7 @@ class Company:
     def after_batch(self) -> None:
         runner = self.session._parts.runner
         # Until the optimiser has answered: nothing here depends on the clock.
-        runner.join_planner.wait()
+        runner.adaptations.wait()
         batch, plan = runner.manifest.batch, runner.plan
         first = [life for life in self.running if life.since == batch]
         for life in first:
@@ -181,9 +181,11 @@ def test_orders_follow_nothing(side: Side, state_dir: Path, tmp_path: Path, seed
     turning = Turning(batches=10)
     with side.connect(state_dir, join_epoch=EPOCH, slots=3) as session:
         company, feeds = gather(session, seed, turning, tmp_path / "inputs")
-        planner: Any = session._parts.runner.join_planner
+        adaptations: Any = session._parts.runner.adaptations
         rng = random.Random(seed)
-        company.each = lambda plan: planner.propose(random_ordering(rng, plan.joins.ordered))
+        company.each = lambda plan: adaptations.change(
+            "probe_orders", coming=((0, random_ordering(rng, plan.joins.ordered)),)
+        )
         session.run_available()
         company.check(side, feeds)
     assert company.seen.used & company.seen.begun

@@ -60,15 +60,15 @@ def open_streams(session: thalweg.Session, feeds: list[Feed], inputs: Path) -> N
 
 def watch(session: thalweg.Session, see: Callable[[Plan, Manifest], None]) -> None:
     """After every batch: waits until the optimiser has answered, so that the test does not depend on the clock."""
-    planner: Any = session._parts.runner.join_planner
-    take_in = planner.take_in
+    runner: Any = session._parts.runner
+    commit = runner.adaptations.commit
 
-    def take_in_and_wait(plan: Plan, manifest: Manifest) -> None:
-        take_in(plan, manifest)
-        planner.wait()
-        see(plan, manifest)
+    def commit_and_wait(learned: Any) -> None:
+        commit(learned)
+        runner.adaptations.wait()
+        see(runner.plan, runner.manifest)
 
-    planner.take_in = take_in_and_wait
+    runner.adaptations.commit = commit_and_wait
 
 
 def test_a_flip_of_selectivities_turns_the_order_within_two_epochs(

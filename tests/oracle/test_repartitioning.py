@@ -174,7 +174,7 @@ def test_the_optimiser_switches_by_itself(side: Side, state_dir: Path) -> None:
         for table in feed.batches:
             source.append(table)
             session.run_available()
-            session._parts.runner.repartitioner.wait(60)
+            session._parts.runner.adaptations.wait(60)
             copies.append(session.progress()["partitioning"]["streams"]["purchases"]["copies"])
         report = session.progress()["partitioning"]
         text = session.explain()

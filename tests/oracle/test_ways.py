@@ -75,7 +75,7 @@ def at_random(seed: int) -> Iterator[Way]:
 
 def run(session: Any, feeds: list[Feed], queries: tuple[RandomQuery, ...], ways: Iterator[Way]) -> set[Way]:
     """A batch for every table of the feeds, and one without rows after each."""
-    chosen = session._parts.runner.adaptation.small_batches = Chosen(ways)
+    chosen = session._parts.runner.job.small_batches = Chosen(ways)
     sources = [thalweg.memory(feed.schema) for feed in feeds]
     for feed, source in zip(feeds, sources, strict=True):
         session.create_stream(feed.stream, source, time=feed.time, watermark=f"{feed.delay_us} microseconds")
@@ -149,7 +149,7 @@ def open_session(state_dir: Path, spark: SparkSession, **options: Any) -> tuple[
 
 
 def choose(session: thalweg.Session, way: Way) -> None:
-    session._parts.runner.adaptation.small_batches = Chosen(repeat(way))  # type: ignore[assignment]
+    session._parts.runner.job.small_batches = Chosen(repeat(way))  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(("setting", "wanted"), [("spark", Way.FUSED), ("driver", Way.DRIVER)])

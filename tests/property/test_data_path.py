@@ -139,7 +139,7 @@ def random_partitioners(rng: random.Random, plan: Plan) -> dict[str, str]:
 def decide_randomly(rng: random.Random, pipeline: LocalPipeline, partitioners: bool) -> None:
     """How many slots, and what goes where: another way in every batch."""
     if rng.random() < 0.6:  # where their number changes, nothing is dealt out by partitioners
-        pipeline.batches.adaptation.slots = rng.choice([1, 2, 3])
+        pipeline.batches.adaptations.change("slot_count", slots=rng.choice([1, 2, 3]))
     # Where groups are many, slots make them from whole rows.
     loads = {id_: GroupingLoad(rng.choice([0.1, 1.0])) for id_ in sorted(pipeline.preview({}).groupings)}
     plan = pipeline.preview(loads)

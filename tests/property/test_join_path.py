@@ -17,8 +17,8 @@ import pytest
 from tests.support.local_pipeline import LocalPipeline
 from tests.support.unsettled import random_ordering
 
-from thalweg.adapt.probe_orders import loop as joinplanning
-from thalweg.adapt.probe_orders.loop import JoinPlanning
+from thalweg.adapt.probe_orders import adaptation
+from thalweg.adapt.settings import JoinPlanning
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.partitioning import Partitioning
@@ -136,7 +136,7 @@ def make_rows(
 @pytest.fixture(autouse=True)
 def _short_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured counts after two batches, whether orders are planned or not."""
-    monkeypatch.setattr(joinplanning, "EPOCH", 2)
+    monkeypatch.setattr(adaptation, "EPOCH", 2)
 
 
 @dataclass
@@ -164,7 +164,7 @@ class World:
         for name in sorted(pipeline.used_streams()):
             pipeline.append(name, rows[name], pieces=3)
         assert pipeline.run()
-        pipeline.batches.join_planner.wait()
+        pipeline.batches.adaptations.wait()
         self.closed |= {name: self.newest.get(name, BEGINNING) for name in pipeline.used_streams()}
         self._pass_time(rows)
         self._look_at_plan()
@@ -172,7 +172,7 @@ class World:
     def _decide(self, rng: random.Random) -> None:
         pipeline = self.pipeline
         moves = random.Random(rng.random())  # what else is random does not depend on how many there are
-        pipeline.batches.adaptation.slots = rng.choice((1, 2, 2, 3))
+        pipeline.batches.adaptations.change("slot_count", slots=rng.choice((1, 2, 2, 3)))
         plan = pipeline.preview()
         if self.unsettled and rng.random() < 0.5:  # else once more as before: intermediates have time to fill
             pipeline.decide(ordering=random_ordering(rng, plan.joins.ordered))

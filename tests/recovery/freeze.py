@@ -200,12 +200,13 @@ def _hide_machine() -> None:
 def disturb(session: Any) -> None:
     """Every batch runs under a plan of its own, with an intermediate for joins of three streams."""
     runner = session._parts.runner
-    observe = runner.repartitioner.observe
+    commit = runner.adaptations.commit
 
-    def observe_and_propose(plan: Any, manifest: Any, *measured: Any) -> None:
-        observe(plan, manifest, *measured)
+    def commit_and_propose(learned: Any) -> None:
+        commit(learned)
+        plan, manifest = runner.plan, runner.manifest
         rng = random.Random(_SEED + manifest.batch)
-        runner.repartitioner.propose(random_partitioning(rng, plan))
+        runner.adaptations.change("slot_assignment", proposed=random_partitioning(rng, plan))
         keys = sorted(route_keys(plan))
         known = manifest.measured
         known.combining.loads.update({id_: rng.choice([0.1, 1.0]) for id_ in sorted(plan.groupings)})
@@ -213,9 +214,10 @@ def disturb(session: Any) -> None:
         known.partitioners.dealing.update({key: random_dealing(rng) for key in keys})
         # The same orders in every batch: an intermediate must fill before rows look into it.
         orders = {query: paired_orders(join) for query, join in plan.joins.ordered.items()}
-        runner.join_planner.propose(Ordering(orders, tuple(orders), reason="to freeze"))
+        proposed = Ordering(orders, tuple(orders), reason="to freeze")
+        runner.adaptations.change("probe_orders", coming=((0, proposed),))
 
-    runner.repartitioner.observe = observe_and_propose
+    runner.adaptations.commit = commit_and_propose
 
 
 def paired_orders(join: Ordered) -> dict[str, Order]:

@@ -64,7 +64,7 @@ class Watch:
         if runner.plan is None:
             return  # the batch had happened before this life
         # Until the optimiser has answered: which batch is which does not depend on the clock.
-        runner.join_planner.wait()
+        runner.adaptations.wait()
         manifest = runner.manifest
         ordering = manifest.measured.probe_orders.ordering
         self.note(
@@ -83,9 +83,9 @@ class Watch:
     def _switches(self) -> bool:
         """Whether another order that was proposed is due in the next batch."""
         runner = self.session._parts.runner
-        planner, joins = runner.join_planner, runner.manifest.measured.probe_orders.joins
-        epoch = joins.statistics.epoch
-        return any(since <= epoch and proposed.changes for since, proposed in planner._proposed)
+        memory = runner.adaptations.memories(runner.manifest.measured)["probe_orders"]
+        epoch = memory.joins.statistics.epoch
+        return any(since <= epoch and proposed.changes for since, proposed in memory.coming)
 
     def _ready(self) -> set[tuple[str, str]]:
         ready = self.session._parts.runner.manifest.measured.probe_orders.joins.ready

@@ -169,7 +169,10 @@ def test_a_frozen_directory_holds_a_request_and_rows_that_no_batch_knows(archive
         intent = find_old_intent(storage, manifest.batch + 1)
         assert intent is not None
         assert intent.through == waiting[-1][0]
-        assert from_intent(intent).placement.assignment != manifest.measured.slot_assignment.assignment
+        assert (
+            from_intent(intent, manifest.batch + 1).decided.placement.assignment
+            != manifest.measured.slot_assignment.assignment
+        )
     else:
         before, _ = read_manifest(storage, manifest.batch - 1)
         assert before.measured.slot_assignment.assignment != manifest.measured.slot_assignment.assignment

@@ -51,7 +51,7 @@ def live(side: Side, place: Path, moment: str = "", phase: str = "") -> None:
     with durable.use(disk), faults.watch(passed):
         try:
             session = side.connect(place / "state", slots=2, join_epoch=1)
-            session._parts.runner.join_planner.clock = CountingClock()
+            session._parts.runner.adaptations.clock = CountingClock()
             switching.run(session, place / "out", SEED, moment, phase, armed.append)
             assert not phase, f"{moment} never came"
         except Death:

@@ -17,7 +17,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 from tests.support.clocks import CountingClock
 
-from thalweg.adapt.probe_orders.loop import JoinPlanning
+from thalweg.adapt.contract import Decided
+from thalweg.adapt.settings import JoinPlanning, Repartitioning
 from thalweg.batch.assemble import assemble
 from thalweg.batch.cells import CellKind, cells_of
 from thalweg.batch.local_runner import Cells, LocalRunner, Orderly
@@ -89,6 +90,7 @@ class LocalPipeline:
         tasks: int = 2,
         groups: int = KEY_GROUPS,
         join_planning: JoinPlanning | None = None,
+        repartitioning: Repartitioning | None = None,
         functions: Mapping[str, bytes] | None = None,
         shuffled: random.Random | None = None,
     ) -> None:
@@ -102,7 +104,7 @@ class LocalPipeline:
         self.ids: dict[str, str] = {}
         self.functions = dict(functions or {})
         self.runner = ReportingRunner(tasks, None if shuffled is None else Shuffled(shuffled))
-        self._join_planning = join_planning
+        self._join_planning, self._repartitioning = join_planning, repartitioning
         self._sources = {name: memory(stream.schema) for name, stream in self.streams.items()}
         for name, source in self._sources.items():
             source.attach(self.storage, name)
@@ -122,21 +124,22 @@ class LocalPipeline:
             Planning(PendingRequests(self._requests, lambda: self.streams), dict, lambda queries: self.functions),
             slots=slots,
             join_planning=self._join_planning,
+            repartitioning=self._repartitioning,
         )
         self._delivery = self.batches.offers.delivery
         self._delivery.kept = {*self.ids.values()}
         # What the optimiser finds in its time is the same on every machine.
-        self.batches.join_planner.clock = CountingClock()
+        self.batches.adaptations.clock = CountingClock()
         self._loop = Loop(self.batches, lambda: self.streams, self._used, lambda: None)
 
     def close(self) -> None:
-        self.batches.join_planner.wait()
+        self.batches.adaptations.wait()
         self._requests.close()
 
     def reopen(self) -> None:
         """As after a restart: all that is known is what the state directory holds."""
         self.close()
-        self._open(self.batches.adaptation.slots)
+        self._open(self.decided.slots)
 
     # -- queries and rows
 
@@ -174,14 +177,19 @@ class LocalPipeline:
             self.queries = {name: query for name, query in self.queries.items() if name not in failed}
         return ran
 
+    @property
+    def decided(self) -> Decided:
+        """What the next batch would run with."""
+        return self.batches.adaptations.decided(self.manifest.measured, self.manifest.batch + 1)
+
     def preview(self, loads: Mapping[str, GroupingLoad] | None = None) -> Plan:
         """What the next batch would run, were nothing else decided: for those who decide."""
-        measured = self.batches.adaptation.standing(self.manifest).measurements()
+        measured = self.decided.measurements
         given = PlanInput(
             [RunningQuery(self.ids[name], query) for name, query in self.queries.items()],
             self.streams,
             measurements=measured if loads is None else dataclasses.replace(measured, groupings=loads),
-            settings=PlanSettings(self.batches.adaptation.slots, self.manifest.groups),
+            settings=PlanSettings(self.decided.slots, self.manifest.groups),
         )
         return make_plan(given)
 
@@ -197,9 +205,9 @@ class LocalPipeline:
         """What the next batch decides by, as if planners had proposed it or batches measured it."""
         measured = self.manifest.measured
         if partitioning is not None:
-            self.batches.repartitioner.propose(partitioning)
+            self.batches.adaptations.change("slot_assignment", proposed=partitioning)
         if ordering is not None:
-            self.batches.join_planner.propose(ordering)
+            self.batches.adaptations.change("probe_orders", coming=((0, ordering),))
         if loads is not None:
             shipped = tuple(id_ for id_, load in loads.items() if load.in_slots)
             ratios = {id_: load.groups_per_row for id_, load in loads.items()}

@@ -25,7 +25,7 @@ from tests.support import join_oracle
 from tests.support.join_oracle import Emissions, Versions
 
 import thalweg
-from thalweg.adapt.probe_orders.measure import EPOCH
+from thalweg.adapt.settings import EPOCH
 from thalweg.errors import result_not_recorded
 from thalweg.testing import LocalSession, oracle
 from thalweg.testing.compare import difference

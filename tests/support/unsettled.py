@@ -22,13 +22,15 @@ PARTITIONERS = ("dalton", "shuffle", "partial_key", "affinity_count", "hybrid", 
 def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
     """From the first batch on, every batch of the session runs under another plan. Without `loads`, what was measured
     decides what is made where."""
-    repartitioner = session._parts.runner.repartitioner
-    observe = repartitioner.observe
+    runner = session._parts.runner
+    adaptations = runner.adaptations
+    commit = adaptations.commit
 
-    def observe_and_propose(plan: Plan, manifest: Any, *measured: Any) -> None:
-        observe(plan, manifest, *measured)
+    def commit_and_propose(learned: Any) -> None:
+        commit(learned)
+        plan, manifest = runner.plan, runner.manifest
         rng = random.Random(seed * 1000 + manifest.batch)
-        repartitioner.propose(random_partitioning(rng, plan))
+        adaptations.change("slot_assignment", proposed=random_partitioning(rng, plan))
         # What the next batch decides by, as if it had been measured.
         known = manifest.measured
         if loads:
@@ -36,10 +38,10 @@ def unsettle(session: Any, seed: int, *, loads: bool = True) -> None:
         keys = sorted(route_keys(plan))
         spread = {key: sorted(rng.sample(range(plan.groups), 5)) for key in keys}
         _replace(known.hot_join_keys.spread, spread)
-        session._parts.runner.join_planner.propose(random_ordering(rng, plan.joins.ordered))
+        adaptations.change("probe_orders", coming=((0, random_ordering(rng, plan.joins.ordered)),))
         _replace(known.partitioners.dealing, {key: random_dealing(rng) for key in keys})
 
-    repartitioner.observe = observe_and_propose
+    adaptations.commit = commit_and_propose
 
 
 def _replace(known: dict[str, Any], value: dict[str, Any]) -> None:

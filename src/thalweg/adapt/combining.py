@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from msgspec import structs
+
+from thalweg.adapt.contract import Adaptation, Decided, Seen
 from thalweg.adapt.routing_totals import RoutingTotals
-from thalweg.model.measurements import Combining
+from thalweg.adapt.settings import Settings
+from thalweg.model.explanation import Explanation
+from thalweg.model.measurements import Combining, Measurements
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import GroupingLoad
 
@@ -13,6 +19,35 @@ NEAR = 0.2
 """Groups per row that differ by less than this share from what is known are the same."""
 FEW = 0.005
 """Or by this many: so few groups are cheap wherever they are made."""
+
+
+class CombineOrSend(Adaptation[Combining, None]):
+    """What was measured is what decides: the planner compares it with what a row and a partial weigh."""
+
+    name = "combining"
+    empty = Combining()
+    lost = ""
+
+    def __init__(self, settings: Settings) -> None:
+        """There is nothing to set."""
+
+    def restore(self, memory: Combining, measured: Measurements) -> Combining:
+        return measured.combining
+
+    def observe(self, memory: Combining, seen: Seen) -> Combining:
+        loads = next_loads(memory.loads, seen.plan, seen.groups, seen.passed, seen.routing)
+        shipped = sorted(id_ for stream in seen.plan.streams.values() for id_ in stream.shipped)
+        return Combining(loads=loads, shipped=tuple(shipped))
+
+    def keep(self, memory: Combining, seen: Seen) -> Measurements:
+        return structs.replace(seen.measured, combining=memory)
+
+    def propose(self, memory: Combining, decided: Decided) -> Decided:
+        measurements = replace(decided.measurements, groupings=loads_of(memory))
+        return replace(decided, measurements=measurements)
+
+    def explain(self, memory: Combining) -> Explanation:
+        return Explanation(answer=f"{len(memory.shipped)} of {len(memory.loads)} groupings are made in the slots")
 
 
 def loads_of(measured: Combining) -> dict[str, GroupingLoad]:

@@ -7,16 +7,47 @@ Its rows are dealt out to all slots in turn, since each of them can look for par
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
+from thalweg.adapt.contract import Adaptation, Decided, Seen
 from thalweg.adapt.routing_totals import ENOUGH, RoutingTotals
+from thalweg.adapt.settings import Settings
+from thalweg.model.explanation import Explanation
+from thalweg.model.measurements import HotJoinKeys, Measurements
 from thalweg.model.plan import Plan
 
 HOT = 0.5
 """A key group is spread from this part of a slot's share on: two of them on one slot are a slot too much."""
 STILL_HOT = 0.35
 """Below, it is whole again."""
+
+
+class SpreadHotKeys(Adaptation[HotJoinKeys, None]):
+    name = "hot_join_keys"
+    empty = HotJoinKeys()
+    lost = ""
+
+    def __init__(self, settings: Settings) -> None:
+        """There is nothing to set."""
+
+    def restore(self, memory: HotJoinKeys, measured: Measurements) -> HotJoinKeys:
+        return measured.hot_join_keys
+
+    def observe(self, memory: HotJoinKeys, seen: Seen) -> HotJoinKeys:
+        return HotJoinKeys(spread=next_spread(memory.spread, seen.plan, seen.routing))
+
+    def keep(self, memory: HotJoinKeys, seen: Seen) -> Measurements:
+        return structs.replace(seen.measured, hot_join_keys=memory)
+
+    def propose(self, memory: HotJoinKeys, decided: Decided) -> Decided:
+        return replace(decided, placement=replace(decided.placement, spread=memory.spread))
+
+    def explain(self, memory: HotJoinKeys) -> Explanation:
+        hot = sum(len(groups) for groups in memory.spread.values())
+        return Explanation(answer=f"{hot} key groups of joins are probed by all slots")
 
 
 def next_spread(known: Mapping[str, Sequence[int]], plan: Plan, routing: RoutingTotals) -> dict[str, list[int]]:

@@ -7,11 +7,16 @@ be learned again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, structs
 
+from thalweg.adapt.contract import Adaptation, Decided, Seen
 from thalweg.adapt.routing_totals import ENOUGH, KeyCounts, RoutingTotals
-from thalweg.model.measurements import Dealing
+from thalweg.adapt.settings import Settings
+from thalweg.model.explanation import Explanation
+from thalweg.model.measurements import Dealing, Measurements, Partitioners
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.optimize.dealing import choose
@@ -26,6 +31,52 @@ from thalweg.partition.cost import (
 
 SMOOTHING = 0.5
 """The weight of the newest batch in what is measured."""
+
+
+class Dealers(Struct, frozen=True):
+    """What deals rows of which route key, what it learned, and what it cost."""
+
+    dealing: Mapping[str, Dealing] = {}
+    """By route key. In the manifest."""
+    slots: int = 0
+    """For which that was chosen. In the manifest."""
+    policies: Mapping[str, Policy] = {}
+    """route key -> what its partitioners have learned."""
+    reports: Mapping[str, AggregationReport] = {}
+    """By grouping, of the last batch in which it had rows."""
+
+
+class DealRows(Adaptation[Dealers, None]):
+    name = "partitioners"
+    empty = Dealers()
+    lost = "what partitioners have learned of keys, and the last reports"
+
+    def __init__(self, settings: Settings) -> None:
+        """There is nothing to set."""
+
+    def restore(self, memory: Dealers, measured: Measurements) -> Dealers:
+        return structs.replace(memory, dealing=measured.partitioners.dealing, slots=measured.slot_assignment.slots)
+
+    def observe(self, memory: Dealers, seen: Seen) -> Dealers:
+        plan = seen.plan
+        dealing = next_dealing(memory.dealing, plan, seen.routing)
+        known = {id_: report for id_, report in memory.reports.items() if id_ in plan.groupings}
+        reports = aggregation_reports(plan, seen.routing, dealing)
+        policies = next_policies(memory.policies, plan, seen.routing)
+        return Dealers(dealing, plan.slots, policies, {**known, **reports})
+
+    def keep(self, memory: Dealers, seen: Seen) -> Measurements:
+        return structs.replace(seen.measured, partitioners=Partitioners(dealing=dict(memory.dealing)))
+
+    def propose(self, memory: Dealers, decided: Decided) -> Decided:
+        """What was chosen for another number of slots is chosen anew."""
+        names = chosen(memory.dealing) if memory.slots == decided.slots else {}
+        placement = replace(decided.placement, partitioners=names)
+        return replace(decided, placement=placement, policies=memory.policies)
+
+    def explain(self, memory: Dealers) -> Explanation:
+        names = sorted(f"{key}: {value.partitioner}" for key, value in memory.dealing.items())
+        return Explanation(answer=", ".join(names), report=memory.reports)
 
 
 def next_dealing(known: Mapping[str, Dealing], plan: Plan, routing: RoutingTotals) -> dict[str, Dealing]:

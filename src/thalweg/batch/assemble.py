@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from thalweg.adapt.probe_orders.loop import JoinPlanning
-from thalweg.adapt.slot_assignment.loop import Repartitioning
+from thalweg.adapt.loop import AdaptLoop
+from thalweg.adapt.settings import JoinPlanning, Repartitioning, Settings
 from thalweg.adapt.small_batches import SmallBatches
-from thalweg.batch.adaptation import Adaptation
 from thalweg.batch.commit import Commits
 from thalweg.batch.contract import Runner, SinkOpener
 from thalweg.batch.delivery import Delivery
@@ -36,19 +35,13 @@ def assemble(
     budget: Budget | None = None,
     hands: Hands | None = None,
 ) -> BatchRunner:
-    """`opener`: opens what only the engine can write to. `slots` and the next three: as of `Adaptation`.
-    `check_hold`: raises if another session has opened the state. `budget`: what a statement of a task may cost.
-    `hands`: who gives results to sinks."""
+    """`opener`: opens what only the engine can write to. `slots` and the next two: as of `adapt.Settings`.
+    `small_batches`: which way a batch runs; None: all in stages. `check_hold`: raises if another session has opened
+    the state. `budget`: what a statement of a task may cost. `hands`: who gives results to sinks."""
     return BatchRunner(
         Commits(storage, term, check_hold),
         planning,
-        Adaptation(
-            runner.tasks,
-            slots=slots,
-            repartitioning=repartitioning,
-            join_planning=join_planning,
-            small_batches=small_batches,
-        ),
-        Job(runner, storage, budget),
+        AdaptLoop(Settings(runner.tasks, slots, repartitioning, join_planning)),
+        Job(runner, storage, budget, small_batches),
         Offers(storage, term.timeline, planning.requests, Delivery(opener, storage, term, hands)),
     )

@@ -43,7 +43,7 @@ class Commits:
         self._check_format(manifest)
         intent = find_old_intent(self.storage, manifest.batch + 1) if manifest.format < FORMAT else None
         tell_begin(manifest, intent is not None)
-        return manifest, None if intent is None else from_intent(intent)
+        return manifest, None if intent is None else from_intent(intent, manifest.batch + 1)
 
     def _check_format(self, manifest: Manifest) -> None:
         """Up to format 3 partials of joined rows had names by which this release would not find them."""

@@ -35,9 +35,9 @@ class PlanInForce:
         schemas: Mapping[str, Schema],
         streams: Mapping[str, Stream],
     ) -> Plan:
-        running = running_queries(entries.values())
-        settings = PlanSettings(decisions.slots, manifest.groups)
-        given = PlanInput(running, streams, schemas, decisions.measurements(), decisions.placement, settings)
+        running, decided = running_queries(entries.values()), decisions.decided
+        settings = PlanSettings(decided.slots, manifest.groups)
+        given = PlanInput(running, streams, schemas, decided.measurements, decided.placement, settings)
         self._draft = plan_next(given, self._draft)
         return replace(self._draft.plan, functions=self._functions(entry.query for entry in running))
 
@@ -48,4 +48,5 @@ class PlanInForce:
             return None
         log.error("batch", "plan_refused", batch=manifest.batch + 1, error=error)
         self.refused = refused.through
-        return replace(self.decisions, through=manifest.through, reached=refused.reached)
+        decided = replace(self.decisions.decided, batch=manifest.batch + 1)
+        return replace(self.decisions, through=manifest.through, reached=refused.reached, decided=decided)

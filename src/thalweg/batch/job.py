@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from thalweg.adapt.small_batches import Load
-from thalweg.batch.adaptation import Adaptation
+from thalweg.adapt.small_batches import Load, SmallBatches
 from thalweg.batch.contract import Runner
 from thalweg.batch.make_work import make_work, state_read
 from thalweg.batch.planning import PlannedBatch
@@ -23,8 +22,16 @@ from thalweg.state.storage import Storage
 class Job:
     """Runs the tasks of one batch after another."""
 
-    def __init__(self, runner: Runner, storage: Storage, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        storage: Storage,
+        budget: Budget | None = None,
+        small_batches: SmallBatches | None = None,
+    ) -> None:
+        """`small_batches`: which way a batch runs; None: all in stages."""
         self.runner = runner
+        self.small_batches = small_batches
         self.budget = budget or Budget()
         """What a statement of a task may cost."""
         self._storage = storage
@@ -33,21 +40,18 @@ class Job:
         self,
         planned: PlannedBatch,
         splits: Sequence[str],
-        adaptation: Adaptation,
         troubled: Callable[[], Collection[str]],
     ) -> BatchTotals:
         """`troubled`: the queries whose sinks take nothing now."""
-        totals = self._run(planned, splits, adaptation, {*troubled()})
+        totals = self._run(planned, splits, {*troubled()})
         if totals.refused:  # by sinks that tasks could not write to: nothing has happened yet, so once more
             forget_rejected(self._storage, planned.batch)
-            totals = self._run(planned, splits, adaptation, {*totals.refused, *troubled()})
+            totals = self._run(planned, splits, {*totals.refused, *troubled()})
         return totals
 
-    def _run(
-        self, planned: PlannedBatch, splits: Sequence[str], adaptation: Adaptation, refused: Collection[str]
-    ) -> BatchTotals:
-        plan, small = planned.plan, adaptation.small_batches
-        work = make_work(planned, self._storage, self.runner.tasks, adaptation.policies, refused, self.budget)
+    def _run(self, planned: PlannedBatch, splits: Sequence[str], refused: Collection[str]) -> BatchTotals:
+        plan, small = planned.plan, self.small_batches
+        work = make_work(planned, self._storage, self.runner.tasks, refused, self.budget)
         duck.allow(self.budget)
         load = Load(rows_in(splits), state_read(planned))
         way = Way.STAGES if small is None else small.choose(plan, load)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from thalweg.model.budget import Budget
 from thalweg.model.entry import Entry
 from thalweg.model.plan import Plan, slot_stages, updated_groupings
 from thalweg.model.window import Stretch
-from thalweg.partition.cooperative import Policy
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
 from thalweg.sink.contract import TaskSink
@@ -26,12 +25,11 @@ def make_work(
     planned: PlannedBatch,
     storage: Storage,
     tasks: int,
-    policies: Mapping[str, Policy],
     refused: Collection[str],
     budget: Budget,
 ) -> Work:
     """`tasks`: how many run at the same time. `refused`: the queries whose sinks tasks cannot write to."""
-    plan, entries = planned.plan, planned.entries
+    plan, entries, decided = planned.plan, planned.entries, planned.decisions.decided
     stores: dict[str, list[RowBucket]] = {}
     for bucket in planned.before.stores:
         stores.setdefault(bucket.relation, []).append(bucket)
@@ -43,7 +41,7 @@ def make_work(
         min(tasks, plan.slots),
         stores,
         {name: table.version for name, table in planned.decisions.tables.items()},
-        {key: policy for key, policy in policies.items() if key in plan.partitioners},
+        {key: policy for key, policy in decided.policies.items() if key in plan.partitioners},
         _uncollected(entries.values()),
         _sinks_in_tasks(e for e in entries.values() if e.id not in refused),
         sources=from_outside(stream.stream for stream in plan.streams.values()),

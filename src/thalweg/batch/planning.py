@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from thalweg.batch.adaptation import Adaptation
+from thalweg.adapt.loop import AdaptLoop
 from thalweg.batch.decisions import Decisions
 from thalweg.batch.in_force import PlanInForce
 from thalweg.batch.pending import PendingRequests, gone_streams, reset_streams
@@ -66,12 +66,12 @@ class Planning:
         self.wall_clock: Callable[[], int] = wall_clock
         self.in_force = PlanInForce(functions)
 
-    def decide(self, manifest: Manifest, reached: Offsets, adaptation: Adaptation) -> Decisions:
+    def decide(self, manifest: Manifest, reached: Offsets, adaptations: AdaptLoop) -> Decisions:
         """What a batch runs with that goes up to `reached`, as things stand now."""
         # A query that takes part has its table, whichever of them comes or goes at this moment.
         tables, through = dict(self.tables()), self.pending.through
-        tables = {**tables, **self.tables()}
-        return replace(adaptation.decide(manifest), through=through, reached=reached, tables=tables)
+        decided = adaptations.decide(manifest.measured, manifest.batch + 1)
+        return Decisions(through, reached, decided, {**tables, **self.tables()})
 
     def plan(self, manifest: Manifest, decisions: Decisions, arriving: Collection[str]) -> PlannedBatch:
         """Applies the requests that were decided on. `arriving`: the streams that have something new.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from thalweg import faults
-from thalweg.batch.adaptation import Adaptation
+from thalweg.adapt.loop import AdaptLoop
 from thalweg.batch.clean_up import CleanUp
 from thalweg.batch.commit import Commits
 from thalweg.batch.job import Job
@@ -18,7 +19,7 @@ from thalweg.batch.offers import Offers
 from thalweg.batch.planning import Planning
 from thalweg.batch.results import Results
 from thalweg.batch.retention import Retention
-from thalweg.batch.settle import Ran, settle
+from thalweg.batch.settle import Ran, seen, settle
 from thalweg.batch.telling import MANIFEST, PLAN, SINK, TASKS, Steps, Telling
 from thalweg.model.manifest import Manifest, Prepared
 from thalweg.model.offsets import Offsets, SourceMark
@@ -32,17 +33,16 @@ class BatchRunner:
     """Runs batches one after another. All its memory is the newest manifest; the rest is derived from it."""
 
     def __init__(
-        self, commits: Commits, planning: Planning, adaptation: Adaptation, job: Job, offers: Offers
+        self, commits: Commits, planning: Planning, adaptations: AdaptLoop, job: Job, offers: Offers
     ) -> None:
         storage = commits.storage
         self.commits = commits
         self.planning, self.pending = planning, planning.pending
-        self.adaptation = adaptation
+        self.adaptations = adaptations
         self.job = job
         self.offers = offers
         self.runner, self.tasks = job.runner, job.runner.tasks
         self.storage, self.requests = storage, planning.requests
-        self.repartitioner, self.join_planner = adaptation.repartitioner, adaptation.join_planner
         offers.delivery.check_mine = commits.check_now_and_then
         self.results = Results(storage, offers.delivery)
         self.retention = Retention(storage)
@@ -50,7 +50,6 @@ class BatchRunner:
         self.telling = Telling(self.tasks)
         self.finished = self.telling.finished
         self._take_up()
-        adaptation.begin(self.manifest)
         self.clean_up.begin(self.manifest, commits.term, {} if self._repeated is None else self._repeated.tables)
 
     def _take_up(self) -> None:
@@ -75,11 +74,11 @@ class BatchRunner:
         steps, before = Steps(), self.manifest
         faults.point("batch.start")
         self.retention.begin(before.batch + 1)
-        decisions = self._repeated or self.planning.decide(before, reached, self.adaptation)
+        decisions = self._repeated or self.planning.decide(before, reached, self.adaptations)
         planned = self.planning.plan(before, decisions, _arriving(self.reached, reached))
         self.telling.begun(self.plan, planned)
         steps.end(PLAN)
-        totals = self.job.run(planned, splits, self.adaptation, self.offers.queues.troubled)
+        totals = self.job.run(planned, splits, self.offers.queues.troubled)
         faults.point("batch.tasks")
         steps.end(TASKS)
         self.check_mine()
@@ -88,7 +87,9 @@ class BatchRunner:
         streams = planned.streams
         retained = self.retention.after(planned.before, totals.rejected_now(planned.batch), streams)
         ran = Ran(planned, totals, prepared, self.offers.queues.waiting(), retained, marks or {})
-        self._commit(settle(ran, streams, self.adaptation.epoch), planned.plan, prepared.undelivered)
+        after = settle(ran, streams)
+        learned = self.adaptations.observe(seen(ran, after, steps.whole))
+        self._commit(replace(after, measured=learned.measured), planned.plan, prepared.undelivered)
         faults.point("batch.manifest")
         self.telling.committed(totals, self.manifest)
         steps.end(MANIFEST)
@@ -100,7 +101,7 @@ class BatchRunner:
         faults.point("batch.end")
         steps.end(MANIFEST)
         report = self.telling.report(planned, totals, prepared, steps, choosing_seconds, streams)
-        self.adaptation.take_in(planned.plan, self.manifest, totals, steps.whole)
+        self.adaptations.commit(learned)
         self.telling.ended(planned.before, self.manifest, report)
 
     def _commit(self, after: Manifest, plan: Plan, new: Sequence[Prepared]) -> None:

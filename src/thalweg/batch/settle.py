@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from thalweg.batch.measuring import next_measurements
+from thalweg.adapt.contract import Seen
 from thalweg.batch.planning import PlannedBatch
 from thalweg.batch.results import PreparedResults
 from thalweg.batch.retention import Retained
@@ -39,9 +39,9 @@ class Ran:
     """What is known of the sources."""
 
 
-def settle(ran: Ran, streams: Mapping[str, Stream], epoch: int) -> Manifest:
-    """The manifest of the batch, but for who commits it. `streams`: those that users made. `epoch`: batches after
-    which orders of joins are looked at again."""
+def settle(ran: Ran, streams: Mapping[str, Stream]) -> Manifest:
+    """The manifest of the batch, but for what adaptations keep and for who commits it. `streams`: those that users
+    made."""
     planned, totals, entries = ran.planned, ran.totals, ran.prepared.entries
     before, plan, clock = planned.before, planned.plan, planned.clock
     failed = {m.query for m in plan.members if not entries[m.query].runs}
@@ -63,10 +63,29 @@ def settle(ran: Ran, streams: Mapping[str, Stream], epoch: int) -> Manifest:
         stores=rows,
         queries=entries,
         history=next_history(before.history, plan, planned.moment, Outcome(seen, failed, totals.failures, gone)),
-        measured=next_measurements(planned, totals, rows, epoch),
         marks={**before.marks, **ran.marks},
         results=ran.prepared.files,
         undelivered=(*ran.waiting, *ran.prepared.undelivered),
+    )
+
+
+def seen(ran: Ran, after: Manifest, seconds: float) -> Seen:
+    """What adaptations learn from. `after`: the state that the batch leaves. `seconds`: that it has taken so far."""
+    planned, totals = ran.planned, ran.totals
+    return Seen(
+        plan=planned.plan,
+        decided=planned.decisions.decided,
+        measured=planned.before.measured,
+        routing=totals.routing,
+        groups=totals.groups,
+        passed=totals.passed,
+        probes=totals.probes,
+        samples=totals.samples,
+        buckets=after.buckets,
+        stores=after.stores,
+        rows=sum(totals.rows.values()),
+        busy_seconds=totals.busy_seconds,
+        seconds=seconds,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -24,6 +24,14 @@ class Partitioning:
             key: leader for key, leader in self.follows.items() if key not in told and leader not in other.follows
         }
         return Partitioning({**self.assignment, **other.assignment}, {**follows, **other.follows}, other.slots)
+
+    def hashed(self, route_keys: Collection[str]) -> Partitioning:
+        """With these hashed, and followed by nobody."""
+        return Partitioning(
+            {key: slots for key, slots in self.assignment.items() if key not in route_keys},
+            {k: a for k, a in self.follows.items() if k not in route_keys and a not in route_keys},
+            self.slots,
+        )
 
     def assignment_lists(self) -> dict[str, list[int]]:
         """The assignment as JSON has it."""

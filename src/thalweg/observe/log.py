@@ -6,7 +6,7 @@ A value that could be taken for something else than one word is quoted, so a lin
     thalweg.session    a session comes and goes, queries are created and dropped
     thalweg.pipeline   batches begin to run, end, fail; what is repeated after a death
     thalweg.batch      every batch (DEBUG), a query that fails, another plan
-    thalweg.adapt      an optimiser that failed
+    thalweg.adapt      an adaptation that failed, in what
     thalweg.source     input that cannot be seen, or is set aside
     thalweg.delivery   sinks that fail, queries that are paused or resumed
 """

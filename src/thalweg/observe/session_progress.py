@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from thalweg.model.explanation import Explanation
 from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
@@ -55,6 +56,21 @@ class TimeSpent:
 
 
 @dataclass(frozen=True)
+class Adapted:
+    """What a feedback loop was asked, what it answered, and what it rejected."""
+
+    asked: str
+    answer: str
+    saved: float
+    """The share of the cost that its last decision saves."""
+    rejected: str
+
+    @classmethod
+    def of(cls, said: Explanation) -> Adapted:
+        return cls(said.asked, said.answer, said.saved, said.rejected)
+
+
+@dataclass(frozen=True)
 class SessionProgress:
     batch: int
     rows: int
@@ -67,6 +83,7 @@ class SessionProgress:
     slots: int
     partitioning: PartitioningReport
     join_orders: OrderingReport
+    adaptations: Mapping[str, Adapted]
     queries: Mapping[str, Mapping[str, object]]
     streams: Mapping[str, StreamStatus]
     last_progress: Progress | None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,6 +86,47 @@ class WorkClock(BudgetClock):
 
     def fork(self) -> WorkClock:
         return WorkClock(self.now())
+
+
+class StoppedClock(BudgetClock):
+    """A clock that somebody may stop: then every moment has passed."""
+
+    def __init__(self, clock: BudgetClock, is_stopped: Callable[[], bool]) -> None:
+        self._clock, self._is_stopped = clock, is_stopped
+
+    def now(self) -> float:
+        return math.inf if self._is_stopped() else self._clock.now()
+
+    def limit(self, solver: highspy.Highs, end: float) -> None:
+        def look(event: HighsCallbackEvent) -> None:
+            if self._is_stopped():
+                event.interrupt()
+
+        self._clock.limit(solver, end)
+        solver.cbMipInterrupt += look
+        solver.cbSimplexInterrupt += look
+
+    def fork(self) -> StoppedClock:
+        return StoppedClock(self._clock.fork(), self._is_stopped)
+
+    def budget(self) -> StoppedClock:
+        return StoppedClock(self._clock.budget(), self._is_stopped)
+
+
+class StoppableClock(Clock):
+    """Its budgets end when somebody says so."""
+
+    def __init__(self, clock: Clock, is_stopped: Callable[[], bool]) -> None:
+        self._clock, self._is_stopped = clock, is_stopped
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def fork(self) -> StoppableClock:
+        return StoppableClock(self._clock.fork(), self._is_stopped)
+
+    def budget(self) -> BudgetClock:
+        return StoppedClock(self._clock.budget(), self._is_stopped)
 
 
 SECONDS = Clock()

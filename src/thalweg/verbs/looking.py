@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from thalweg import errors
+from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.batch.requests import running_queries
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.manifest import Manifest, StreamProgress
@@ -15,7 +16,7 @@ from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.types import to_arrow
 from thalweg.observe.drawing import FORMS, draw
 from thalweg.observe.explain import explain_failed, explain_plan, explain_query
-from thalweg.observe.session_progress import SessionProgress, batch_speed, state_size, stream_status
+from thalweg.observe.session_progress import Adapted, SessionProgress, batch_speed, state_size, stream_status
 from thalweg.observe.shown import Explanation
 from thalweg.optimize.planner import make_plan
 from thalweg.sink.kinds import keeps_results
@@ -30,15 +31,15 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
     with parts.mutex:
         runner, catalog = parts.runner, parts.catalog
         entries = [parts.entry_of(h) for h in catalog.queries.values()]
-        manifest, adaptation = runner.manifest, runner.adaptation
-        decisions = adaptation.standing(manifest)
+        manifest = runner.manifest
+        decided = runner.adaptations.decided(manifest.measured, manifest.batch + 1)
         given = PlanInput(
             running_queries(entries),
             catalog.streams,
             {t.name: t.schema for t in catalog.tables.values()},
-            decisions.measurements(),
-            decisions.placement,
-            PlanSettings(decisions.slots, manifest.groups),
+            decided.measurements,
+            decided.placement,
+            PlanSettings(decided.slots, manifest.groups),
         )
         plan = make_plan(given)
         id_ = None if name is None else parts.entry_of(catalog.query(name)).id
@@ -46,7 +47,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
         names = {e.id: e.query for e in entries if e.id not in failed}
         if form in FORMS:
             return Explanation(FORMS[form](draw(plan, names, manifest, id_)))
-        reports = adaptation.partitioning_report(manifest), adaptation.ordering_report(manifest)
+        said = runner.adaptations.explain(manifest.measured)
+        reports = partitioning_report(said), ordering_report(said)
         if id_ is None:
             failures = {e.query.name: e.error or "" for e in failed.values()}
             return Explanation(explain_plan(plan, names, manifest, *reports, failures))
@@ -58,7 +60,7 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
 def progress(parts: Parts) -> SessionProgress:
     parts.check_alive()
     runner, catalog = parts.runner, parts.catalog
-    manifest, adaptation = _foreseen(parts), runner.adaptation
+    manifest, said = _foreseen(parts), parts.runner.adaptations.explain(parts.runner.manifest.measured)
     marks = replace(runner.planning.watermarks(manifest), streams=catalog.streams)
     speed = batch_speed(runner.reports, runner.tasks)
     streams = {name: stream_status(name, manifest, marks.is_idle(name)) for name in catalog.streams}
@@ -71,9 +73,10 @@ def progress(parts: Parts) -> SessionProgress:
         time=speed.time,
         state=state_size(manifest),
         sent_bytes=speed.sent_bytes,
-        slots=adaptation.slots,
-        partitioning=adaptation.partitioning_report(manifest),
-        join_orders=adaptation.ordering_report(manifest),
+        slots=runner.adaptations.decided(manifest.measured, manifest.batch + 1).slots,
+        partitioning=partitioning_report(said),
+        join_orders=ordering_report(said),
+        adaptations={name: Adapted.of(one) for name, one in said.items()},
         queries={
             name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()
         },

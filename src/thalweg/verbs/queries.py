@@ -99,8 +99,9 @@ def _append(parts: Parts, query: Query, known: QueryHandle | None) -> QueryHandl
     if known is not None:
         parts.delivery.queues.discard(known.id)
         known.dropped = True
-    event = "query_created" if known is None else "query_replaced"
-    log.info("session", event, query=query.name, streams=query.streams, sink=query.sink.kind)
+        log.info("session", "query_replaced", query=query.name, streams=query.streams, sink=query.sink.kind)
+    else:
+        log.info("session", "query_created", query=query.name, streams=query.streams, sink=query.sink.kind)
     return handle
 
 

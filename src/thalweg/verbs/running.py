@@ -53,8 +53,7 @@ def stop(parts: Parts, timeout: float | None) -> None:
     parts.pipeline.stop()  # not under the mutex: the batch that is ending needs it
     if parts.is_open:
         _finish_delivery(parts, timeout)
-    parts.runner.repartitioner.wait(10)
-    parts.runner.join_planner.wait(10)
+    parts.runner.adaptations.wait(20)
     with parts.mutex:
         if not parts.is_open:
             return

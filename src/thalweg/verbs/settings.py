@@ -7,9 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from thalweg import errors
-from thalweg.adapt.probe_orders.loop import JoinPlanning
-from thalweg.adapt.probe_orders.measure import EPOCH
-from thalweg.adapt.slot_assignment.loop import Repartitioning
+from thalweg.adapt.settings import EPOCH, JoinPlanning, Repartitioning
 from thalweg.adapt.small_batches import SETTINGS as SMALL_BATCHES
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.hands import Hands

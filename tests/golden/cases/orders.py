@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.golden.cases.streams import joined, keyed
 from tests.golden.transcript import Transcript
 
+from thalweg.adapt.contract import Asked
 from thalweg.model.ordering import GroupCost
 
 CHAIN = """
@@ -68,10 +69,12 @@ def planned(told: Transcript) -> None:
     _look_into_pair(told)
     told.run("every row a partner", **{name: keyed(50, x=50, y=50) for name in "abc"})
     told.say("the optimiser was asked again and answered")
-    planner = told.session._parts.runner.join_planner
-    planner.asked = "after batch 1, because 2 selectivities are no longer what they were"
-    planner.answer = "left as they are: no others would send more than 3% less"
-    planner.groups = (GroupCost((told.session.query("chain").id,), 300.0, 300.0),)
+    told.session._parts.runner.adaptations.change(
+        "probe_orders",
+        asked=Asked(1, "2 selectivities are no longer what they were", 0.0),
+        answer="left as they are: no others would send more than 3% less",
+        groups=(GroupCost((told.session.query("chain").id,), 300.0, 300.0),),
+    )
     told.explain()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.golden.cases.streams import SALES, joined, keyed, sales
 from tests.golden.transcript import Transcript
 
+from thalweg.adapt.contract import Asked
 from thalweg.adapt.slot_assignment.judge import Verdict
 
 QUERIES = """
@@ -37,9 +38,11 @@ def answered(told: Transcript) -> None:
     told.sql(QUERIES)
     told.run("every customer once", sales=sales(2000, customers=2000))
     told.say("the optimiser was asked and answered")
-    repartitioner = told.session._parts.runner.repartitioner
-    repartitioner.asked = "after batch 7, because 240 s have passed"
-    repartitioner.verdict = Verdict(None, "a switch would save 1% of what is shipped", method="greedy")
+    told.session._parts.runner.adaptations.change(
+        "slot_assignment",
+        asked=Asked(7, "240 s have passed", 0.0),
+        verdict=Verdict(None, "a switch would save 1% of what is shipped", method="greedy"),
+    )
     told.explain()
 
 
@@ -53,7 +56,7 @@ def other_slots(told: Transcript) -> None:
     told.assign("key groups by customer to the slots in turn", {by_customer: [0, 1, 2, 3] * 64}, {})
     told.run("every customer once", sales=sales(2000, start=20, customers=2000))
     told.say("slots = 3 from now on")
-    told.session._parts.runner.adaptation.slots = 3
+    told.session._parts.runner.adaptations.change("slot_count", slots=3)
     told.explain()
 
 

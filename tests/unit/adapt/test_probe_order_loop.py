@@ -12,16 +12,18 @@ import pytest
 from tests.support.clocks import CountingClock
 
 import thalweg
-from thalweg.adapt.probe_orders import loop as joinplanning
-from thalweg.adapt.probe_orders.loop import JoinPlanner, JoinPlanning, next_ordering
-from thalweg.adapt.probe_orders.measure import join_load, next_join_load
+from thalweg.adapt import loop as adapt_loop
+from thalweg.adapt.contract import Seen
+from thalweg.adapt.loop import AdaptLoop
+from thalweg.adapt.probe_orders import adaptation, question
+from thalweg.adapt.settings import JoinPlanning, Settings
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.manifest import Manifest
-from thalweg.model.measurements import Measurements, ProbeOrders
-from thalweg.model.ordering import Ordering
+from thalweg.model.measurements import Measurements
+from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.plan import Plan
-from thalweg.model.plan_input import PlanInput, PlanMeasurements, PlanSettings, RunningQuery
+from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
 from thalweg.model.probe import Node
 from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, StreamSample
@@ -57,8 +59,8 @@ def query(name: str, streams: str) -> Query:
 class Life:
     """Batches as the runner has them, without tasks: what probes would have counted is made up."""
 
-    def __init__(self, planner: JoinPlanner, **queries: str) -> None:
-        self.planner = planner
+    def __init__(self, loop: AdaptLoop, **queries: str) -> None:
+        self.loop = loop
         self.queries = {f"{name}@1": query(name, streams) for name, streams in queries.items()}
         self.manifest = Manifest(-1, 256, "test")
         self.plans: list[Plan] = []
@@ -66,24 +68,19 @@ class Life:
         """How many times more tuples there are than the rows' partners let expect."""
 
     def batch(self, finds: dict[str, float], rows: int = 1000) -> None:
-        taken = self.planner.take(self.manifest)
-        joins = self.manifest.measured.probe_orders.joins
-        load = join_load(joins, taken)
+        number, before = self.manifest.batch + 1, self.manifest.measured
+        decided = self.loop.decide(before, number)
         registered = [RunningQuery(id_, q) for id_, q in self.queries.items()]
-        plan = make_plan(
-            PlanInput(registered, STREAMS, measurements=PlanMeasurements(joins=load), settings=PlanSettings(2))
-        )
-        number = self.manifest.batch + 1
+        given = PlanInput(registered, STREAMS, measurements=decided.measurements, settings=PlanSettings(2))
+        plan = make_plan(given)
         samples = {s: StreamSample((), (), rows, {}) for s in "abcd"}
-        after = next_join_load(
-            joins, plan, number, counted(plan, finds, rows, self.together), samples, (), self.planner.epoch
-        )
-        orders = ProbeOrders(joins=after, ordering=next_ordering(taken, plan))
-        kept = msgspec.json.decode(msgspec.json.encode(orders), type=ProbeOrders)
-        self.manifest = Manifest(number, 256, "test", measured=Measurements(probe_orders=kept))
+        probes = counted(plan, finds, rows, self.together)
+        learned = self.loop.observe(Seen(plan, decided, before, probes=probes, samples=samples, rows=rows))
+        kept = msgspec.json.decode(msgspec.json.encode(learned.measured), type=Measurements)
+        self.manifest = Manifest(number, 256, "test", measured=kept)
         self.plans.append(plan)
-        self.planner.take_in(plan, self.manifest)
-        self.planner.wait()
+        self.loop.commit(learned)
+        self.loop.wait()
 
     def run(self, batches: int, finds: dict[str, float], rows: int = 1000) -> None:
         for _ in range(batches):
@@ -92,6 +89,12 @@ class Life:
     def first(self, relation: str, name: str = "q") -> list[str]:
         """Where rows of a relation looked first, batch by batch."""
         return [plan.joins.ordered[f"{name}@1"].orders[relation][0][0] for plan in self.plans]
+
+    @property
+    def report(self) -> OrderingReport:
+        report = self.loop.explain(self.manifest.measured)["probe_orders"].report
+        assert isinstance(report, OrderingReport)
+        return report
 
     @property
     def ordering(self) -> Ordering:
@@ -127,8 +130,8 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
     return counts
 
 
-def planner() -> JoinPlanner:
-    return JoinPlanner(JoinPlanning(EPOCH), CountingClock())
+def planner() -> AdaptLoop:
+    return AdaptLoop(Settings(2, 2, None, JoinPlanning(EPOCH)), CountingClock())
 
 
 def test_statistics_of_an_epoch_are_in_force_two_epochs_later() -> None:
@@ -142,7 +145,7 @@ def test_statistics_of_an_epoch_are_in_force_two_epochs_later() -> None:
     assert life.first("b")[3 * EPOCH :] == ["a"] * 2 * EPOCH + ["c"] * 2 * EPOCH
     assert life.ordering.switched == 5 * EPOCH
     assert life.ordering.changes
-    assert life.planner.report(life.manifest).epoch == 7
+    assert life.report.epoch == 7
 
 
 def test_what_lies_between_two_powers_of_two_does_not_sway() -> None:
@@ -160,21 +163,21 @@ def test_what_lies_between_two_powers_of_two_does_not_sway() -> None:
 def test_it_is_not_asked_while_nothing_changes() -> None:
     life = Life(planner(), q="abcd", p="abc")
     life.run(3 * EPOCH, CALM)
-    asked = life.planner.asked
+    asked = life.report.asked
     assert asked.startswith(f"after batch {EPOCH - 1}, because 2 of 2 queries have changed")
     life.run(3 * EPOCH, CALM)
-    assert life.planner.asked == asked
-    assert life.planner.answer.startswith("not asked again: ")
+    assert life.report.asked == asked
+    assert life.report.answer.startswith("not asked again: ")
 
 
 def test_it_is_asked_when_what_is_sent_drifts() -> None:
     """Tuples of two rows and more become ten times as many, by keys that go together: no edge by itself shows it."""
     life = Life(planner(), q="abcd")
     life.run(5 * EPOCH, CALM)
-    assert "because 1 of 1 queries have changed" in life.planner.asked
+    assert "because 1 of 1 queries have changed" in life.report.asked
     life.together = 10
     life.run(EPOCH, CALM)
-    assert f"after batch {6 * EPOCH - 1}, because the measured cost is" in life.planner.asked
+    assert f"after batch {6 * EPOCH - 1}, because the measured cost is" in life.report.asked
 
 
 def test_noise_changes_no_order() -> None:
@@ -225,12 +228,12 @@ def test_a_restart_goes_on_with_what_was_decided() -> None:
     life = Life(planner(), q="abcd")
     life.run(3 * EPOCH, CALM)
     decided = life.ordering
-    life.planner = planner()
+    life.loop = planner()
     life.run(1, CALM)
     assert life.ordering == decided
     assert life.plans[-1].joins.ordered["q@1"].decided
     life.run(2 * EPOCH, CALM)
-    assert life.planner.asked == ""
+    assert life.report.asked == ""
 
 
 def test_a_decision_that_was_lost_is_made_again() -> None:
@@ -238,17 +241,17 @@ def test_a_decision_that_was_lost_is_made_again() -> None:
     life = Life(planner(), q="abcd")
     life.run(3 * EPOCH, CALM)
     life.run(EPOCH, FLIPPED)
-    assert life.planner.asked.startswith(f"after batch {4 * EPOCH - 1}")
-    assert life.planner.answer.startswith("other orders send")
-    life.planner = planner()
+    assert life.report.asked.startswith(f"after batch {4 * EPOCH - 1}")
+    assert life.report.answer.startswith("other orders send")
+    life.loop = planner()
     life.run(EPOCH, FLIPPED)
     assert life.first("b")[-1] == "a"
-    assert "selectivities are no longer what they were" in life.planner.asked
+    assert "selectivities are no longer what they were" in life.report.asked
     life.run(2 * EPOCH, FLIPPED)
     assert life.first("b")[-1] == "c"
-    asked = life.planner.asked
+    asked = life.report.asked
     life.run(2 * EPOCH, FLIPPED)
-    assert life.planner.asked == asked
+    assert life.report.asked == asked
 
 
 def test_what_is_proposed_waits_for_its_epoch_and_is_taken_once() -> None:
@@ -256,26 +259,26 @@ def test_what_is_proposed_waits_for_its_epoch_and_is_taken_once() -> None:
     life = Life(one, q="abcd")
     life.run(3 * EPOCH, CALM)
     orders = {"q@1": {**life.ordering.orders["q@1"], "b": (("c",), ("a",), ("d",))}}
-    one.propose(Ordering(orders, ("q@1",), changes=("something",)), epoch=4)
+    one.change("probe_orders", coming=((4, Ordering(orders, ("q@1",), changes=("something",))),))
     life.run(EPOCH, CALM)
     assert life.first("b")[-EPOCH:] == ["a"] * EPOCH
     life.run(1, CALM)
     assert life.first("b")[-1] == "c"
-    assert one.take(life.manifest) == life.ordering
+    assert one.decide(life.manifest.measured, life.manifest.batch + 1).ordering == life.ordering
 
 
 def test_orders_that_do_not_fit_are_not_used() -> None:
     one = planner()
     life = Life(one, q="abcd")
-    one.propose(Ordering({"q@1": {"a": (("d",), ("c",), ("b",))}}, ("q@1",)))
+    one.change("probe_orders", coming=((0, Ordering({"q@1": {"a": (("d",), ("c",), ("b",))}}, ("q@1",))),))
     life.run(1, CALM)
     assert not life.plans[-1].joins.ordered["q@1"].decided
 
 
 def test_without_planning_nothing_is_asked() -> None:
-    life = Life(JoinPlanner(None), q="abcd")
+    life = Life(AdaptLoop(Settings(2, 2)), q="abcd")
     life.run(24, CALM)
-    assert life.planner.asked == ""
+    assert life.report.asked == ""
     assert life.ordering == Ordering()
 
 
@@ -283,28 +286,28 @@ def test_a_failure_of_the_optimiser_leaves_the_orders(monkeypatch: pytest.Monkey
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(joinplanning, "judge", fail)
+    monkeypatch.setattr(question, "judge", fail)
     life = Life(planner(), q="abcd")
     life.run(3 * EPOCH, CALM)
-    assert life.planner.answer == "the optimiser failed: RuntimeError: no"
+    assert life.report.answer == "the optimiser failed: RuntimeError: no"
     assert life.ordering.orders == {}
-    monkeypatch.setattr(joinplanning, "question", fail)
+    monkeypatch.setattr(adaptation, "question", fail)
     life.run(EPOCH, CALM)
-    assert life.planner.answer == "measuring failed: RuntimeError: no"
+    assert life.report.answer == "measuring failed: RuntimeError: no"
 
 
 def test_it_runs_beside_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
-    monkeypatch.setattr(joinplanning, "yield_to_batches", lambda: found.append(threading.current_thread().name))
+    monkeypatch.setattr(adapt_loop, "yield_to_batches", lambda: found.append(threading.current_thread().name))
     life = Life(planner(), q="abcd")
     life.run(EPOCH, CALM)
-    assert found == ["thalweg-join-planning"]
+    assert found == ["thalweg-adapt"]
 
 
 def test_the_report_says_what_sharing_saves() -> None:
     life = Life(planner(), q="abcd", p="abcd")
     life.run(3 * EPOCH, CALM)
-    (group,) = life.planner.report(life.manifest).groups
+    (group,) = life.report.groups
     assert group.queries == ("q@1", "p@1")
     assert group.apart == pytest.approx(2 * group.now, rel=0.06)
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from tests.support.clocks import CountingClock
 
+from thalweg.adapt.contract import Seen
+from thalweg.adapt.loop import AdaptLoop
 from thalweg.adapt.routing_totals import RoutingTotals, Shipped
-from thalweg.adapt.slot_assignment.loop import Repartitioner, Repartitioning, next_moves
+from thalweg.adapt.settings import Repartitioning, Settings
+from thalweg.adapt.slot_assignment.moves import next_moves
 from thalweg.adapt.slot_assignment.sharing import Sample
 from thalweg.model.expr import Expr
-from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Measurements, Moves, SlotAssignment
-from thalweg.model.partitioning import Partitioning
+from thalweg.model.partitioning import Partitioning, PartitioningReport
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import Placement, PlanInput, PlanSettings, RunningQuery
 from thalweg.model.query import Aggregate, Output, Query
@@ -46,10 +46,33 @@ def plan_of(**options: object) -> Plan:
     return make_plan(PlanInput(queries, {"s": STREAM}, decisions=placement, settings=PlanSettings(4, 64)))
 
 
-def manifest(batch: int, plan: Plan) -> Manifest:
-    lists = {route_key: list(slots) for route_key, slots in plan.assignment.items()}
-    decided = SlotAssignment(assignment=lists, follows=dict(plan.follows), slots=plan.slots)
-    return Manifest(batch, 64, "test", measured=Measurements(slot_assignment=decided))
+class Life:
+    """Batches as the runner has them, without tasks: what was sent is made up."""
+
+    def __init__(self, settings: Repartitioning | None = EAGER) -> None:
+        self.loop = AdaptLoop(Settings(2, 4, settings), CountingClock())
+        self.measured = Measurements()
+        self.plan = plan_of()
+
+    def batch(self, number: int, routing: RoutingTotals) -> Placement:
+        """What was decided for the batch."""
+        decided = self.loop.decide(self.measured, number)
+        placed = decided.placement
+        self.plan = plan_of(assignment=placed.assignment, follows=placed.follows)
+        learned = self.loop.observe(Seen(self.plan, decided, self.measured, routing, rows=1, seconds=0.5))
+        self.measured = learned.measured
+        self.loop.commit(learned)
+        self.loop.wait()
+        return placed
+
+    def proposed(self, number: int) -> Placement:
+        return self.loop.decided(self.measured, number).placement
+
+    @property
+    def report(self) -> PartitioningReport:
+        report = self.loop.explain(self.measured)["slot_assignment"].report
+        assert isinstance(report, PartitioningReport)
+        return report
 
 
 def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.0) -> RoutingTotals:
@@ -65,100 +88,75 @@ def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.
 
 @pytest.mark.slow
 def test_new_route_keys_are_looked_at_and_proposed_once() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
-    plan = plan_of()
-    repartitioner.observe(plan, manifest(3, plan), movement(1), 0.5)
-    repartitioner.wait()
-    assert repartitioner.asked == "after batch 3, because route keys have come or gone"
-    proposed = repartitioner.take()
-    assert proposed is not None
+    life = Life()
+    life.batch(3, movement(1))
+    assert life.report.asked == "after batch 3, because route keys have come or gone"
+    assert life.report.streams["s"].copies == 2.0
+    assert life.report.streams["s"].hashed == pytest.approx(1.75, abs=0.25)
+    assert life.report.answer.startswith("a better one was found: ")
+    proposed = life.proposed(4)
     assert set(proposed.assignment) == set(KEYS)
-    assert proposed.slots == 4
-    assert repartitioner.take() is None
-    report = repartitioner.report(manifest(3, plan))
-    assert report.streams["s"].copies == 2.0
-    assert report.streams["s"].hashed == pytest.approx(1.75, abs=0.25)
-    assert report.answer.startswith("a better one was found: ")
+    assert life.batch(4, RoutingTotals()) == proposed
+    assert life.loop.memories(life.measured)["slot_assignment"].proposed is None
 
 
 @pytest.mark.slow
 def test_what_is_in_force_is_left_and_said_so() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
-    plan = plan_of()
-    repartitioner.observe(plan, manifest(0, plan), movement(1), 0.5)
-    repartitioner.wait()
-    proposed = repartitioner.take()
-    assert proposed is not None
-    settled = plan_of(assignment=proposed.assignment, follows=proposed.follows)
-    repartitioner.observe(settled, manifest(1, settled), movement(2), 0.5)
-    repartitioner.wait()
-    assert "have passed" in repartitioner.asked
-    assert repartitioner.take() is None
-    assert repartitioner.report(manifest(1, settled)).answer.startswith("left as it is: ")
+    life = Life()
+    life.batch(0, movement(1))
+    proposed = life.batch(1, movement(2))
+    assert proposed.assignment
+    assert "have passed" in life.report.asked
+    assert life.proposed(2) == proposed
+    assert life.report.answer.startswith("left as it is: ")
 
 
 @pytest.mark.slow
 def test_a_shift_asks_before_the_interval_is_over() -> None:
-    patient = Repartitioning(interval_seconds=3600, least_seconds=0.0, budget_seconds=0.15)
-    repartitioner = Repartitioner(patient, tasks=2, clock=CountingClock())
-    plan = plan_of()
-    repartitioner.observe(plan, manifest(0, plan), movement(1), 0.5)
-    repartitioner.wait()
-    first = repartitioner.take()
-    assert first is not None
-    settled = plan_of(assignment=first.assignment, follows=first.follows)
-    repartitioner.observe(settled, manifest(1, settled), movement(2), 0.5)
-    repartitioner.wait()
-    assert "after batch 0" in repartitioner.asked
+    life = Life(Repartitioning(interval_seconds=3600, least_seconds=0.0, budget_seconds=0.15))
+    life.batch(0, movement(1))
+    first = life.batch(1, movement(2))
+    assert first.assignment
+    assert "after batch 0" in life.report.asked
     for batch in range(2, 5):
-        repartitioner.observe(settled, manifest(batch, settled), movement(batch + 1, shift=1), 0.5)
-        repartitioner.wait()
-    assert "of the rows of s have drifted" in repartitioner.asked
-    second = repartitioner.take()
-    assert second is not None
+        life.batch(batch, movement(batch + 1, shift=1))
+    assert "of the rows of s have drifted" in life.report.asked
+    second = life.proposed(5)
+    assert second.assignment
     assert second.assignment != first.assignment
 
 
 def test_keys_inside_others_are_told_to_follow() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
-    plan = plan_of()
-    repartitioner.observe(plan, manifest(0, plan), movement(1, together=1.0), 0.5)
-    repartitioner.wait()
-    proposed = repartitioner.take()
-    assert proposed is not None
-    assert proposed.follows == {"s(b)": "s(a)"}
+    life = Life()
+    life.batch(0, movement(1, together=1.0))
+    assert life.proposed(1).follows == {"s(b)": "s(a)"}
 
 
 def test_switched_off_it_only_counts() -> None:
-    repartitioner = Repartitioner(None, tasks=2)
-    plan = plan_of()
-    repartitioner.take_in(plan, manifest(0, plan), movement(1), 0.5)
-    repartitioner.wait()
-    assert repartitioner.asked == ""
-    assert repartitioner.take() is None
-    assert repartitioner.replication["s"].copies == 2.0
+    life = Life(None)
+    life.batch(0, movement(1))
+    assert life.report.asked == ""
+    assert life.proposed(1).assignment == {}
+    assert life.report.streams["s"].copies == 2.0
 
 
 def test_a_measurement_that_cannot_be_does_not_end_the_batch() -> None:
-    repartitioner = Repartitioner(EAGER, tasks=2, clock=CountingClock())
-    plan = plan_of()
-    broken = movement(1)
+    life, broken = Life(), movement(1)
     broken.shipped["s"].samples = [Sample(KEYS, np.full((10, 2), 64_000, np.uint16), 10.0)]
-    repartitioner.take_in(plan, manifest(0, plan), broken, 0.5)
-    assert repartitioner.verdict is not None
-    assert "measuring failed" in repartitioner.verdict.reason
+    life.batch(0, broken)
+    assert "measuring failed" in life.report.answer
 
 
 def test_switches_are_counted_where_key_groups_move() -> None:
     plan = plan_of()
-    before = manifest(5, plan)
-    assert next_moves(before, plan).switches == 0
+    lists = {route_key: list(slots) for route_key, slots in plan.assignment.items()}
+    decided = SlotAssignment(assignment=lists, follows=dict(plan.follows), slots=plan.slots)
+    assert next_moves(decided, plan, 6).switches == 0
     moved = plan_of(assignment={"s(a)": [3] * 64})
-    assert next_moves(before, moved) == Moves(6, 48, 1)
-    assert next_moves(before, plan_of(follows={"s(a)": "s(b)"})).switches == 1
-    decided = msgspec.structs.replace(before.measured.slot_assignment, slots=2)
-    fewer = replace(before, measured=Measurements(slot_assignment=decided))
-    assert next_moves(fewer, moved).switches == 0
+    assert next_moves(decided, moved, 6) == Moves(6, 48, 1)
+    assert next_moves(decided, plan_of(follows={"s(a)": "s(b)"}), 6).switches == 1
+    fewer = msgspec.structs.replace(decided, slots=2)
+    assert next_moves(fewer, moved, 6).switches == 0
 
 
 def test_a_proposal_speaks_for_its_own_route_keys_only() -> None:

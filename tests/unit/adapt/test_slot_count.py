@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thalweg.adapt.slot_count import BUSY, EPOCH, IDLE, Scaler, next_slots
+from thalweg.adapt.slot_count import BUSY, EPOCH, IDLE, Slots, after_batch, next_slots
 
 
 def test_more_work_more_slots_and_back() -> None:
@@ -20,7 +20,13 @@ def test_what_was_doubled_is_not_halved_at_once() -> None:
 
 
 def test_an_epoch_decides_not_a_batch() -> None:
-    scaler = Scaler(8)
-    busy = [scaler.after(2, 10.0 if i == 0 else 0.2) for i in range(EPOCH)]
+    known = Slots(2)
+
+    def after(busy_seconds: float) -> int:
+        nonlocal known
+        known = after_batch(known, known.slots, busy_seconds, 8)
+        return known.slots
+
+    busy = [after(10.0 if i == 0 else 0.2) for i in range(EPOCH)]
     assert busy == [2] * (EPOCH - 1) + [4]
-    assert [scaler.after(4, 0.0) for _ in range(EPOCH)] == [4] * (EPOCH - 1) + [2]
+    assert [after(0.0) for _ in range(EPOCH)] == [4] * (EPOCH - 1) + [2]

@@ -17,10 +17,11 @@ import pytest
 from msgspec import structs
 
 import thalweg
+from thalweg.adapt.probe_orders.adaptation import OrderProbes
+from thalweg.adapt.slot_assignment.adaptation import AssignSlots
 from thalweg.batch.events import tell_batch
 from thalweg.model.measurements import Moves
 from thalweg.observe import log
-from thalweg.optimize.deadline import SECONDS
 from thalweg.testing import LocalSession
 from thalweg.testing.memory_storage import MemoryStorage
 
@@ -120,16 +121,16 @@ def test_recovery_says_what_sinks_are_given_again(local: Open, caplog: pytest.Lo
     assert given[0] == batch
 
 
-@pytest.mark.parametrize(("part", "of"), [("repartitioner", "slot_assignment"), ("join_planner", "probe_orders")])
+@pytest.mark.parametrize(("part", "of"), [(AssignSlots, "slot_assignment"), (OrderProbes, "probe_orders")])
 def test_an_optimiser_that_fails_is_a_warning(
-    local: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: str, of: str
+    local: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: type, of: str
 ) -> None:
     session = local({"events": ROWS}, {"revenue": TOTAL})
 
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr(getattr(session._parts.runner, part), "observe", fail)
+    monkeypatch.setattr(part, "observe", fail)
     session.run_available()
     assert f'measuring_failed of={of} batch=0 error="ZeroDivisionError: in the model"' in lines(caplog, "adapt")
 
@@ -140,7 +141,7 @@ def test_partitioners_that_cannot_learn_are_a_warning(
     def fail(*args: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.batch.adaptation.next_policies", fail)
+    monkeypatch.setattr("thalweg.adapt.partitioners.next_policies", fail)
     local({"events": ROWS}, {"revenue": TOTAL}).run_available()
     assert any(line.startswith("measuring_failed of=partitioners batch=0") for line in lines(caplog, "adapt"))
 
@@ -256,10 +257,9 @@ def test_an_optimiser_that_fails_in_its_thread_is_a_warning(
     def fail(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("in the model")
 
-    monkeypatch.setattr("thalweg.adapt.slot_assignment.loop.decide", fail)
+    monkeypatch.setattr(AssignSlots, "due", lambda *_: "a case asks")
+    monkeypatch.setattr("thalweg.adapt.slot_assignment.question.decide", fail)
     session = local({"events": ROWS}, {"revenue": TOTAL}, repartition="1 second")
     session.run_available()
-    planner, plan = session._parts.runner.repartitioner, session._parts.runner.plan
-    assert plan is not None
-    planner._run(plan, session._parts.runner.manifest, {}, {}, {}, SECONDS)
+    session._parts.runner.adaptations.wait()
     assert 'optimiser_failed of=slot_assignment error="ZeroDivisionError: in the model"' in lines(caplog, "adapt")

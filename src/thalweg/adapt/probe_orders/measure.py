@@ -1,55 +1,50 @@
-"""What batches measure of the joins, and what that leaves of the stores."""
+"""What batches measure of the joins, and what that leaves of the intermediates."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Mapping, Sequence
 
+from msgspec import structs
+
 from thalweg.adapt.probe_orders.counts import Probes, by_edge, next_sent, next_statistics
+from thalweg.adapt.steady import power_of_two
 from thalweg.model.bucket import RowBucket
-from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics, Sample
-from thalweg.model.ordering import Ordering
+from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics
+from thalweg.model.ordering import Edge, Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad
 from thalweg.model.report import StreamSample
 
-EPOCH = 8
-"""Batches of an epoch, unless the session says otherwise."""
-STAYS = 1.8
-"""A power of two is kept while the ratio is less than so many times away."""
 _EDGE = "|"
 """Between the parts of an edge in a manifest."""
-REFRESHED = 16
-"""Batches after which a sample of the same predicates is replaced."""
 
 
 def join_load(value: JoinMeasurements, ordering: Ordering | None = None) -> JoinLoad:
     """The measurements and what was decided by them, as the planner takes them."""
+    orders = ordering.orders if ordering is not None else {}
+    estimates = value.statistics.estimates
+    return JoinLoad(value.samples, matches_of(value), value.groups, value.ready, value.held, estimates, orders)
+
+
+def matches_of(value: JoinMeasurements) -> dict[Edge, float]:
     matches = {}
     for probe, ratio in value.matches.items():
         known, found, edge = probe.split(_EDGE)
         matches[known, found, edge] = ratio
-    return JoinLoad(
-        value.samples,
-        matches,
-        value.groups,
-        value.ready,
-        value.held,
-        value.statistics.estimates,
-        ordering.orders if ordering is not None else {},
-    )
+    return matches
 
 
-def next_join_load(
+def next_measurements(
     value: JoinMeasurements,
     plan: Plan,
     batch: int,
     probes: Probes,
     samples: Mapping[str, StreamSample],
     stores: Sequence[RowBucket],
-    epoch: int = EPOCH,
+    epoch: int,
 ) -> JoinMeasurements:
-    """Averages over recent batches, and statistics over epochs of so many batches.
+    """Averages over recent batches, and statistics over epochs of so many batches. What cohorts are formed by is in
+    `value` already, with this batch.
 
     Until an epoch has ended, orders follow the averages, kept to powers of two: noise does not make a new plan.
     """
@@ -63,17 +58,14 @@ def next_join_load(
         if probing:
             text = _EDGE.join(edge)
             average[text] = round(0.5 * average.get(text, found / probing) + 0.5 * found / probing, 6)
-    sampled = _next_samples(value.samples, plan, batch, samples)
     rates = {name: float(sample.seen) for name, sample in samples.items()}
-    return JoinMeasurements(
+    return structs.replace(
+        value,
         average=average,
-        matches={p: _power_of_two(ratio, value.matches.get(p)) for p, ratio in average.items()},
-        samples=sampled,
-        groups=tuple(tuple(group.queries) for group in plan.joins.groups.values()),
+        matches={p: power_of_two(ratio, value.matches.get(p)) for p, ratio in average.items()},
         since=since,
         ready=_ready(since, plan, stores),
-        held=_next_held(stores, samples, value.held),
-        statistics=next_statistics(known, plan, probes, rates, sampled, epoch),
+        statistics=next_statistics(known, plan, probes, rates, value.samples, epoch),
         sent=next_sent(value.sent, plan, batch, probes, stores),
     )
 
@@ -103,44 +95,6 @@ def _ready(
     return found
 
 
-def _next_samples(
-    known: Mapping[str, Sample], plan: Plan, batch: int, fresh: Mapping[str, StreamSample]
-) -> dict[str, Sample]:
-    after = {name: sample for name, sample in known.items() if name in plan.joins.stores}
-    for name, sample in fresh.items():
-        same = name in after and after[name].predicates == sample.predicates
-        if sample.seen and (not same or batch % REFRESHED == 0):
-            rows = tuple(int.from_bytes(row, "little") for row in sample.rows)
-            after[name] = Sample(tuple(sample.predicates), rows, sample.seen, sample.distinct)
-    return after
-
-
-def _next_held(
-    stores: Sequence[RowBucket], fresh: Mapping[str, StreamSample], known: Mapping[str, float]
-) -> dict[str, float]:
-    """How many batches' rows each store holds, to a power of two."""
-    after = dict(known)
-    for name, sample in fresh.items():
-        came = sum(
-            b.section.rows for b in stores if b.relation == name and b.batch_from == b.batch_to == _newest(stores)
-        )
-        if came and sample.seen:
-            held = sum(b.section.rows for b in stores if b.relation == name) / came
-            after[name] = _power_of_two(held, known.get(name))
-    return after
-
-
-def _newest(stores: Sequence[RowBucket]) -> int:
-    return max(b.batch_to for b in stores)
-
-
 def _is_current(edge: str, intermediates: Container[str]) -> bool:
     """Intermediates come and go; what was measured of those that have gone says nothing any more."""
     return all(not name.startswith("+") or name in intermediates for name in edge.split(_EDGE))
-
-
-def _power_of_two(ratio: float, known: float | None) -> float:
-    """The nearest one; the known one as long as it is not far off, so that what lies between two does not sway."""
-    if known is not None and known / STAYS <= ratio <= known * STAYS:
-        return known
-    return 0.0 if ratio <= 0 else float(2.0 ** round(math.log2(ratio)))

@@ -72,6 +72,8 @@ class Verdict:
     streams: Mapping[str, StreamVerdict] = field(default_factory=dict)
     moved_groups: int = 0
     moved_rows: float = 0.0
+    saving: float = 0.0
+    """The share of the cost that the best found saves."""
 
 
 def decide(
@@ -96,16 +98,18 @@ def decide(
     }
     moved_groups, moved_rows = _moves(situation, start, answer.slots)
     saving = now.cost - new.cost
-    judged = (answer.method, streams, moved_groups, moved_rows)
+    saved = saving / now.cost if now.cost else 0.0
+    judged = (answer.method, streams, moved_groups, moved_rows, saved)
     if moved_groups == 0 and follows == dict(situation.current.follows):
         return Verdict(None, "nothing better was found", *judged)
     if saving <= threshold * now.cost:
-        share = max(0.0, saving / now.cost) if now.cost else 0.0
-        return Verdict(None, f"the best found would save {share:.1%}, a switch asks for {threshold:.0%}", *judged)
+        return Verdict(
+            None, f"the best found would save {max(0.0, saved):.1%}, a switch asks for {threshold:.0%}", *judged
+        )
     if saving * situation.horizon <= moved_rows:
         work = f"{situation.horizon:.0f} batches would save ({saving:,.0f} copies each)"
         return Verdict(None, f"moving {moved_rows:,.0f} rows of state costs more than {work}", *judged)
-    return Verdict(found, f"{saving / now.cost:.1%} of the cost is saved", *judged)
+    return Verdict(found, f"{saved:.1%} of the cost is saved", *judged)
 
 
 # -- following

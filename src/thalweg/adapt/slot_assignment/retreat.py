@@ -1,0 +1,92 @@
+"""Back to hashing at once, where an assignment sends more copies than hashing would.
+
+An assignment is made for rows as they were. After a shift it may be worse than none, and the optimiser needs seconds
+to find another one; hashing needs nothing. State is read by ranges of key groups, so nothing moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from thalweg.adapt.routing_totals import Shipped
+from thalweg.adapt.slot_assignment.judge import Verdict
+from thalweg.adapt.slot_assignment.sharing import Sample, Sharing, gather
+from thalweg.model.plan import Plan
+from thalweg.route.table import RoutingTable, routing_table
+
+EXCESS = 0.02
+"""Copies above hashing's by this share are more than what samples differ by."""
+BATCHES = 2
+"""In a row, before it is believed."""
+LOOKED_AT = 8192
+"""Rows of a stream in a batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Above:
+    """Of a stream of which more was sent than hashing would send."""
+
+    batches: int
+    """In a row."""
+    excess: float
+    """The share in the last of them."""
+    sharing: Sharing
+    """Of these batches alone: what was before is no guide any more."""
+    keys: tuple[str, ...]
+
+
+def next_above(
+    known: Mapping[str, Above], plan: Plan, shipped: Mapping[str, Shipped], verdict: Verdict | None
+) -> dict[str, Above]:
+    """stream -> how much too much was sent, of streams with an assignment that was to send less than hashing."""
+    after = {name: above for name, above in known.items() if name not in shipped}
+    for stream, sent in shipped.items():
+        if not sent.samples or _is_meant(stream, verdict):
+            continue
+        sample = gather(sent.samples)
+        if not any(key in plan.assignment or key in plan.follows for key in sample.keys):
+            continue
+        copies, hashed = copies_of(plan, sample)
+        if copies > (1 + EXCESS) * hashed:
+            before = known.get(stream)
+            sharing = Sharing(plan.groups) if before is None or before.keys != sample.keys else before.sharing
+            batches = 1 if before is None else before.batches + 1
+            after[stream] = Above(batches, copies / hashed - 1, sharing.after(sample), sample.keys)
+    return after
+
+
+def _is_meant(stream: str, verdict: Verdict | None) -> bool:
+    """Whether the optimiser found more copies worth an even load."""
+    judged = None if verdict is None else verdict.streams.get(stream)
+    if verdict is None or judged is None:
+        return False
+    expected = judged.now if verdict.partitioning is None else judged.proposed
+    return expected > (1 + EXCESS) * judged.hashed
+
+
+def copies_of(plan: Plan, sample: Sample) -> tuple[float, float]:
+    """Slots that a sampled row goes to, on average: as the plan says, and if all route keys were hashed."""
+    groups = sample.groups[:: max(1, len(sample.groups) // LOOKED_AT)].astype(np.intp)
+    if not len(groups):
+        return 1.0, 1.0
+    place = {key: k for k, key in enumerate(sample.keys)}
+    hashed = RoutingTable.hashed(plan.groups, plan.slots).owners[groups]
+    leaders = [key if plan.follows.get(key) not in place else plan.follows[key] for key in sample.keys]
+    now = np.stack([routing_table(plan, key).owners[groups[:, place[key]]] for key in leaders], axis=1)
+    return _distinct(now), _distinct(hashed)
+
+
+def _distinct(slots: npt.NDArray[np.int64]) -> float:
+    ordered = np.sort(slots, axis=1)
+    return float(1 + np.count_nonzero(np.diff(ordered, axis=1)) / len(ordered))
+
+
+def words(above: Mapping[str, Above], streams: Sequence[str]) -> str:
+    return ", ".join(
+        f"{above[s].excess:.0%} more of {s} was sent than hashing sends, in {above[s].batches} batches"
+        for s in streams
+    )
