@@ -301,6 +301,16 @@ def test_a_select_has_bounds(session: LocalSession, monkeypatch: pytest.MonkeyPa
         session.sql("SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.range + b.range = 7")
 
 
+def test_what_fails_late_is_refused_as_well(session: LocalSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After rows have come."""
+    with pytest.raises(SqlError, match="cannot be answered") as raised:
+        session.sql("SELECT CASE WHEN range = 900000 THEN error('too {late}') ELSE 1 END FROM range(1000000)")
+    assert "too {late}" in str(raised.value)
+    monkeypatch.setattr(selecting, "_SECONDS", 0.2)
+    with pytest.raises(SqlError, match="stopped after"):
+        session.sql("SELECT x.range FROM range(200000) x, range(200000) y WHERE (x.range * 31 + y.range) % 99983 = 1")
+
+
 def test_a_select_of_a_stopped_pipeline_sees_what_is_committed(local: Local, tmp_path: Path) -> None:
     with local(state_dir=tmp_path / "state") as session:
         session.sql(f"{STREAM}; {QUERY}")
