@@ -217,6 +217,21 @@ def test_what_is_shown_makes_the_same(local: Local, names: str, tmp_path: Path) 
     assert [second.sql(f"SHOW CREATE {what}") for what in shown[:-1]] == said[:-1]
 
 
+@pytest.mark.parametrize("ending", [";", " ; -- so far", ";;\n"])
+def test_a_select_that_ended_is_shown_as_part_of_a_statement(local: Local, ending: str) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        session = local()
+        session.sql(STREAM)
+        if said:
+            session.sql(said[0])
+        else:
+            session.create_query("q", "SELECT k, v FROM s" + ending, emit="updates")
+        said.append(str(session.sql("SHOW CREATE QUERY q")))
+        assert session.query("q").definition.emit == "updates"
+    assert "\nEMIT UPDATES\n;" in said[0]
+
+
 def test_secrets_are_not_shown(local: Local) -> None:
     from thalweg.frontend.write_statements import write_query
 
