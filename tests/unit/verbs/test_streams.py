@@ -412,3 +412,22 @@ def test_the_bound_of_times_ahead_is_altered(local: Local) -> None:
     session.run_available()
     assert query.results()["v"].to_pylist() == [1, 3]
     assert session.rejected("s").num_rows == 1
+
+
+def test_a_bound_that_the_program_gives_again_is_the_last_word(local: Local) -> None:
+    """Also over an alteration that no batch has applied yet."""
+    storage = MemoryStorage("memory://last-word")
+    session = local(state_dir=storage)
+    make(session)
+    session.create_query("q", PLAIN)
+    session.alter_stream("s", max_ahead="1 hour")
+    session.stop()
+    session = local(state_dir=storage)
+    make(session)
+    session.stop()
+    session = local(state_dir=storage)
+    assert session.stream("s").max_ahead_us is None
+    source = make(session)
+    source.append([{"ts": datetime.now(UTC) + timedelta(days=9), "v": 7}])
+    session.run_available()
+    assert session.query("q").results()["v"].to_pylist() == [7]
