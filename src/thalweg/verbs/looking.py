@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from thalweg import errors
-from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.batch.requests import running_queries
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.manifest import Manifest, StreamProgress
@@ -47,8 +46,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
         names = {e.id: e.query for e in entries if e.id not in failed}
         if form in FORMS:
             return Explanation(FORMS[form](draw(plan, names, manifest, id_)))
-        said = runner.adaptations.explain(manifest.measured)
-        reports = partitioning_report(said), ordering_report(said)
+        loop, kept = runner.adaptations, manifest.measured
+        reports = loop.partitioning_report(kept), loop.ordering_report(kept)
         if id_ is None:
             failures = {e.query.name: e.error or "" for e in failed.values()}
             return Explanation(explain_plan(plan, names, manifest, *reports, failures))
@@ -74,8 +73,8 @@ def progress(parts: Parts) -> SessionProgress:
         state=state_size(manifest),
         sent_bytes=speed.sent_bytes,
         slots=runner.adaptations.decided(manifest.measured, manifest.batch + 1).slots,
-        partitioning=partitioning_report(said),
-        join_orders=ordering_report(said),
+        partitioning=runner.adaptations.partitioning_report(manifest.measured),
+        join_orders=runner.adaptations.ordering_report(manifest.measured),
         adaptations={name: Adapted.of(one) for name, one in said.items()},
         queries={
             name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()
