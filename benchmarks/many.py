@@ -32,6 +32,7 @@ from benchmarks.tables import add_columns, new_table, out
 from thalweg.batch.assemble import assemble
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
 from thalweg.batch.made import Made
+from thalweg.batch.pending import PendingRequests
 from thalweg.batch.planning import Planning
 from thalweg.batch.prepare import Preparation, Preparing
 from thalweg.engine.local_engine import LocalEngine
@@ -143,7 +144,7 @@ def run(
         watch = _Watch()
         tasks, term = LocalRunner(1, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
-        planning = Planning(requests, lambda: {STREAM.name: STREAM}, dict)
+        planning = Planning(PendingRequests(requests, lambda: {STREAM.name: STREAM}), dict)
         runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
         runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
         for number in range(batches + 1):

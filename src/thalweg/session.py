@@ -17,9 +17,9 @@ from thalweg.model.if_there import IfThere
 from thalweg.model.query import SinkSpec
 from thalweg.model.stream import Stream
 from thalweg.state.catalog import Table
-from thalweg.state.definitions import copy_state
 from thalweg.statements import run_statements
-from thalweg.verbs import looking, opening, queries, running, streams, tables
+from thalweg.verbs import explaining, looking, opening, queries, running, streams, tables
+from thalweg.verbs.explaining import copy_state
 from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none, spark_or_none
 
 __all__ = ["QueryHandle", "Session", "Status", "connect", "copy_state"]
@@ -262,7 +262,7 @@ class Session:
 
     def explain(self, name: str | None = None, form: str = "text") -> str:
         """What runs and why, for all queries or for one. `form`: "text", or "mermaid" or "graphviz" for a picture."""
-        return looking.explain(self._parts, name, form)
+        return explaining.explain(self._parts, name, form)
 
     def progress(self) -> dict[str, Any]:
         """Counters: what has come in, what has gone out, how long batches take.

@@ -27,7 +27,7 @@ from thalweg.frontend.statements import (
     ShowCreate,
     Statement,
 )
-from thalweg.verbs import creating, describing, looking, queries, selecting, showing, streams, tables
+from thalweg.verbs import creating, describing, explaining, queries, selecting, showing, streams, tables
 from thalweg.verbs.parts import Parts
 
 
@@ -130,5 +130,5 @@ def _look(parts: Parts, statement: Statement, text: str) -> Any:
         case Select(select, offset):
             return selecting.select(parts, select, text, offset)
         case Explain(name, form):
-            return looking.explain(parts, name, form)
+            return explaining.explain(parts, name, form)
     raise AssertionError(statement)
