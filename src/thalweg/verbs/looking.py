@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from thalweg import errors
-from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.types import to_arrow
@@ -36,8 +35,8 @@ def progress(parts: Parts) -> SessionProgress:
         state=state_size(manifest),
         sent_bytes=speed.sent_bytes,
         slots=runner.adaptations.decided(manifest.measured, manifest.batch + 1).slots,
-        partitioning=partitioning_report(said),
-        join_orders=ordering_report(said),
+        partitioning=runner.adaptations.partitioning_report(manifest.measured),
+        join_orders=runner.adaptations.ordering_report(manifest.measured),
         adaptations={name: Adapted.of(one) for name, one in said.items()},
         queries={
             name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()
