@@ -11,7 +11,8 @@ from thalweg import errors
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.types import to_arrow
-from thalweg.observe.session_progress import Adapted, SessionProgress, batch_speed, state_size, stream_status
+from thalweg.observe.session_progress import Adapted, batch_speed, state_size, stream_status
+from thalweg.observe.session_progress import SessionProgress as SessionProgress
 from thalweg.sink.kinds import keeps_results
 from thalweg.state.rejected import read_rejected
 from thalweg.state.stream_changes import dropped_streams
