@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 import thalweg
 from benchmarks.measure import DATA
 from benchmarks.result import CORES
-from thalweg.adapt.reports import partitioning_report
 
 SLOTS = 4
 SECONDS = 10
@@ -126,7 +125,7 @@ def run(side: str, work: str, rows: int, batches: int, results: Path | None) -> 
 
         def watched(learned: Any) -> None:
             commit(learned)
-            report = partitioning_report(runner.adaptations.explain(runner.manifest.measured))
+            report = runner.adaptations.partitioning_report(runner.manifest.measured)
             copies.append(report.streams["s"].copies)
             switches.append(report.switches)
 

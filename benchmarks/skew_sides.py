@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 import thalweg
 from benchmarks.measure import DATA
 from benchmarks.result import CORES
-from thalweg.adapt.reports import partitioning_report
 
 SLOTS = 4
 KEYS = 100_000
@@ -73,7 +72,7 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
             commit(learned)
             loads.append(
                 _prices(
-                    partitioning_report(runner.adaptations.explain(runner.manifest.measured)).aggregations,
+                    runner.adaptations.partitioning_report(runner.manifest.measured).aggregations,
                     runner.plan,
                 ).loads
             )
@@ -82,7 +81,7 @@ def run(partitioner: str, work: str, rows: int, batches: int) -> dict[str, Any]:
         session.run_available()
         reports = [r for r in runner.reports if r.rows]
         chosen = _prices(
-            partitioning_report(runner.adaptations.explain(runner.manifest.measured)).aggregations,
+            runner.adaptations.partitioning_report(runner.manifest.measured).aggregations,
             runner.plan,
         ).partitioner
         results = query.results().sort_by([("until", "ascending"), ("key", "ascending")])

@@ -20,6 +20,7 @@ from thalweg.state.catalog import Table
 from thalweg.statements import run_statements
 from thalweg.verbs import explaining, looking, opening, queries, running, streams, tables
 from thalweg.verbs.explaining import copy_state
+from thalweg.verbs.looking import SessionProgress
 from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none, spark_or_none
 
 __all__ = ["QueryHandle", "Session", "Status", "connect", "copy_state"]
@@ -269,7 +270,11 @@ class Session:
 
         Raises what has ended the pipeline or a source in the background; `start` or `run_available` goes on after it.
         """
-        return looking.progress(self._parts).as_dict()
+        return self.snapshot().as_dict()
+
+    def snapshot(self) -> SessionProgress:
+        """The same as a value with types: `session.snapshot().streams["s"].late`."""
+        return looking.progress(self._parts)
 
     def add_listener(self, listener: Listener) -> None:
         """Calls `listener.on_progress(progress)` after every batch from now on, with what is in

@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 
 from thalweg.adapt.adaptations import ADAPTATIONS
 from thalweg.adapt.contract import Adaptation, Asked, Decided, Seen
+from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.adapt.settings import Settings
 from thalweg.foreign import said_by
 from thalweg.model.explanation import Explanation
@@ -135,6 +136,12 @@ class AdaptLoop:
             if one.name in self._failed:
                 found[one.name] = _with_answer(found[one.name], self._failed[one.name])
         return found
+
+    def partitioning_report(self, measured: Measurements) -> PartitioningReport:
+        return partitioning_report(self.explain(measured))
+
+    def ordering_report(self, measured: Measurements) -> OrderingReport:
+        return ordering_report(self.explain(measured))
 
     def _recall(self, measured: Measurements) -> tuple[Memories, int]:
         """The memories as they are now: with what the manifest keeps of them, and what was answered since."""

@@ -127,7 +127,7 @@ def create_streams(session: thalweg.Session, game: Game) -> None:
 def wait_for_first_rows(session: thalweg.Session, draw: Draw, interrupt: Interrupt) -> None:
     """The first batch also starts Spark's workers; the game's time begins after it."""
     patience = time.monotonic() + _PATIENCE_SECONDS
-    while session.progress()["rows"] == 0 and time.monotonic() < patience and not interrupt.pressed:
+    while session.snapshot().rows == 0 and time.monotonic() < patience and not interrupt.pressed:
         draw(("the first batch starts Spark's workers",))
         interrupt.wait(_TICK_SECONDS)
 
@@ -149,7 +149,7 @@ def apply(session: thalweg.Session, event: Event) -> str:
 
 
 def summarise(console: Console, session: thalweg.Session, seconds: float) -> None:
-    state = session.progress()
+    state = session.snapshot()
     console.print(show.progress(state))
     leaders = session.query(_LEADERS).results()
     if leaders.num_rows:
@@ -158,7 +158,7 @@ def summarise(console: Console, session: thalweg.Session, seconds: float) -> Non
     console.print("What the queries share", style="bold")
     console.print(plain_lines(session.explain()), markup=False, highlight=False, soft_wrap=True)
     console.print(
-        f"{state['rows']:,} rows in {seconds:.0f} s and {state['batch'] + 1} batches; "
+        f"{state.rows:,} rows in {seconds:.0f} s and {state.batch + 1} batches; "
         f"{len(QUERIES)} queries were created, {len(_DROPPED)} of them dropped on the way.",
         style="bold",
     )

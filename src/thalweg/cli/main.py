@@ -104,14 +104,14 @@ def run(
     def work(session: thalweg.Session, interrupted: Interrupt) -> int:
         if text is not None:
             show.outcomes(out, session.sql(text))
-        before = session.progress()["rows"]
+        before = session.snapshot().rows
         if not available_now:
             watch.run_until_interrupted(out, session, trigger, interrupted)
         elif watch.run_available(out, session, interrupted):
             return interrupt.EXIT_CODE
         else:
             show.results(out, session)
-            show.left_out(err, session.progress(), before)
+            show.left_out(err, session.snapshot(), before)
         return 1 if show.failures(err, session) else 0
 
     _run_session(state, work)

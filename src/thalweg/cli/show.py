@@ -16,6 +16,7 @@ from rich.text import Text
 from thalweg.cli.bench import Benchmark
 from thalweg.errors import UsageError
 from thalweg.foreign import plain_lines, plain_text
+from thalweg.observe.session_progress import SessionProgress
 from thalweg.observe.shown import Shown
 from thalweg.session import Session
 
@@ -54,13 +55,13 @@ def results(console: Console, session: Session) -> None:
         console.print(arrow(f"{name} · {table.num_rows:,} rows", table))
 
 
-def left_out(console: Console, state: Mapping[str, Any], before: int) -> None:
+def left_out(console: Console, state: SessionProgress, before: int) -> None:
     """Says what the results do not: rows that were rejected, or that there were none since `before`."""
-    if state["rows"] == before:
+    if state.rows == before:
         console.print("no row was new: these results are of earlier runs", highlight=False)
-    for name, stream in state["streams"].items():
-        if stream["rejected"]:
-            text = f"{stream['rejected']:,} rows of stream {name} were rejected: session.rejected('{name}') tells why"
+    for name, stream in state.streams.items():
+        if stream.rejected:
+            text = f"{stream.rejected:,} rows of stream {name} were rejected: session.rejected('{name}') tells why"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -115,7 +116,7 @@ def cell(value: Any) -> str:
     return plain_text(str(value))
 
 
-def progress(state: Mapping[str, Any], *, notes: Sequence[str] = ()) -> RenderableType:
+def progress(state: SessionProgress, *, notes: Sequence[str] = ()) -> RenderableType:
     """The whole pipeline at a glance: speed, streams and their watermarks, queries and what they emitted."""
     parts: list[RenderableType] = [Text(line(state), style="bold"), Text(time_line(state)), _streams(state)]
     parts.append(_queries(state))
@@ -123,47 +124,48 @@ def progress(state: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Renderab
     return Group(*parts)
 
 
-def line(state: Mapping[str, Any]) -> str:
+def line(state: SessionProgress) -> str:
     """Progress in one line, for logs and pipes."""
-    if state["last_progress"] is None:  # no batch of this session: what is known is of an earlier one
-        before = f"goes on after batch {state['batch']}, {state['rows']:,} rows so far"
-        return f"starting: {'no batch has finished yet' if state['batch'] < 0 else before}"
+    if state.last_progress is None:  # no batch of this session: what is known is of an earlier one
+        before = f"goes on after batch {state.batch}, {state.rows:,} rows so far"
+        return f"starting: {'no batch has finished yet' if state.batch < 0 else before}"
     parts = [
-        f"batch {state['batch']}",
-        f"{state['rows']:,} rows",
-        f"{state['rows_per_second']:,.0f} rows/s",
-        f"{state['batch_seconds']:.2f} s a batch",
+        f"batch {state.batch}",
+        f"{state.rows:,} rows",
+        f"{state.rows_per_second:,.0f} rows/s",
+        f"{state.batch_seconds:.2f} s a batch",
     ]
-    for what in ("late", "rejected"):
-        if count := sum(stream[what] for stream in state["streams"].values()):
-            parts.append(f"{count:,} {what}")
-    states = Counter(query["state"] for query in state["queries"].values())
+    if late := sum(stream.late for stream in state.streams.values()):
+        parts.append(f"{late:,} late")
+    if rejected := sum(stream.rejected for stream in state.streams.values()):
+        parts.append(f"{rejected:,} rejected")
+    states = Counter(query.state for query in state.queries.values())
     return "  ".join([*parts, f"queries: {', '.join(f'{n} {name}' for name, n in states.items()) or 'none'}"])
 
 
-def time_line(state: Mapping[str, Any]) -> str:
+def time_line(state: SessionProgress) -> str:
     """Where the time of batches goes, the largest parts first; nothing is said of those below one in a hundred."""
-    parts = sorted(state["time"]["shares"].items(), key=lambda part: -part[1])
+    parts = sorted(state.time.shares.items(), key=lambda part: -part[1])
     return "  ".join(f"{phase} {share:.0%}" for phase, share in parts if share >= 0.01)
 
 
-def _streams(state: Mapping[str, Any]) -> Table:
+def _streams(state: SessionProgress) -> Table:
     table = Table("stream", "rows", "late", "rejected", "watermark", box=box.SIMPLE_HEAD)
-    for name, stream in state["streams"].items():
-        mark = stream["watermark"]
+    for name, stream in state.streams.items():
+        mark = stream.watermark
         table.add_row(
             Text(plain_text(name)),
-            f"{stream['rows']:,}",
-            f"{stream['late']:,}",
-            f"{stream['rejected']:,}",
+            f"{stream.rows:,}",
+            f"{stream.late:,}",
+            f"{stream.rejected:,}",
             mark.isoformat(" ", "milliseconds").removesuffix("+00:00") if mark else "none yet",
         )
     return table
 
 
-def _queries(state: Mapping[str, Any]) -> Table:
+def _queries(state: SessionProgress) -> Table:
     table = Table("query", "state", "rows emitted", box=box.SIMPLE_HEAD)
-    for name, query in state["queries"].items():
-        style = _STATES.get(query["state"], "")
-        table.add_row(Text(plain_text(name)), Text(query["state"], style=style), f"{query['emitted']:,}")
+    for name, query in state.queries.items():
+        style = _STATES.get(query.state, "")
+        table.add_row(Text(plain_text(name)), Text(query.state, style=style), f"{query.emitted:,}")
     return table

@@ -58,7 +58,7 @@ def drawing(console: Console, session: Session) -> Iterator[Draw]:
         with Live(console=console, auto_refresh=False) as live:
 
             def redraw(notes: Sequence[str]) -> None:
-                live.update(show.progress(session.progress(), notes=notes[-_NOTES:]), refresh=True)
+                live.update(show.progress(session.snapshot(), notes=notes[-_NOTES:]), refresh=True)
 
             yield redraw
         return
@@ -83,7 +83,7 @@ def _lines(console: Console, session: Session) -> Draw:
                 console.print(plain_text(note), markup=False, highlight=False, soft_wrap=True)
         waited = time.monotonic() - printed
         if waited >= _LINE_SECONDS:
-            line = show.line(session.progress())
+            line = show.line(session.snapshot())
             if line != last or waited >= _STILL_SECONDS:
                 last, printed = line, time.monotonic()
                 print_line(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Protocol
 
 from thalweg.model.explanation import Explanation
 from thalweg.model.manifest import Manifest, StreamProgress
@@ -70,6 +71,16 @@ class Adapted:
         return cls(said.asked, said.answer, said.saved, said.rejected)
 
 
+class QueryStatus(Protocol):
+    """What is read here of `QueryHandle.status`, which users see as a dictionary."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def emitted(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class SessionProgress:
     batch: int
@@ -84,7 +95,7 @@ class SessionProgress:
     partitioning: PartitioningReport
     join_orders: OrderingReport
     adaptations: Mapping[str, Adapted]
-    queries: Mapping[str, Mapping[str, object]]
+    queries: Mapping[str, QueryStatus]
     streams: Mapping[str, StreamStatus]
     last_progress: Progress | None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from thalweg import errors
-from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.batch.requests import running_queries
 from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.observe.drawing import FORMS, draw
@@ -38,8 +37,8 @@ def explain(parts: Parts, name: str | None, form: str) -> str:
         names = {e.id: e.query for e in entries if e.id not in failed}
         if form in FORMS:
             return Explanation(FORMS[form](draw(plan, names, manifest, id_)))
-        said = runner.adaptations.explain(manifest.measured)
-        reports = partitioning_report(said), ordering_report(said)
+        loop, kept = runner.adaptations, manifest.measured
+        reports = loop.partitioning_report(kept), loop.ordering_report(kept)
         if id_ is None:
             failures = {e.query.name: e.error or "" for e in failed.values()}
             return Explanation(explain_plan(plan, names, manifest, *reports, failures))

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from thalweg import errors
-from thalweg.adapt.reports import ordering_report, partitioning_report
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.manifest import Manifest, StreamProgress
 from thalweg.model.types import to_arrow
-from thalweg.observe.session_progress import Adapted, SessionProgress, batch_speed, state_size, stream_status
+from thalweg.observe.session_progress import Adapted, batch_speed, state_size, stream_status
+from thalweg.observe.session_progress import SessionProgress as SessionProgress
 from thalweg.sink.kinds import keeps_results
 from thalweg.state.rejected import read_rejected
 from thalweg.state.stream_changes import dropped_streams
@@ -36,8 +36,8 @@ def progress(parts: Parts) -> SessionProgress:
         state=state_size(manifest),
         sent_bytes=speed.sent_bytes,
         slots=runner.adaptations.decided(manifest.measured, manifest.batch + 1).slots,
-        partitioning=partitioning_report(said),
-        join_orders=ordering_report(said),
+        partitioning=runner.adaptations.partitioning_report(manifest.measured),
+        join_orders=runner.adaptations.ordering_report(manifest.measured),
         adaptations={name: Adapted.of(one) for name, one in said.items()},
         queries={
             name: Status(h.status, held_by=marks.held_by(h.definition.streams)) for name, h in catalog.queries.items()

@@ -16,7 +16,6 @@ import pytest
 from tests.support.local_pipeline import LocalPipeline
 
 from thalweg.adapt.contract import Asked
-from thalweg.adapt.reports import partitioning_report
 from thalweg.adapt.settings import Repartitioning, Settings
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
 from thalweg.adapt.slot_assignment.judge import Verdict
@@ -79,9 +78,9 @@ def play(place: Path, settings: Repartitioning | None, each: Callable[[LocalPipe
             pipeline.append("s", batch_of(number, moved=number >= SHIFT))
             assert pipeline.run()
             pipeline.batches.adaptations.wait()
-            seen: Replication = partitioning_report(
-                pipeline.batches.adaptations.explain(pipeline.manifest.measured)
-            ).streams["s"]
+            seen: Replication = pipeline.batches.adaptations.partitioning_report(pipeline.manifest.measured).streams[
+                "s"
+            ]
             copies.append(seen.copies)
     return copies
 
@@ -119,7 +118,7 @@ def test_copies_are_never_above_hashings_for_long_and_soon_below_again(tmp_path:
     said: list[str] = []
 
     def each(pipeline: LocalPipeline, number: int) -> None:
-        said.append(partitioning_report(pipeline.batches.adaptations.explain(pipeline.manifest.measured)).asked)
+        said.append(pipeline.batches.adaptations.partitioning_report(pipeline.manifest.measured).asked)
 
     copies = play(tmp_path, EAGER, each)
     assert longest_above(copies, hashed) <= 3

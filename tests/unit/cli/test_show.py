@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 from rich.console import Console
 
 from thalweg.cli import show
+from thalweg.handle import Status
+from thalweg.model.ordering import OrderingReport
+from thalweg.model.partitioning import PartitioningReport
+from thalweg.observe.session_progress import SessionProgress, StateSize, StreamStatus, TimeSpent
 from thalweg.observe.shown import Shown
 
 NOON = datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC)
-STATE = {
-    "batch": 3,
-    "last_progress": {"batchId": 3},
-    "rows": 1_234_567,
-    "rows_per_second": 98765.4,
-    "batch_seconds": 0.456,
-    "time": {"shares": {"read": 0.25, "decode": 0.004, "operate": 0.746}},
-    "queries": {
-        "revenue": {"state": "running", "emitted": 1500, "error": None},
-        "broken": {"state": "failed", "emitted": 0, "error": "divided by zero"},
+
+
+def stream(rows: int, late: int, rejected: int, watermark: datetime | None) -> StreamStatus:
+    return StreamStatus(rows, late, rejected, 0, 0, 0, 0, watermark, False, None)
+
+
+STATE = SessionProgress(
+    batch=3,
+    rows=1_234_567,
+    rows_per_second=98765.4,
+    batch_seconds=0.456,
+    phases={},
+    time=TimeSpent(2, {}, {}, {"read": 0.25, "decode": 0.004, "operate": 0.746}),
+    state=StateSize(0, 0, 0),
+    sent_bytes=0,
+    slots=2,
+    partitioning=PartitioningReport(),
+    join_orders=OrderingReport(),
+    adaptations={},
+    queries={
+        "revenue": Status(state="running", emitted=1500, error=None),
+        "broken": Status(state="failed", emitted=0, error="divided by zero"),
     },
-    "streams": {
-        "purchases": {"rows": 1_234_567, "late": 12, "rejected": 1, "watermark": NOON},
-        "ads": {"rows": 0, "late": 0, "rejected": 0, "watermark": None},
-    },
-}
+    streams={"purchases": stream(1_234_567, 12, 1, NOON), "ads": stream(0, 0, 0, None)},
+    last_progress={"batchId": 3},
+)
 
 
 def printed(*things: object) -> str:
@@ -50,8 +65,8 @@ def test_a_line_tells_what_runs_and_what_was_left_out() -> None:
 
 
 def test_a_line_of_a_start_gives_no_speed() -> None:
-    assert show.line({**STATE, "batch": -1, "last_progress": None}) == "starting: no batch has finished yet"
-    said = show.line({**STATE, "last_progress": None})
+    assert show.line(replace(STATE, batch=-1, last_progress=None)) == "starting: no batch has finished yet"
+    said = show.line(replace(STATE, last_progress=None))
     assert said == "starting: goes on after batch 3, 1,234,567 rows so far"
 
 

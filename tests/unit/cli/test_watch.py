@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from thalweg.cli import watch
+from thalweg.model.ordering import OrderingReport
+from thalweg.model.partitioning import PartitioningReport
+from thalweg.observe.session_progress import SessionProgress, StateSize, TimeSpent
 
 
 class Session:
@@ -18,12 +20,13 @@ class Session:
     def __init__(self) -> None:
         self.batch = -1
 
-    def progress(self) -> dict[str, Any]:
-        ran = None if self.batch < 0 else {"batchId": self.batch}
-        return {
-            "batch": self.batch, "last_progress": ran, "rows": 5, "rows_per_second": 1.0, "batch_seconds": 0.5,
-            "queries": {}, "streams": {},
-        }  # fmt: skip
+    def snapshot(self) -> SessionProgress:
+        return SessionProgress(
+            batch=self.batch, rows=5, rows_per_second=1.0, batch_seconds=0.5, phases={},
+            time=TimeSpent(2, {}, {}, {}), state=StateSize(0, 0, 0), sent_bytes=0, slots=2,
+            partitioning=PartitioningReport(), join_orders=OrderingReport(), adaptations={}, queries={}, streams={},
+            last_progress=None if self.batch < 0 else {"batchId": self.batch},
+        )  # fmt: skip
 
 
 @pytest.fixture
