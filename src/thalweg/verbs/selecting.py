@@ -77,7 +77,11 @@ def _database(
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         for setting in _SETTINGS:
             database.execute(f"SET {setting}")
+        known: dict[str, str] = {}
         for name, rows in _tables(parts, names, with_rows):
+            if (other := known.setdefault(name.lower(), name)) != name:
+                start, end = names[name].span
+                raise errors.select_of_two_cases(other, name, whole, (offset + start, offset + end))
             database.register(name, rows)
         database.execute("SET lock_configuration = true")
         try:

@@ -316,6 +316,16 @@ def test_a_select_has_bounds(session: LocalSession, monkeypatch: pytest.MonkeyPa
         session.sql("SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.range + b.range = 7")
 
 
+def test_names_that_differ_in_case_only_are_not_mixed_up(session: LocalSession) -> None:
+    session.sql(f"{QUERY}; CREATE QUERY Q AS SELECT v + 1 AS w FROM s")
+    give(session, (0, 1))
+    session.run_available()
+    assert session.sql("SELECT * FROM q").to_pylist() == [{"k": 1, "v": 1}]
+    assert session.sql("SELECT * FROM Q").to_pylist() == [{"w": 2}]
+    with pytest.raises(SqlError, match="cannot tell 'q' and 'Q' apart"):
+        session.sql("SELECT a.v, b.w FROM q AS a, Q AS b")
+
+
 def test_what_fails_late_is_refused_as_well(session: LocalSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """After rows have come."""
     with pytest.raises(SqlError, match="cannot be answered") as raised:
