@@ -143,12 +143,14 @@ def _refused(
     name, catalog = missing[1], parts.catalog
     if name in names:
         span = (offset + names[name].start, offset + names[name].end)
+    there = [n for n, h in catalog.queries.items() if keeps_results(h.definition.sink)] + [*catalog.tables]
+    if name in there:  # looked for in another place
+        return errors.select_refused(said, whole, span)
     if name in catalog.streams:
         return errors.select_of_a_stream(name, whole, span)
     if name in catalog.queries:
         return errors.select_of_a_sink(name, catalog.queries[name].definition.sink.kind, whole, span)
-    kept = [n for n, h in catalog.queries.items() if keeps_results(h.definition.sink)]
-    return errors.select_of_nothing(name, [*kept, *catalog.tables], whole, span)
+    return errors.select_of_nothing(name, there, whole, span)
 
 
 def _said(error: duckdb.Error) -> tuple[str, int | None]:

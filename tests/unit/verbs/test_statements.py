@@ -292,6 +292,7 @@ def test_a_select_in_a_list_is_checked_before(session: LocalSession) -> None:
         ("SELECT * FROM glob('/*')", "disabled by configuration", None),
         ("SELECT 'a\\'; DROP TABLE q; --'", "only a SELECT", None),
         ("WITH a AS (SELECT 1) INSERT INTO q SELECT * FROM a", "cannot be answered|only a SELECT", None),
+        ("SELECT * FROM memory.main.q", "cannot be answered", "q"),
         ("SELECT * FROM session", "no query or table named 'session'", "session"),
     ],
 )
