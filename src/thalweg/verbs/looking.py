@@ -97,5 +97,7 @@ def results_of(parts: Parts, handle: QueryHandle) -> pa.Table:
 
 
 def kept_of(parts: Parts, handle: QueryHandle) -> tuple[int, int] | None:
-    """Rows and bytes that `results()` has; None: its sink has them."""
-    return parts.delivery.results.size(handle.id) if keeps_results(handle.definition.sink) else None
+    """Rows and bytes that `results()` has; None: its sink has them. A copy of a state's definitions has none."""
+    if parts.rehearses or not keeps_results(handle.definition.sink):
+        return None
+    return parts.delivery.results.size(handle.id)
