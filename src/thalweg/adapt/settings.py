@@ -39,7 +39,7 @@ class JoinPlanning:
     epoch: int = EPOCH
     """Batches."""
     budget_seconds: float = 1.0
-    """Of one run over all query groups, beside the batches."""
+    """Of one run over all cohorts, beside the batches."""
 
 
 @dataclass(frozen=True)

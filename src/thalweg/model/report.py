@@ -11,7 +11,7 @@ from thalweg.model.failure import Failures
 class ProbeId(Struct, frozen=True, array_like=True):
     """A kind of probe, of which is counted what it found."""
 
-    group: str
+    cohort: str
     known: str
     """The relation by whose key partners were looked for."""
     found: str

@@ -128,8 +128,8 @@ def _next_rows(
 def joins_complete_from(alone: Plan, past: History, moment: StreamTimes) -> int | None:
     """The event time after which the stores hold every row that the query's relations need."""
     complete = BEGINNING
-    for group in alone.joins.groups.values():
-        for role in group.roles.values():
+    for cohort in alone.joins.cohorts.values():
+        for role in cohort.roles.values():
             rows = past.rows.get(role.stream)
             if rows is None or rows.wanted is None:
                 complete = max(complete, moment.unseen(role.stream) - 1)
