@@ -93,7 +93,10 @@ class Quantile:
         return f"{QUANTILE}({lists}, {self.share!r}::DOUBLE)"
 
 
-@canonical("Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer, extra, loose)")
+@canonical(
+    "Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer, extra, "
+    "loose=rows_are_partials)"
+)
 @dataclass(frozen=True)
 class Grouping:
     """One grouping pass over a stream, shared by all queries with these keys."""
@@ -112,7 +115,7 @@ class Grouping:
     """The grouping whose partials this one is rolled up from, None: from the rows."""
     extra: tuple[Partial, ...] = ()
     """Partials made in the same pass for groupings that are rolled up from this one."""
-    loose: bool = False
+    rows_are_partials: bool = False
     """Almost every row is a group of its own: rows become partials as they are, and are merged when a window
     closes."""
 
