@@ -25,7 +25,7 @@ class Repartitioning:
     drift_seconds: float = 1.0
     """Between two looks at what has drifted."""
     drift_batches: int = 2
-    """And so many batches."""
+    """And this many batches."""
 
     @property
     def pause_seconds(self) -> float:

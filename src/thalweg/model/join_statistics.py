@@ -34,7 +34,7 @@ class Seen(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @property
     def error(self) -> float:
-        """The standard error of the ratio: what the batches' spread says, or what counting alone lets expect."""
+        """The standard error of the ratio: what the batches' spread says, or what counting alone suggests."""
         if not self.looked:
             return math.inf
         counted = math.sqrt(max(self.found, 1.0)) / self.looked

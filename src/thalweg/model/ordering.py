@@ -97,7 +97,7 @@ class CohortCost:
 
     queries: tuple[str, ...]
     now: float
-    """As the statistics in force let expect."""
+    """As the statistics in force predict."""
     apart: float
     """With each query planned by itself."""
 

@@ -84,7 +84,7 @@ class ShipmentReport(Struct, frozen=True, array_like=True):
 
 
 class ErrorReport(Struct, frozen=True, array_like=True):
-    """What ended a task. The state's errors are told from those of sources."""
+    """What ended a task. Errors of the state are kept apart from those of sources."""
 
     is_state: bool
     message: str

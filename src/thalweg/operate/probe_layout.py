@@ -27,7 +27,7 @@ class SortedSides:
     _known: dict[tuple[int, str, str], SortedSide] = field(default_factory=dict)
 
     def find(self, bucket: Rows, role: Role, index: Index, first: int, last: int, probing: int) -> SortedSide | None:
-        """A bucket's rows at these places of an index, which so many others look for; None if it is not worth it."""
+        """A bucket's rows at these places of an index, for `probing` others that look; None if it is not worth it."""
         place = (id(bucket), role.relation, index.id)
         known = self._known.get(place)
         if known is not None and known.first <= first and last <= known.last:

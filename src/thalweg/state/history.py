@@ -144,7 +144,7 @@ def joins_complete_from(alone: Plan, past: History, moment: StreamTimes) -> int 
 
 
 def fence(query: Query, alone: Plan, past: History, moment: StreamTimes) -> tuple[int, int] | None:
-    """None where the state holds all that the query's open windows need; else from when on it does."""
+    """None where the state holds all that the query's open windows need; else since when it does."""
     window = query.window
     if window is None:
         return None

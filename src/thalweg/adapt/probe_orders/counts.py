@@ -48,7 +48,7 @@ def next_statistics(
 def _of_current(
     known: JoinStatistics, plan: Plan, streams: Sequence[str], samples: Mapping[str, Sample]
 ) -> JoinStatistics:
-    """What concerns the joins that run. Of what is asked together for the first time, what others let expect."""
+    """What concerns the joins that run. Where it is asked together for the first time, others give the estimate."""
     current = {rows_key(name) for name in streams}
     expected: dict[str, Estimate] = {}
     for cohort in plan.joins.cohorts.values():

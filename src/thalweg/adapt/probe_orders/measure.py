@@ -43,7 +43,7 @@ def next_measurements(
     stores: Sequence[RowBucket],
     epoch: int,
 ) -> JoinMeasurements:
-    """Averages over recent batches, and statistics over epochs of so many batches. What cohorts are formed by is in
+    """Averages over recent batches, and statistics over epochs of `epoch` batches. What cohorts are formed by is in
     `value` already, with this batch.
 
     Until an epoch has ended, orders follow the averages, kept to powers of two: noise does not make a new plan.

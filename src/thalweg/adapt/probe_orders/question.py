@@ -118,6 +118,6 @@ def _words(order: Order) -> str:
 
 
 def cost_ratio(running: Question, sent: Mapping[str, float]) -> float:
-    """What is sent per batch, divided by what the statistics let expect of the orders that run."""
+    """What is sent per batch, divided by what the statistics predict for the orders that run."""
     expected, measured = running.cost, sum(sent.values())
     return measured / expected if expected > 0 and measured > 0 else 1.0

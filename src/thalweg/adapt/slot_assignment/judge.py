@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 THRESHOLD = 0.05
 """A switch must save this share of the cost at least: less is within what measurements differ by."""
 PURE = 0.9
-"""A route key may follow another where so many of its rows have a key that lies in one key group of the other. The
+"""A route key may follow another where this share of its rows has a key that lies in one key group of the other. The
 rest costs nothing but the chance to find all rows of a key in one bucket."""
 
 
