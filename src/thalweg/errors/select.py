@@ -35,6 +35,14 @@ def select_of_a_sink(name: str, sink: str, sql: str, span: Span) -> SqlError:
     )  # fmt: skip
 
 
+def select_of_two_cases(one: str, other: str, sql: str, span: Span) -> SqlError:
+    return SqlError(
+        f"one SELECT cannot tell '{one}' and '{other}' apart", sql=sql, span=span,
+        detail="DuckDB, which answers it, takes great and small letters in names for the same",
+        hint="write a SELECT for each",
+    )  # fmt: skip
+
+
 def select_of_nothing(name: str, known: Sequence[str], sql: str, span: Span) -> SqlError:
     listed = ", ".join(sorted(known)[:10])
     return SqlError(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from thalweg.foreign import is_secret, redact
+from thalweg.frontend.lex import lex
 from thalweg.model.stream import Field, Schema, Stream
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,7 +40,13 @@ def write_query(name: str, select: str, sink: str | None, options: Options, emit
     into = f" INTO {sink}" if sink is not None else ""
     last = f"\nEMIT {emit.upper()}" if emit != "final" else ""
     # On lines of their own: a SELECT may end in a comment.
-    return f"CREATE QUERY {name}{into}{_clause('OPTIONS', options)} AS\n{select}{last}\n;"
+    return f"CREATE QUERY {name}{into}{_clause('OPTIONS', options)} AS\n{_unended(select)}{last}\n;"
+
+
+def _unended(select: str) -> str:
+    """Without the `;` that a SELECT alone may end in, and the comments after it."""
+    end = next((token.start for token in lex(select) if token.text == ";"), len(select))
+    return select[:end]
 
 
 def write_span(us: int) -> str:

@@ -96,25 +96,31 @@ class RequestLog:
 
     def append(self, request: Request, then: Callable[[int], None] = lambda number: None) -> int:
         """Makes a request durable; its number. `then` is called with it before a batch can see the request; a session
-        that begins again does it, if a crash came between."""
+        that begins again does it, if a crash came between. A request of which `then` failed stays: it may have been
+        done in part, and is done whole then."""
         with self._lock:
             self._check()
-            number = self._last + 1
+            number, is_counted = self._last + 1, False
             try:
                 if not self._create(number, request):
                     raise unwritable_request(self._storage.locate(_name(number)), "another session has made it")
                 write_value(self._storage, _LAST, "count", number)
+                is_counted = True
                 then(number)
             except OSError as error:
                 # It may be durable all the same: nothing more is acknowledged before a new session has looked.
                 self._failure = error
-                with suppress(OSError):
-                    write_value(self._storage, _LAST, "count", number - 1)  # first: what it counts must be there
-                    self._storage.delete(_name(number))
+                if not is_counted:
+                    self._take_back(number)
                 raise unwritable_request(self._storage.locate(_name(number)), error) from error
             self._last = number
             self._requests[number] = request
             return number
+
+    def _take_back(self, number: int) -> None:
+        with suppress(OSError):
+            write_value(self._storage, _LAST, "count", number - 1)  # first: what it counts must be there
+            self._storage.delete(_name(number))
 
     def read_after(self, number: int) -> list[tuple[int, Request]]:
         """Those with a greater number, in order."""

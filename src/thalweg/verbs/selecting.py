@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import duckdb
 import msgspec
@@ -41,9 +41,12 @@ class _Told(msgspec.Struct):
     """An error of DuckDB."""
 
     exception_message: str
+    exception_type: str = ""
     position: str | None = None
 
 
+_LATE = {"INTERRUPT": duckdb.InterruptException, "Out of Memory": duckdb.OutOfMemoryException}
+"""By what DuckDB calls them."""
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
 
 
@@ -74,7 +77,11 @@ def _database(
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         for setting in _SETTINGS:
             database.execute(f"SET {setting}")
+        known: dict[str, str] = {}
         for name, rows in _tables(parts, names, with_rows):
+            if (other := known.setdefault(name.lower(), name)) != name:
+                start, end = names[name].span
+                raise errors.select_of_two_cases(other, name, whole, (offset + start, offset + end))
             database.register(name, rows)
         database.execute("SET lock_configuration = true")
         try:
@@ -104,12 +111,21 @@ def _tables(parts: Parts, names: dict[str, Token], with_rows: bool) -> Iterator[
 
 def _bounded(reader: pa.RecordBatchReader, text: str, whole: str, offset: int) -> pa.Table:
     batches, size = [], 0
-    for batch in reader:
+    for batch in _batches(reader):
         batches.append(batch)
         size += batch.nbytes
         if size > MOST_BYTES:
             raise errors.select_too_large(MOST_BYTES, whole, (offset, offset + len(text)))
     return pa.Table.from_batches(batches, reader.schema)
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """What DuckDB raises after the first of them is Arrow's by then."""
+    try:
+        yield from reader
+    except (pa.ArrowException, OSError) as error:
+        kind = _LATE.get(_told(str(error)).exception_type, duckdb.Error)
+        raise kind(str(error)) from None
 
 
 def _refused(
@@ -127,23 +143,26 @@ def _refused(
     name, catalog = missing[1], parts.catalog
     if name in names:
         span = (offset + names[name].start, offset + names[name].end)
+    there = [n for n, h in catalog.queries.items() if keeps_results(h.definition.sink)] + [*catalog.tables]
+    if name in there:  # looked for in another place
+        return errors.select_refused(said, whole, span)
     if name in catalog.streams:
         return errors.select_of_a_stream(name, whole, span)
     if name in catalog.queries:
         return errors.select_of_a_sink(name, catalog.queries[name].definition.sink.kind, whole, span)
-    kept = [n for n, h in catalog.queries.items() if keeps_results(h.definition.sink)]
-    return errors.select_of_nothing(name, [*kept, *catalog.tables], whole, span)
+    return errors.select_of_nothing(name, there, whole, span)
 
 
 def _said(error: duckdb.Error) -> tuple[str, int | None]:
     """What it says, and where in the SELECT."""
-    text = str(error)
+    told = _told(str(error))
+    return told.exception_message, None if told.position is None else int(told.position)
+
+
+def _told(text: str) -> _Told:
     _, brace, body = text.partition("{")
     if brace:
-        try:
-            told = msgspec.json.decode(brace + body, type=_Told)
-            return told.exception_message, None if told.position is None else int(told.position)
-        except (msgspec.DecodeError, ValueError):
-            pass
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(brace + body, type=_Told)
     said = text.partition("\n\nLINE ")[0].partition("\nLINE ")[0]
-    return said.partition("Error: ")[2] or said, None
+    return _Told(said.partition("Error: ")[2] or said)

@@ -73,7 +73,7 @@ def create_stream(
         if known is None:
             return _create(parts, replace(stream, incarnation=_incarnation(place)), source)
         if _is_same(known, stream):
-            return _take_up(parts, replace(stream, incarnation=known.incarnation), source)
+            return _take_up(parts, known, replace(stream, incarnation=known.incarnation), source)
         if if_there.replace:
             return _replace(parts, known, stream, given)
         if if_there.keep:
@@ -141,14 +141,18 @@ def _create(parts: Parts, stream: Stream, source: Source) -> Stream:
     return stream
 
 
-def _take_up(parts: Parts, stream: Stream, source: Source) -> Stream:
+def _take_up(parts: Parts, known: Stream, stream: Stream, source: Source) -> Stream:
     """The one that is there goes on, with the source that the program has given now."""
     parts.analyzer.register(stream)
     after = parts.catalog.with_stream(stream)
     if parts.trial is None:
         parts.feeding.detach_from(stream.name, but=source)
         parts.feeding.attach(stream, source, parts.storage, parts.pipeline.wake)
-        save_streams(parts.storage, after.streams)
+        waiting = parts.requests.read_after(parts.runner.manifest.through)
+        if stream != known and any(isinstance(r, ChangeStream) and r.name == stream.name for _, r in waiting):
+            _request(parts, ChangeStream(stream.name, known, stream), after)  # or that one would have the last word
+        else:
+            save_streams(parts.storage, after.streams)
     parts.catalog = after
     _feed(parts, stream.name)
     return stream

@@ -217,6 +217,21 @@ def test_what_is_shown_makes_the_same(local: Local, names: str, tmp_path: Path) 
     assert [second.sql(f"SHOW CREATE {what}") for what in shown[:-1]] == said[:-1]
 
 
+@pytest.mark.parametrize("ending", [";", " ; -- so far", ";;\n"])
+def test_a_select_that_ended_is_shown_as_part_of_a_statement(local: Local, ending: str) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        session = local()
+        session.sql(STREAM)
+        if said:
+            session.sql(said[0])
+        else:
+            session.create_query("q", "SELECT k, v FROM s" + ending, emit="updates")
+        said.append(str(session.sql("SHOW CREATE QUERY q")))
+        assert session.query("q").definition.emit == "updates"
+    assert "\nEMIT UPDATES\n;" in said[0]
+
+
 def test_secrets_are_not_shown(local: Local) -> None:
     from thalweg.frontend.write_statements import write_query
 
@@ -277,6 +292,7 @@ def test_a_select_in_a_list_is_checked_before(session: LocalSession) -> None:
         ("SELECT * FROM glob('/*')", "disabled by configuration", None),
         ("SELECT 'a\\'; DROP TABLE q; --'", "only a SELECT", None),
         ("WITH a AS (SELECT 1) INSERT INTO q SELECT * FROM a", "cannot be answered|only a SELECT", None),
+        ("SELECT * FROM memory.main.q", "cannot be answered", "q"),
         ("SELECT * FROM session", "no query or table named 'session'", "session"),
     ],
 )
@@ -299,6 +315,26 @@ def test_a_select_has_bounds(session: LocalSession, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(selecting, "_SECONDS", 0.05)
     with pytest.raises(SqlError, match="stopped after"):
         session.sql("SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.range + b.range = 7")
+
+
+def test_names_that_differ_in_case_only_are_not_mixed_up(session: LocalSession) -> None:
+    session.sql(f"{QUERY}; CREATE QUERY Q AS SELECT v + 1 AS w FROM s")
+    give(session, (0, 1))
+    session.run_available()
+    assert session.sql("SELECT * FROM q").to_pylist() == [{"k": 1, "v": 1}]
+    assert session.sql("SELECT * FROM Q").to_pylist() == [{"w": 2}]
+    with pytest.raises(SqlError, match="cannot tell 'q' and 'Q' apart"):
+        session.sql("SELECT a.v, b.w FROM q AS a, Q AS b")
+
+
+def test_what_fails_late_is_refused_as_well(session: LocalSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After rows have come."""
+    with pytest.raises(SqlError, match="cannot be answered") as raised:
+        session.sql("SELECT CASE WHEN range = 900000 THEN error('too {late}') ELSE 1 END FROM range(1000000)")
+    assert "too {late}" in str(raised.value)
+    monkeypatch.setattr(selecting, "_SECONDS", 0.2)
+    with pytest.raises(SqlError, match="stopped after"):
+        session.sql("SELECT x.range FROM range(200000) x, range(200000) y WHERE (x.range * 31 + y.range) % 99983 = 1")
 
 
 def test_a_select_of_a_stopped_pipeline_sees_what_is_committed(local: Local, tmp_path: Path) -> None:

@@ -412,3 +412,55 @@ def test_the_bound_of_times_ahead_is_altered(local: Local) -> None:
     session.run_available()
     assert query.results()["v"].to_pylist() == [1, 3]
     assert session.rejected("s").num_rows == 1
+
+
+def test_a_bound_that_the_program_gives_again_is_the_last_word(local: Local) -> None:
+    """Also over an alteration that no batch has applied yet."""
+    storage = MemoryStorage("memory://last-word")
+    session = local(state_dir=storage)
+    make(session)
+    session.create_query("q", PLAIN)
+    session.alter_stream("s", max_ahead="1 hour")
+    session.stop()
+    session = local(state_dir=storage)
+    make(session)
+    session.stop()
+    session = local(state_dir=storage)
+    assert session.stream("s").max_ahead_us is None
+    source = make(session)
+    source.append([{"ts": datetime.now(UTC) + timedelta(days=9), "v": 7}])
+    session.run_available()
+    assert session.query("q").results()["v"].to_pylist() == [7]
+
+
+def test_a_drop_that_could_not_be_acknowledged_leaves_nothing_behind(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog may have been written all the same: another one of the name begins with nothing then, too."""
+    from thalweg.verbs import streams
+
+    storage = MemoryStorage("memory://unsure")
+    session = local(state_dir=storage)
+    source = make(session)
+    session.create_query("q", PLAIN)
+    source.append(rows((0, 1)))
+    source.append(rows((1, 2)))
+    session.run_available()
+    session.drop_query("q")
+    save = streams.save_streams
+
+    def save_and_fail(*given: Any) -> None:
+        save(*given)
+        raise OSError("no answer")
+
+    monkeypatch.setattr(streams, "save_streams", save_and_fail)
+    with pytest.raises(ThalwegError):
+        session.drop_stream("s")
+    monkeypatch.undo()
+    session.stop()
+    session = local(state_dir=storage)
+    source = make(session)
+    query = session.create_query("q", PLAIN)
+    source.append(rows((2, 3)))
+    session.run_available()
+    assert query.results()["v"].to_pylist() == [3]
