@@ -89,7 +89,7 @@ class QueryHandle:
 
     @property
     def status(self) -> Status:
-        """state, error (also why results are not delivered), rows emitted, from when on they are complete, how many
+        """state, error (also why results are not delivered), rows emitted, since when they are complete, how many
         are kept for `results()`, what its sink has not been given, and the gap in its results, if there is one. The
         states:
 
@@ -146,7 +146,7 @@ class QueryHandle:
         return f"<p>{html.escape(repr(self))}, {self.status['emitted']:,} rows emitted</p>{shown}"
 
     def __getattr__(self, name: str) -> Any:
-        """Only for names that there are not: those that other systems have are told what to call instead."""
+        """Only for names that there are not: for those of other systems, the error names what to call instead."""
         known = f"'{type(self).__name__}' object has no attribute {name!r}"
         instead = _ELSEWHERE.get(name)
         raise AttributeError(known if instead is None else f"{known}: {instead}", name=name, obj=self)

@@ -183,10 +183,10 @@ def _every_id(plan: Plan) -> Iterator[tuple[str, str]]:
     for store in plan.joins.stores.values():
         yield from (("predicate", predicate.id) for predicate in store.predicates)
         yield from (("index", index.id) for index in store.indexes)
-    for group in plan.joins.groups.values():
-        yield "group", group.id
-        yield from (("edge", node.edge) for tree in group.trees for node in tree.nodes())
-        asked = [asked_of(known, found) for known, found in permutations(group.roles.values(), 2)]
+    for cohort in plan.joins.cohorts.values():
+        yield "group", cohort.id
+        yield from (("edge", node.edge) for tree in cohort.trees for node in tree.nodes())
+        asked = [asked_of(known, found) for known, found in permutations(cohort.roles.values(), 2)]
         yield from (("asked", id_) for id_ in asked if id_)
     yield from (("intermediate", id_) for id_ in plan.joins.intermediates)
     yield "plan", plan.id

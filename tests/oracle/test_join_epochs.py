@@ -55,7 +55,7 @@ class Seen:
     def take_in(self, plan: Plan, ordering: Ordering, first: set[str]) -> None:
         self.switches = ordering.switches
         self.kept.append(frozenset(plan.joins.intermediates))
-        trees = [tree for group in plan.joins.groups.values() for tree in group.trees]
+        trees = [tree for cohort in plan.joins.cohorts.values() for tree in cohort.trees]
         self.used |= {node.relation for tree in trees for node in tree.nodes() if node.relation.startswith("+")}
         self.attached += sum(plan.joins.ordered[id_].decided for id_ in first & plan.joins.ordered.keys())
 

@@ -202,7 +202,7 @@ class World:
             for start, order in join.orders.items():
                 self.orders_seen.setdefault((id_, start), set()).add(order)
         self.intermediates_used += sum(
-            n.relation.startswith("+") for g in joins.groups.values() for t in g.trees for n in t.nodes()
+            n.relation.startswith("+") for g in joins.cohorts.values() for t in g.trees for n in t.nodes()
         )
         probes: dict[ProbeId, tuple[int, int]] = {}
         for report in self.pipeline.reports():
@@ -465,7 +465,7 @@ def test_a_key_that_is_too_frequent_stops_only_whom_it_is_too_frequent_for(
     plan = make_plan(
         PlanInput([RunningQuery(name, q) for name, q in queries.items()], STREAMS, settings=PlanSettings(SLOTS))
     )
-    assert [len(group.queries) for group in plan.joins.groups.values()] == [8]
+    assert [len(cohort.queries) for cohort in plan.joins.cohorts.values()] == [8]
     world = open_world(queries.values())
     count = 40
     rows = {

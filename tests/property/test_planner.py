@@ -80,10 +80,10 @@ def _decided(rng: random.Random, asked: PlanInput, plan: Plan) -> PlanInput:
         pair for o in plan.joins.ordered.values() for a, b, key in o.edges for pair in ((a, b, key), (b, a, key))
     ]
     matches = {pair: rng.choice((0.25, 1.0, 4.0)) for pair in sorted(pairs) if rng.random() < 0.7}
-    cohorts = tuple(group.queries for group in plan.joins.groups.values())
+    cohorts = tuple(cohort.queries for cohort in plan.joins.cohorts.values())
     orders = {id_: o.orders for id_, o in plan.joins.ordered.items() if rng.random() < 0.3}
     ready = {id_: m.queries for id_, m in plan.joins.intermediates.items()}
-    joins = JoinLoad(matches=matches, groups=cohorts, ready=ready, orders=orders)
+    joins = JoinLoad(matches=matches, cohorts=cohorts, ready=ready, orders=orders)
     keys = [key for key in sorted(route_keys(plan)) if rng.random() < 0.5]
     slots = {key: [rng.randrange(plan.slots) for _ in range(plan.groups)] for key in keys}
     placement = Placement(slots, partitioners=dict.fromkeys(keys, "dalton"), spread=dict.fromkeys(keys[:1], (1,)))

@@ -37,7 +37,7 @@ def feeds(seed: int) -> list[Feed]:
 
 def looked_into(plan: Plan) -> list[str]:
     """The intermediates that some probe finds rows in."""
-    trees = [tree for group in plan.joins.groups.values() for tree in group.trees]
+    trees = [tree for cohort in plan.joins.cohorts.values() for tree in cohort.trees]
     return sorted({node.relation for tree in trees for node in tree.nodes() if node.relation.startswith("+")})
 
 

@@ -1,6 +1,6 @@
-"""What cohorts are formed by: sampled rows of streams that are joined, how much their stores hold, the groups before.
+"""What cohorts are formed by: sampled rows of joined streams, how much their stores hold, the cohorts before.
 
-The groups themselves are formed by a rule of the planner, for queries that come later too (AJoin Section 4).
+The cohorts themselves are formed by a rule of the planner, for queries that come later too (AJoin Section 4).
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ class FormCohorts(Adaptation[JoinMeasurements, None]):
 
     def observe(self, memory: JoinMeasurements, seen: Seen) -> JoinMeasurements:
         plan = seen.plan
-        if not plan.joins.groups:
-            return structs.replace(memory, samples={}, groups=(), held={})
+        if not plan.joins.cohorts:
+            return structs.replace(memory, samples={}, cohorts=(), held={})
         return structs.replace(
             memory,
             samples=next_samples(memory.samples, plan, seen.batch, seen.samples),
-            groups=tuple(tuple(group.queries) for group in plan.joins.groups.values()),
+            cohorts=tuple(tuple(cohort.queries) for cohort in plan.joins.cohorts.values()),
             held=next_held(seen.stores, seen.samples, memory.held),
         )
 
     def keep(self, memory: JoinMeasurements, seen: Seen) -> Measurements:
         orders = seen.measured.probe_orders
-        joins = structs.replace(orders.joins, samples=memory.samples, groups=memory.groups, held=memory.held)
+        joins = structs.replace(orders.joins, samples=memory.samples, cohorts=memory.cohorts, held=memory.held)
         return structs.replace(seen.measured, probe_orders=structs.replace(orders, joins=joins))
 
     def propose(self, memory: JoinMeasurements, decided: Decided) -> Decided:
         known = decided.measurements
-        joins = replace(known.joins, samples=memory.samples, groups=memory.groups, held=memory.held)
+        joins = replace(known.joins, samples=memory.samples, cohorts=memory.cohorts, held=memory.held)
         return replace(decided, measurements=replace(known, joins=joins))
 
     def explain(self, memory: JoinMeasurements) -> Explanation:
-        sizes = ", ".join(str(len(group)) for group in memory.groups)
+        sizes = ", ".join(str(len(cohort)) for cohort in memory.cohorts)
         return Explanation(answer=f"cohorts of {sizes} queries" if sizes else "")
 
 

@@ -117,7 +117,7 @@ class Adaptation(Protocol[M, A]):
         raise NotImplementedError
 
     def is_stale(self, memory: M, asked: Asked) -> bool:
-        """Whether an answer would be of no use any more: then `solve` is told that its time is over."""
+        """Whether an answer would be of no use any more: then the clock of `solve` says that its time is over."""
         return False
 
     def adopt(self, memory: M, asked: Asked, answer: A | None) -> M:

@@ -89,7 +89,7 @@ def next_dealing(known: Mapping[str, Dealing], plan: Plan, routing: RoutingTotal
             continue
         skew = _smoothed(after.get(key), _skew(counts))
         now = after[key].partitioner if key in after else HASH
-        choice = choose(skew, plan.slots, now, loose=all(g.loose for g in shipped[key]))
+        choice = choose(skew, plan.slots, now, rows_are_partials=all(g.rows_are_partials for g in shipped[key]))
         after[key] = Dealing(
             rows=round(skew.rows),
             groups=round(skew.groups),

@@ -25,7 +25,7 @@ class Repartitioning:
     drift_seconds: float = 1.0
     """Between two looks at what has drifted."""
     drift_batches: int = 2
-    """And so many batches."""
+    """And this many batches."""
 
     @property
     def pause_seconds(self) -> float:
@@ -39,7 +39,7 @@ class JoinPlanning:
     epoch: int = EPOCH
     """Batches."""
     budget_seconds: float = 1.0
-    """Of one run over all query groups, beside the batches."""
+    """Of one run over all cohorts, beside the batches."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Load:
     """What is known of a batch before it runs."""
 
     rows: int
-    """About so many come in."""
+    """About this many come in."""
     state_bytes: int
     """Of the state that closing windows and probes may read."""
 

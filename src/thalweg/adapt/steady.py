@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 STAYS = 1.8
-"""A power of two is kept while the ratio is less than so many times away."""
+"""A power of two is kept while the ratio is less than this many times away."""
 
 
 def power_of_two(ratio: float, known: float | None) -> float:

@@ -168,7 +168,7 @@ class Loop:
             self._end(run)
 
     def check(self) -> None:
-        """Raises what ended the pipeline, if it did not end by `stop`: from when on it can be started again."""
+        """Raises what ended the pipeline, if it did not end by `stop`. After that it can be started again."""
         if self._failure is not None and not self.is_running:
             raise self._failure
 

@@ -19,7 +19,7 @@ from thalweg.model.offsets import SourceMark
 from thalweg.model.stream import Stream
 from thalweg.source.conform import AHEAD
 from thalweg.state.expire import is_live
-from thalweg.state.history import Outcome, next_history
+from thalweg.state.history import BatchLosses, next_history
 
 B = TypeVar("B", bound=SliceBucket | RowBucket)
 
@@ -62,7 +62,7 @@ def settle(ran: Ran, streams: Mapping[str, Stream]) -> Manifest:
         buckets=slices,
         stores=rows,
         queries=entries,
-        history=next_history(before.history, plan, planned.moment, Outcome(seen, failed, totals.failures, gone)),
+        history=next_history(before.history, plan, planned.moment, BatchLosses(seen, failed, totals.failures, gone)),
         marks={**before.marks, **ran.marks},
         results=ran.prepared.files,
         undelivered=(*ran.waiting, *ran.prepared.undelivered),

@@ -33,7 +33,7 @@ class SlotJoins:
     def run(self, slot: int, inbox: Inbox, outbox: Outbox, outlet: Outlet) -> list[NewRows]:
         """New rows of intermediates. Results leave as they are made: there can be more of them than fit in memory."""
         plan, work = self.plan, self.work
-        if not plan.joins.groups or work.stage > plan.joins.stages:
+        if not plan.joins.cohorts or work.stage > plan.joins.stages:
             return []
         tables = open_tables(plan, work)
         probing = Probing(plan, slot, self.views, outbox)

@@ -103,7 +103,7 @@ def open_views(plan: Plan, work: Work, new: Sequence[RowBucket]) -> Views:
         old = [Rows(store, b, reader, False) for b in work.stores.get(store.stream, ())]
         return View(store, [*old, *(Rows(store, b, reader, True) for b in mine)])
 
-    streams = {r: role.stream for g in plan.joins.groups.values() for r, role in g.roles.items()}
+    streams = {r: role.stream for g in plan.joins.cohorts.values() for r, role in g.roles.items()}
     return Views({name: view(store) for name, store in plan.joins.stores.items()}, plan.joins.intermediates, streams)
 
 
@@ -114,7 +114,7 @@ def new_intermediates(plan: Plan, work: Work, slot: int, probing: Probing) -> li
         store, of = plan.joins.stores[name], plan.joins.intermediates[name]
         tuples = Tuples.concat([tuples for _, tuples in parts])
         rows = intermediate_rows(store, probing.views, of.relations, tuples)
-        layout = Layout((), True, 0, 0, {}, plan.joins.groups[parts[0][0]].queries)
+        layout = Layout((), True, 0, 0, {}, plan.joins.cohorts[parts[0][0]].queries)
         found.append(lay_out(store, rows, layout, 0, (batch, batch), slot))
     return found
 

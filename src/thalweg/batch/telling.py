@@ -1,4 +1,4 @@
-"""What is told of batches: in the log, and in a report of each for progress, listeners and those who wait."""
+"""What the log says of batches, and the report of each for progress, listeners and those who wait."""
 
 from __future__ import annotations
 

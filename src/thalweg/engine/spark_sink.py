@@ -31,9 +31,10 @@ _TASK_BYTES = 64 << 20
 class SparkSink(RowSink):
     """Any batch writer of Spark's, called once for every batch that has results.
 
-    Files are staged, so that a batch that is repeated shows once. Delta is told the batch (txnAppId, txnVersion) and
-    keeps the first; batches of another timeline are others. Who writes is recorded before, as an older copy of the
-    state would give out the same numbers for other rows. Whatever else there is sees a repeated batch again.
+    Files are staged, so that a batch that is repeated shows once. Delta gets the number of the batch (txnAppId,
+    txnVersion) and keeps the first; batches of another timeline are others. Who writes is recorded before, as an
+    older copy of the state would give out the same numbers for other rows. Whatever else there is sees a repeated
+    batch again.
     """
 
     kind = "spark"

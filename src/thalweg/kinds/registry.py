@@ -22,7 +22,7 @@ from thalweg.errors import ThalwegError, kind_broken, kind_taken, not_a_kind
 K = TypeVar("K")
 _NAME = re.compile(r"[a-z_][a-z0-9_]*\Z")
 Unknown = Callable[[str, tuple[str, ...], list[str]], ThalwegError]
-"""(name, those that are known, those with a similar name) -> what the user is told."""
+"""(name, those that are known, those with a similar name) -> the error that the user gets."""
 
 
 class Registry(Generic[K]):

@@ -22,14 +22,14 @@ class WholeRows(Struct, frozen=True, array_like=True, tag="w"):
 class NodeTuples(Struct, frozen=True, array_like=True, tag="n"):
     """Tuples on their way to a node of a probe tree."""
 
-    group: str
+    cohort: str
     order: int
-    """Which tree of the group."""
+    """Which tree of the cohort."""
     path: tuple[int, ...]
     """From its root: which child, of that one which child, and so on."""
 
     def child(self, number: int) -> NodeTuples:
-        return NodeTuples(self.group, self.order, (*self.path, number))
+        return NodeTuples(self.cohort, self.order, (*self.path, number))
 
 
 class QueryRows(Struct, frozen=True, array_like=True, tag="q"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 SURE = 2.0
@@ -34,7 +34,7 @@ class Seen(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @property
     def error(self) -> float:
-        """The standard error of the ratio: what the batches' spread says, or what counting alone lets expect."""
+        """The standard error of the ratio: what the batches' spread says, or what counting alone suggests."""
         if not self.looked:
             return math.inf
         counted = math.sqrt(max(self.found, 1.0)) / self.looked
@@ -131,8 +131,8 @@ class JoinMeasurements(Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """The same, kept to powers of two."""
     samples: Mapping[str, Sample] = {}
     """By stream."""
-    groups: tuple[tuple[str, ...], ...] = ()
-    """The queries of each group of the plan."""
+    cohorts: tuple[tuple[str, ...], ...] = field(default=(), name="groups")
+    """The queries of each cohort of the plan."""
     since: Mapping[str, Mapping[str, int]] = {}
     """intermediate -> query -> the batch since which it is kept for the query, without a gap."""
     ready: Mapping[str, tuple[str, ...]] = {}
@@ -141,4 +141,4 @@ class JoinMeasurements(Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """stream -> how many batches' rows its store holds."""
     statistics: JoinStatistics = JoinStatistics()
     sent: Mapping[str, float] = {}
-    """Query group -> tuples sent per batch."""
+    """Cohort -> tuples sent per batch."""

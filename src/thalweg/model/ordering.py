@@ -92,12 +92,12 @@ class Ordering(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 
 
 @dataclass(frozen=True)
-class GroupCost:
-    """What a query group costs, in tuples sent per batch."""
+class CohortCost:
+    """What a cohort costs, in tuples sent per batch."""
 
     queries: tuple[str, ...]
     now: float
-    """As the statistics in force let expect."""
+    """As the statistics in force predict."""
     apart: float
     """With each query planned by itself."""
 
@@ -114,6 +114,7 @@ class OrderingReport:
     switched: int | None = None
     reason: str = ""
     changes: tuple[str, ...] = ()
-    groups: tuple[GroupCost, ...] = ()
+    groups: tuple[CohortCost, ...] = ()
+    """Of cohorts. Users read it in progress() by this name."""
     sent: Mapping[str, float] = field(default_factory=dict)
-    """Query group -> tuples sent per batch, as measured."""
+    """Cohort -> tuples sent per batch, as measured."""

@@ -29,7 +29,7 @@ class Patience:
         return cls(**{name: int(given[name]) for name in OPTIONS if name in given and name != RETAINED})
 
     def delay(self, failures: int) -> float:
-        """Seconds before the next try, after so many failures in a row."""
+        """Seconds before the next try, after this many failures in a row."""
         return self.retry_delay / 1e6 * 2.0 ** (failures - 1)
 
     @property

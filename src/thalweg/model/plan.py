@@ -20,14 +20,14 @@ FILTER = "/*filter*/"
 """Where the filter of a partial goes in its combine text; at the end where the mark is missing."""
 
 SMALLER, LARGER = f"{2.0**-64!r}::DOUBLE", f"{2.0**64!r}::DOUBLE"
-"""Factors between which a sum of so many doubles as there may be rows is a double."""
+"""Factors that keep a sum of doubles within a double, however many rows there may be."""
 
 QUANTILE = "quantile_of_counts"
 """The slots' own function over a list of values, how often each was seen, and a share. Values may come again."""
 
 
 def weighted_mean(counts: str, means: str, over: str = "") -> str:
-    """The mean of means, each of so many values, as a DuckDB aggregate; `over`: as one over a window."""
+    """The mean of means, each of `counts` values, as a DuckDB aggregate; `over`: as one over a window."""
     return f"sum({counts} * ({means} * {SMALLER})){over} / nullif(sum({counts}){over}, 0) * {LARGER}"
 
 
@@ -93,7 +93,10 @@ class Quantile:
         return f"{QUANTILE}({lists}, {self.share!r}::DOUBLE)"
 
 
-@canonical("Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer, extra, loose)")
+@canonical(
+    "Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer, extra, "
+    "loose=rows_are_partials)"
+)
 @dataclass(frozen=True)
 class Grouping:
     """One grouping pass over a stream, shared by all queries with these keys."""
@@ -112,7 +115,7 @@ class Grouping:
     """The grouping whose partials this one is rolled up from, None: from the rows."""
     extra: tuple[Partial, ...] = ()
     """Partials made in the same pass for groupings that are rolled up from this one."""
-    loose: bool = False
+    rows_are_partials: bool = False
     """Almost every row is a group of its own: rows become partials as they are, and are merged when a window
     closes."""
 

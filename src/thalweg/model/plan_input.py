@@ -42,7 +42,7 @@ class JoinLoad:
     """By stream."""
     matches: Mapping[Edge, float] = field(default_factory=dict)
     """(known, found, key) -> partners per row in recent batches, over all cohorts."""
-    groups: tuple[tuple[str, ...], ...] = ()
+    cohorts: tuple[tuple[str, ...], ...] = ()
     """The cohorts of the plan before."""
     ready: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """intermediate -> the queries for which it holds all that it should."""

@@ -1,6 +1,6 @@
-"""The join half of a plan: stores with their indexes, query groups with their probe trees.
+"""The join half of a plan: stores with their indexes, cohorts with their probe trees.
 
-A store keeps the rows of one stream once, with an index per key. A query group is a set of at most 64 queries
+A store keeps the rows of one stream once, with an index per key. A cohort is a set of at most 64 queries
 that run together: what a row or a tuple of rows can still serve is one 64-bit word, its query set. An arriving
 row walks the trees of its relation: at every node it looks for partners in a store, and what it finds goes on
 to the children, or is complete for the queries that end there.
@@ -17,7 +17,7 @@ from thalweg.model.expr import Expr
 from thalweg.model.join import Atom, TableJoin
 from thalweg.model.ordering import Ordered
 
-GROUP_SIZE = 64
+COHORT_SIZE = 64
 
 
 @canonical("Predicate(id, atoms, computed)")
@@ -48,7 +48,7 @@ class Index:
 @canonical("Intermediate(id, relations, anchor, queries)")
 @dataclass(frozen=True)
 class Intermediate:
-    """A joined intermediate result that a group keeps: what two relations yield is stored like rows of a stream."""
+    """A joined intermediate result that a cohort keeps: what two relations yield is stored like rows of a stream."""
 
     id: str
     """Names its store, and stands for its relations in tuples."""
@@ -146,10 +146,10 @@ class Tree:
     relation: str
     stream: str
     order: int
-    """Its place among the group's relations: of those before it new rows are found too, of those after only old."""
+    """Its place among the cohort's relations: of those before it new rows are found too, of those after only old."""
     children: tuple[Node, ...]
     counted: tuple[Node, ...] = ()
-    """Probes of some rows that are only counted: edges of which the other probes of the group tell nothing."""
+    """Probes of some rows that are only counted: edges of which the other probes of the cohort tell nothing."""
 
     def nodes(self) -> Iterator[Node]:
         for child in self.children:
@@ -171,7 +171,7 @@ class Want:
 @canonical("Role(relation, stream, wants)")
 @dataclass(frozen=True)
 class Role:
-    """What the queries of a group ask of one relation."""
+    """What the queries of a cohort ask of one relation."""
 
     relation: str
     stream: str
@@ -184,7 +184,7 @@ class Role:
 
 @canonical("Group(id, queries, streams, roles, trees)")
 @dataclass(frozen=True)
-class Group:
+class Cohort:
     """Queries that run together."""
 
     id: str
@@ -200,12 +200,14 @@ class Group:
         return self.queries.index(query)
 
 
-@canonical("Decision(group, query, joined, node, relation, stream, streams, reach_us, before_us, complete_from)")
+@canonical(
+    "Decision(group=cohort, query, joined, node, relation, stream, streams, reach_us, before_us, complete_from)"
+)
 @dataclass(frozen=True)
 class Decision:
     """A preserved relation of an outer, semi or anti join: its rows are decided when the watermark passes."""
 
-    group: str
+    cohort: str
     query: str
     joined: str
     node: Node
@@ -248,19 +250,19 @@ class Joined:
     @cached_property
     def leaders(self) -> dict[str, str]:
         """flag -> the query by whose tuples rows get it. Others with the same flag would find the same tuples, in a
-        group of their own or by another order: a row that came by both would count twice for both."""
+        cohort of their own or by another order: a row that came by both would count twice for both."""
         found: dict[str, str] = {}
         for query, flag in self.flags:
             found.setdefault(flag, query)
         return found
 
 
-@canonical("JoinPlan(stores, groups, joined, decisions, intermediates, stages, limits, notes, ordered)")
+@canonical("JoinPlan(stores, groups=cohorts, joined, decisions, intermediates, stages, limits, notes, ordered)")
 @dataclass(frozen=True)
 class JoinPlan:
     stores: Mapping[str, Store] = field(default_factory=dict)
     """By stream, or intermediate."""
-    groups: Mapping[str, Group] = field(default_factory=dict)
+    cohorts: Mapping[str, Cohort] = field(default_factory=dict)
     joined: Mapping[str, Joined] = field(default_factory=dict)
     """By the name of the joined stream."""
     decisions: tuple[Decision, ...] = ()

@@ -11,7 +11,7 @@ from thalweg.model.failure import Failures
 class ProbeId(Struct, frozen=True, array_like=True):
     """A kind of probe, of which is counted what it found."""
 
-    group: str
+    cohort: str
     known: str
     """The relation by whose key partners were looked for."""
     found: str
@@ -84,7 +84,7 @@ class ShipmentReport(Struct, frozen=True, array_like=True):
 
 
 class ErrorReport(Struct, frozen=True, array_like=True):
-    """What ended a task. The state's errors are told from those of sources."""
+    """What ended a task. Errors of the state are kept apart from those of sources."""
 
     is_state: bool
     message: str

@@ -63,7 +63,7 @@ class Split(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     @property
     def file(self) -> str | None:
-        """As users are told where a row comes from."""
+        """The file that messages to users name for a row."""
         return self.path if self.is_file and self.path else None
 
     @property

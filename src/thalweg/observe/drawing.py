@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from thalweg.model.manifest import Manifest
 from thalweg.model.plan import Plan
-from thalweg.model.probe import Group, Node
+from thalweg.model.probe import Cohort, Node
 from thalweg.model.query import Query, query_name
 from thalweg.observe.explain_joins import equal_columns, title_of
 from thalweg.observe.words import listed
@@ -41,39 +41,39 @@ def draw(plan: Plan, queries: Mapping[str, Query], manifest: Manifest, only: str
     for bucket in manifest.stores:
         rows[bucket.relation] = rows.get(bucket.relation, 0) + bucket.section.rows
     for id_, query in queries.items():
-        if only in (None, id_) and all(id_ not in group.queries for group in plan.joins.groups.values()):
+        if only in (None, id_) and all(id_ not in cohort.queries for cohort in plan.joins.cohorts.values()):
             for stream in query.streams:
                 source = drawing.box(f"store {stream}", "store", _held(plan, stream, rows))
                 drawing.line(source, _query(drawing, id_, query))
-    for group in plan.joins.groups.values():
-        if only is None or only in group.queries:
-            _draw_group(drawing, plan, group, queries, rows, only)
+    for cohort in plan.joins.cohorts.values():
+        if only is None or only in cohort.queries:
+            _draw_cohort(drawing, plan, cohort, queries, rows, only)
     return drawing
 
 
-def _draw_group(
+def _draw_cohort(
     drawing: Drawing,
     plan: Plan,
-    group: Group,
+    cohort: Cohort,
     queries: Mapping[str, Query],
     rows: Mapping[str, int],
     only: str | None,
 ) -> None:
-    mask = -1 if only is None else 1 << group.bit(only)
-    for tree in group.trees:
-        start = f"{group.id} {tree.relation}"
+    mask = -1 if only is None else 1 << cohort.bit(only)
+    for tree in cohort.trees:
+        start = f"{cohort.id} {tree.relation}"
         for place, child in enumerate(tree.children):
             if child.queries & mask:
                 drawing.box(start, "row", f"a row of {tree.relation}")
                 source = drawing.box(f"store {tree.stream}", "store", _held(plan, tree.stream, rows))
                 drawing.line(source, start)
-                _draw_node(drawing, plan, group, child, start, f"{start} {place}", queries, rows, mask)
+                _draw_node(drawing, plan, cohort, child, start, f"{start} {place}", queries, rows, mask)
 
 
 def _draw_node(
     drawing: Drawing,
     plan: Plan,
-    group: Group,
+    cohort: Cohort,
     node: Node,
     before: str,
     name: str,
@@ -81,7 +81,7 @@ def _draw_node(
     rows: Mapping[str, int],
     mask: int,
 ) -> None:
-    equal = " and ".join(equal_columns(plan, group, node))
+    equal = " and ".join(equal_columns(plan, cohort, node))
     probe = drawing.box(name, "probe", f"{title_of(plan, node.relation)}\n{equal}")
     drawing.line(before, probe, label="to another slot" if node.moves else "")
     store = drawing.box(f"store {node.stream}", "store", _held(plan, node.stream, rows))
@@ -89,12 +89,12 @@ def _draw_node(
     for kept, _ in node.keeps:
         drawing.line(probe, drawing.box(f"store {kept}", "store", _held(plan, kept, rows)), "keep")
     for _, ended in node.complete:
-        for bit, id_ in enumerate(group.queries):
+        for bit, id_ in enumerate(cohort.queries):
             if ended & mask & (1 << bit) and id_ in queries:
                 drawing.line(probe, _query(drawing, id_, queries[id_]))
     for place, child in enumerate(node.children):
         if child.queries & mask:
-            _draw_node(drawing, plan, group, child, probe, f"{name} {place}", queries, rows, mask)
+            _draw_node(drawing, plan, cohort, child, probe, f"{name} {place}", queries, rows, mask)
 
 
 def _query(drawing: Drawing, id_: str, query: Query) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from thalweg.model.manifest import Manifest
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.plan import Plan, route_key
-from thalweg.model.probe import Group, Node, Store
+from thalweg.model.probe import Cohort, Node, Store
 from thalweg.model.query import Query
 from thalweg.model.spans import describe_span
 from thalweg.observe.words import count, listed, name_of
@@ -19,12 +19,12 @@ SHOWN = 12
 def explain_joins(
     plan: Plan, queries: Mapping[str, Query], manifest: Manifest, ordering: OrderingReport
 ) -> list[str]:
-    """All stores and all groups, and what was decided of their orders."""
+    """All stores and all cohorts, and what was decided of their orders."""
     lines: list[str] = []
     for store in plan.joins.stores.values():
         lines += ["", *_explain_store(plan, store, queries, manifest)]
-    for group in plan.joins.groups.values():
-        lines += ["", *_explain_group(plan, group, queries, manifest), *_explain_cost(group, ordering)]
+    for cohort in plan.joins.cohorts.values():
+        lines += ["", *_explain_cohort(plan, cohort, queries, manifest), *_explain_cost(cohort, ordering)]
     if plan.joins.notes:
         lines += ["", *(_with_names(note, queries) for note in plan.joins.notes)]
     if any(plan.joins.ordered):
@@ -55,10 +55,10 @@ def explain_ordering(ordering: OrderingReport) -> list[str]:
     return lines
 
 
-def _explain_cost(group: Group, ordering: OrderingReport) -> list[str]:
+def _explain_cost(cohort: Cohort, ordering: OrderingReport) -> list[str]:
     """Tuples sent, as measured and as expected, against each query planned by itself."""
-    sent = ordering.sent.get(group.id)
-    judged = next((cost for cost in ordering.groups if set(cost.queries) == set(group.queries)), None)
+    sent = ordering.sent.get(cohort.id)
+    judged = next((cost for cost in ordering.groups if set(cost.queries) == set(cohort.queries)), None)
     lines = [f"  sends {sent:,.0f} tuples a batch"] if sent else []
     if judged is not None and judged.apart > 0:
         text = f"  expected: {judged.now:,.0f} tuples a batch"
@@ -74,10 +74,10 @@ def explain_join(
 ) -> list[str]:
     """What one query takes part in."""
     lines: list[str] = []
-    for group in plan.joins.groups.values():
-        if id_ in group.queries:
-            lines += _explain_group(plan, group, queries, manifest, only=1 << group.bit(id_))
-            lines += _explain_cost(group, ordering)
+    for cohort in plan.joins.cohorts.values():
+        if id_ in cohort.queries:
+            lines += _explain_cohort(plan, cohort, queries, manifest, only=1 << cohort.bit(id_))
+            lines += _explain_cost(cohort, ordering)
     for name, store in plan.joins.stores.items():
         if _uses_store(queries[id_], name):
             lines += _explain_store(plan, store, queries, manifest)
@@ -146,19 +146,19 @@ def title_of(plan: Plan, relation: str) -> str:
     return relation if m is None else "(" + " ⋈ ".join(m.relations) + ")"
 
 
-def _explain_group(
-    plan: Plan, group: Group, queries: Mapping[str, Query], manifest: Manifest, only: int | None = None
+def _explain_cohort(
+    plan: Plan, cohort: Cohort, queries: Mapping[str, Query], manifest: Manifest, only: int | None = None
 ) -> list[str]:
-    names = [queries[id_].name for id_ in group.queries if id_ in queries]
+    names = [queries[id_].name for id_ in cohort.queries if id_ in queries]
     together = "runs alone" if len(names) == 1 else "run together, one probe serves all"
     lines = [f"{listed(names)}: {together}"]
-    for tree in group.trees:
-        body = [line for node in tree.children for line in _explain_node(plan, group, node, queries, manifest, only)]
+    for tree in cohort.trees:
+        body = [line for node in tree.children for line in _explain_node(plan, cohort, node, queries, manifest, only)]
         if body:
             lines.append(f"  a row of {tree.relation}")
             lines += [f"    {line}" for line in body]
     for decision in plan.joins.decisions:
-        if decision.group == group.id:
+        if decision.cohort == cohort.id:
             span = describe_span(max(0, decision.reach_us))
             lines.append(f"  a row of {decision.relation} is decided when the watermark is {span} past it")
     return lines
@@ -166,7 +166,7 @@ def _explain_group(
 
 def _explain_node(
     plan: Plan,
-    group: Group,
+    cohort: Cohort,
     node: Node,
     queries: Mapping[str, Query],
     manifest: Manifest,
@@ -175,7 +175,7 @@ def _explain_node(
     if only is not None and not node.queries & only:
         return []
     relation = node.key[0][0]
-    equal = equal_columns(plan, group, node)
+    equal = equal_columns(plan, cohort, node)
     text = f"─▶ {title_of(plan, node.relation)} where {' and '.join(equal)}, {_within(node)}"
     if node.moves:
         text += ", in the slot of that key"
@@ -186,18 +186,18 @@ def _explain_node(
     for kept, _ in node.keeps:
         lines.append(f"   ▪ kept as {title_of(plan, kept)}")
     for joined, mask in node.complete:
-        ended = [queries[q].name for b, q in enumerate(group.queries) if mask >> b & 1 and q in queries]
+        ended = [queries[q].name for b, q in enumerate(cohort.queries) if mask >> b & 1 and q in queries]
         fed = any(g.stream == joined for g in plan.groupings.values())
         lines.append(f"   ■ {listed(ended)}{': into windows' if fed else ''}")
     for child in node.children:
-        lines += [f"   {line}" for line in _explain_node(plan, group, child, queries, manifest, only)]
+        lines += [f"   {line}" for line in _explain_node(plan, cohort, child, queries, manifest, only)]
     return lines
 
 
-def equal_columns(plan: Plan, group: Group, node: Node) -> list[str]:
+def equal_columns(plan: Plan, cohort: Cohort, node: Node) -> list[str]:
     """What must be equal between what is known and what a node finds."""
     relation = node.key[0][0]
-    own = plan.streams[_stream(group, relation)]
+    own = plan.streams[_stream(cohort, relation)]
     index = plan.joins.stores[node.stream].index(node.index)
     equal = [
         f"{relation}.{name_of(column, own)} = {_found(plan, node, key)}"
@@ -224,5 +224,5 @@ def _signed(us: int) -> str:
     return f"-{describe_span(-us)}" if us < 0 else f"+{describe_span(us)}"
 
 
-def _stream(group: Group, relation: str) -> str:
-    return group.roles[relation].stream
+def _stream(cohort: Cohort, relation: str) -> str:
+    return cohort.roles[relation].stream

@@ -30,11 +30,11 @@ def explain_shipping(plan: Plan, stream: StreamPlan, seen: Replication | None) -
 
 def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
     """Of one grouping: where it is made, and where its rows go."""
-    what = "rows are kept as they are" if grouping.loose else "combined in the slots"
-    if plan.partitioners.get(grouping.route_key) == LOCAL and not grouping.loose:
+    what = "rows are kept as they are" if grouping.rows_are_partials else "combined in the slots"
+    if plan.partitioners.get(grouping.route_key) == LOCAL and not grouping.rows_are_partials:
         what = "combined by the tasks that read them"
     if grouping.route_key not in plan.pinned:  # else it is so because a query asks for it
-        what = f"{'values hardly come again' if grouping.loose else 'groups are many'}: {what}"
+        what = f"{'values hardly come again' if grouping.rows_are_partials else 'groups are many'}: {what}"
     if grouping.route_key in plan.partitioners:
         return what
     leader = plan.follows.get(grouping.route_key)

@@ -1,4 +1,4 @@
-"""What a batch did, as it is told: to `session.progress()`, and to listeners in the words of Spark's
+"""What a batch did, for `session.progress()`, and for listeners in the words of Spark's
 StreamingQueryProgress."""
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class OverTimeError(Exception):
 
 @contextmanager
 def within(budget: Budget, statement: Interruptible, memory: int) -> Iterator[None]:
-    """What `statement` runs inside is held to its time, and to so many bytes of memory beyond what there is."""
+    """What `statement` runs inside is held to its time, and to this many bytes of memory beyond what there is."""
     running = None if budget.seconds is None else _watch.begin(statement, budget.seconds)
     limited = budget.owns_process and _limit_memory(memory)
     try:

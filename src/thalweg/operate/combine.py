@@ -43,7 +43,7 @@ class Slices:
 
 def make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, failures: Failures) -> pa.Table:
     """A grouping from the rows: as they are, by direct address, or by DuckDB."""
-    if grouping.loose:
+    if grouping.rows_are_partials:
         return lift(rows, slices, grouping)
     names = (*grouping.keys, *grouping.values)
     table = combine_dense(columns, slices, grouping, names, merging=False)

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 WORTH = 8
 """Copying a column costs about this much less per value than looking its chunk up does."""
 SMALL = 1 << 22
-"""Columns of up to so many rows are copied in any case: it takes a few milliseconds."""
+"""Columns of up to this many rows are copied in any case: it takes a few milliseconds."""
 _ALIGNMENT = 64
 _WIDTHS = (8, 16, 32, 64)
 

@@ -36,7 +36,7 @@ def keep_slices(state: GroupingState, clock: BatchTimes, merging: Sequence[Seque
         table = of_starts(state.arrived, live) if len(live) < len(state.arrived_starts) else state.arrived
         found.new.append(NewSlices(grouping.id, 0, grouping.slice_us, live, clock.batch, table))
         found.new += state.late
-    if not grouping.loose:
+    if not grouping.rows_are_partials:
         found.new += _build_nodes(state, clock)
     held = {h.bucket.name: h for h in state.held}
     for run in merging:
@@ -116,7 +116,7 @@ def _mapping(parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
 def _compact(grouping: Grouping, group: Sequence[StoredBucket], closing_us: int, found: KeptSlices) -> None:
     starts = sorted({s for h in group for s in h.starts if needed_until(s, grouping.windows) > closing_us})
     table = of_starts(pa.concat_tables([h.load_whole() for h in group], promote_options="default"), starts)
-    if not grouping.loose:
+    if not grouping.rows_are_partials:
         names = [quote(c) for c in (START, *group_columns(grouping), GROUP)]
         known = set(table.column_names)
         partials = [p for p in grouping.partials if p.name in known]

@@ -17,7 +17,7 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.join import TableJoin, split_column
 from thalweg.model.plan import Plan, Selection
-from thalweg.model.probe import Group, Joined, Store
+from thalweg.model.probe import Cohort, Joined, Store
 from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
@@ -61,28 +61,28 @@ class Materialising:
 
     def take(self, found: Iterable[Complete]) -> Made:
         """Gathers tuples, and gives rows whenever there are enough of them."""
-        for joined, group, tuples in found:
-            if not self._is_wanted(joined, group):
+        for joined, cohort, tuples in found:
+            if not self._is_wanted(joined, cohort):
                 continue
-            waiting = self._waiting.setdefault((joined, group.id, tuple(sorted(tuples.refs))), [])
+            waiting = self._waiting.setdefault((joined, cohort.id, tuple(sorted(tuples.refs))), [])
             waiting.append(tuples)
             if sum(len(t) for t in waiting) >= TUPLES_AT_ONCE:
-                yield from self._materialise(joined, group, Tuples.concat(waiting))
+                yield from self._materialise(joined, cohort, Tuples.concat(waiting))
                 waiting.clear()
 
-    def _is_wanted(self, joined: str, group: Group) -> bool:
-        """Whether some query of the group has its rows by the group's own tuples."""
-        if (joined, group.id) not in self._wanted:
+    def _is_wanted(self, joined: str, cohort: Cohort) -> bool:
+        """Whether some query of the cohort has its rows by the cohort's own tuples."""
+        if (joined, cohort.id) not in self._wanted:
             info = self.plan.joins.joined[joined]
             led = {query for query, _ in info.flags} - {*info.leaders.values()}
-            self._wanted[joined, group.id] = not led.issuperset(group.queries)
-        return self._wanted[joined, group.id]
+            self._wanted[joined, cohort.id] = not led.issuperset(cohort.queries)
+        return self._wanted[joined, cohort.id]
 
     def finish(self) -> Made:
         """What is left; and whoever has no rows because the one that leads to them was stopped is stopped, too."""
-        for (joined, group, _), waiting in self._waiting.items():
+        for (joined, cohort, _), waiting in self._waiting.items():
             if waiting:
-                yield from self._materialise(joined, self.plan.joins.groups[group], Tuples.concat(waiting))
+                yield from self._materialise(joined, self.plan.joins.cohorts[cohort], Tuples.concat(waiting))
         self._waiting.clear()
         for info in self.plan.joins.joined.values():
             leaders = info.leaders
@@ -98,17 +98,17 @@ class Materialising:
             closed = joint_time(closed_us, decision.streams)
             closing = joint_time(closing_us, decision.streams)
             info = self.plan.joins.joined[decision.joined]
-            group = self.plan.joins.groups[decision.group]
+            cohort = self.plan.joins.cohorts[decision.cohort]
             if OfQuery(decision.query) in self.failures or decision.query not in leading:
                 continue
             for rows, pairs in probing.decide(decision, closed, closing):
-                pairs = self._holding(info, group, pairs)
+                pairs = self._holding(info, cohort, pairs)
                 matched = np.isin(rows.refs[decision.relation], pairs.refs[decision.relation])
                 wanted = matched if info.kind == "semi" else ~matched
                 if wanted.any():
-                    yield from self._rows(decision.joined, info, group, rows.pick(wanted))
+                    yield from self._rows(decision.joined, info, cohort, rows.pick(wanted))
 
-    def _holding(self, info: Joined, group: Group, pairs: Tuples) -> Tuples:
+    def _holding(self, info: Joined, cohort: Cohort, pairs: Tuples) -> Tuples:
         """The pairs for which the rest of ON is true. A query whose ON fails is stopped."""
         if info.on is None or not len(pairs):
             return pairs
@@ -116,36 +116,36 @@ class Materialising:
         try:
             found = duck.run(f"SELECT coalesce({info.on.sql}, FALSE) AS ok FROM batch", batch=chunk)
         except duck.Error as error:
-            self._fail(info, group, error)
+            self._fail(info, cohort, error)
             return pairs.pick(np.zeros(len(pairs), dtype=bool))
         return pairs.pick(np.asarray(found.column(0).to_numpy(zero_copy_only=False), dtype=bool))
 
-    def _fail(self, info: Joined, group: Group, error: Exception) -> None:
+    def _fail(self, info: Joined, cohort: Cohort, error: Exception) -> None:
         for query in info.leaders.values():
-            if query in group.queries:
+            if query in cohort.queries:
                 self.failures.setdefault(OfQuery(query), str(error))
 
-    def _materialise(self, joined: str, group: Group, tuples: Tuples) -> Made:
+    def _materialise(self, joined: str, cohort: Cohort, tuples: Tuples) -> Made:
         info = self.plan.joins.joined[joined]
         if info.kind in ("semi", "anti"):
             return
         flagged = {query for query, _ in info.flags}
         plain = [
-            s for s in self.plan.streams[joined].selections if s.query not in flagged and s.query in group.queries
+            s for s in self.plan.streams[joined].selections if s.query not in flagged and s.query in cohort.queries
         ]
         if plain:
-            offsets, positions = split_sets(tuples.sets, len(group.queries))
+            offsets, positions = split_sets(tuples.sets, len(cohort.queries))
             for selection in plain:
-                bit = group.bit(selection.query)
+                bit = cohort.bit(selection.query)
                 chosen = positions[offsets[bit] : offsets[bit + 1]]
                 if len(chosen) and OfQuery(selection.query) not in self.failures:
                     yield QueryRows(selection.query), self._select(info, selection, tuples, chosen)
         leading = {*info.leaders.values()}
-        rest = sum(1 << bit for bit, query in enumerate(group.queries) if query in leading)
+        rest = sum(1 << bit for bit, query in enumerate(cohort.queries) if query in leading)
         if rest:
-            tuples = self._holding(info, group, tuples.serving(rest))
+            tuples = self._holding(info, cohort, tuples.serving(rest))
             if len(tuples):
-                yield from self._rows(joined, info, group, tuples)
+                yield from self._rows(joined, info, cohort, tuples)
 
     def _select(self, info: Joined, selection: Selection, tuples: Tuples, chosen: np.ndarray) -> pa.Table:
         names = tuple(relation for relation, _ in info.relations)
@@ -154,17 +154,17 @@ class Materialising:
         arrays = [array.cast(to_inner_arrow(kind)) for array, kind in zip(found, selection.types, strict=True)]
         return pa.Table.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
 
-    def _rows(self, joined: str, info: Joined, group: Group, tuples: Tuples) -> Made:
+    def _rows(self, joined: str, info: Joined, cohort: Cohort, tuples: Tuples) -> Made:
         """The rows of queries that are more than a choice of columns."""
         try:
             chunk = self._chunk(info, self.plan.streams[joined].columns, tuples)
             for flag, leader in info.leaders.items():
-                mask = np.uint64(1 << group.bit(leader) if leader in group.queries else 0)
+                mask = np.uint64(1 << cohort.bit(leader) if leader in cohort.queries else 0)
                 chunk = chunk.append_column(flag, pa.array((tuples.sets & mask) != 0))
             columns = self.plan.streams[joined].columns
-            rows = look_up_apart(chunk, info, self.tables, columns, group.queries, self.failures)
+            rows = look_up_apart(chunk, info, self.tables, columns, cohort.queries, self.failures)
         except duck.Error as error:
-            self._fail(info, group, error)
+            self._fail(info, cohort, error)
             return
         yield WholeRows(joined), rows
 

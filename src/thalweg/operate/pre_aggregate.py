@@ -20,9 +20,9 @@ from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import deal, routing_table
 
 STAYING_FROM = 1 << 20
-"""Partials of a chunk from so many bytes on do not travel before a window needs them: the task that made them puts
-them into the state, where the slot would have put them. On its way to a slot the JVM copies every byte several times.
-Smaller ones travel, so that a slot keeps one bucket of them and not one for each task."""
+"""Partials of a chunk with this many bytes or more do not travel before a window needs them: the task that made them
+puts them into the state, where the slot would have put them. On its way to a slot the JVM copies every byte several
+times. Smaller ones travel, so that a slot keeps one bucket of them and not one for each task."""
 
 
 def pre_aggregate(plan: Plan, stream: StreamPlan, rows: pa.Table, clock: BatchTimes, outbox: Outbox) -> int:

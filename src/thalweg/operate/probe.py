@@ -1,7 +1,7 @@
 """Probes: rows find their partners in a bucket, with the queries that each pair serves.
 
 What a row can serve is its query set, a 64-bit word; a pair serves the AND of two. A row keeps the predicates it
-satisfies, and every group of queries turns those into its own sets by a table per byte.
+satisfies, and every cohort turns those into its own sets by a table per byte.
 
 There are two ways to probe a bucket. Where few rows do, words, times and sets are read where they lie, a few hundred
 candidates at a time: each look writes all candidates and moves on by 0 or 1, so there is no branch to mispredict, and
@@ -239,7 +239,7 @@ class SortedSide:
     words: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
     sets: Sets
-    """What each can serve, of all queries of the group."""
+    """What each can serve, of all queries of the cohort."""
 
 
 @dataclass(frozen=True)

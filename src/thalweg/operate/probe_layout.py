@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from thalweg.model.probe import Group, Index, Role
+from thalweg.model.probe import Cohort, Index, Role
 from thalweg.operate.probe import SortedSide
 from thalweg.operate.store import Rows
 
@@ -19,15 +19,15 @@ MOST = 1 << 24
 
 @dataclass
 class SortedSides:
-    """What a slot has laid out for the queries of one group. What is done for rows that are stored stays in
+    """What a slot has laid out for the queries of one cohort. What is done for rows that are stored stays in
     proportion to the rows that look for them."""
 
-    group: Group
+    cohort: Cohort
     room: int = field(default_factory=lambda: MOST)
     _known: dict[tuple[int, str, str], SortedSide] = field(default_factory=dict)
 
     def find(self, bucket: Rows, role: Role, index: Index, first: int, last: int, probing: int) -> SortedSide | None:
-        """A bucket's rows at these places of an index, which so many others look for; None if it is not worth it."""
+        """A bucket's rows at these places of an index, for `probing` others that look; None if it is not worth it."""
         place = (id(bucket), role.relation, index.id)
         known = self._known.get(place)
         if known is not None and known.first <= first and last <= known.last:
@@ -40,5 +40,5 @@ class SortedSides:
             whole = min(first, known.first), max(last, known.last)
             first, last = whole if whole[1] - whole[0] <= most else (first, last)
         self.room = room - (last - first)
-        ordered = self._known[place] = bucket.sort(self.group, role, index, first, last)
+        ordered = self._known[place] = bucket.sort(self.cohort, role, index, first, last)
         return ordered

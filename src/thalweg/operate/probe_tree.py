@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from thalweg.model.address import NodeTuples
 from thalweg.model.failure import OfQuery
 from thalweg.model.plan import Plan, route_key
-from thalweg.model.probe import Check, Decision, Group, Index, Node, Role, Tree
+from thalweg.model.probe import Check, Cohort, Decision, Index, Node, Role, Tree
 from thalweg.model.report import SAMPLED, ProbeId
 from thalweg.operate.index import KeyIndex, hash_range, hash_words, word_groups
 from thalweg.operate.outbox import Outbox
@@ -60,7 +60,7 @@ class Complete(NamedTuple):
     """Tuples of all relations of a joined stream."""
 
     joined: str
-    group: Group
+    cohort: Cohort
     tuples: Tuples
 
 
@@ -73,50 +73,50 @@ class Probing:
     views: Views
     outbox: Outbox
     kept: dict[str, list[tuple[str, Tuples]]] = field(default_factory=dict)
-    """intermediate -> (group, tuples) to be kept."""
+    """intermediate -> (cohort, tuples) to be kept."""
     _sorted: SortedSides | None = None
 
     # -- stages
 
     def first(self) -> Iterator[Complete]:
         """The probes of rows that came with the batch."""
-        for group in self.plan.joins.groups.values():
-            for tree in group.trees:
+        for cohort in self.plan.joins.cohorts.values():
+            for tree in cohort.trees:
                 for number, child in enumerate(tree.children):
-                    for tuples in self._starting(group, tree, child):
-                        yield from self._go(group, child, NodeTuples(group.id, tree.order, (number,)), tuples)
+                    for tuples in self._starting(cohort, tree, child):
+                        yield from self._go(cohort, child, NodeTuples(cohort.id, tree.order, (number,)), tuples)
                 for node in tree.counted:
-                    for tuples in self._starting(group, tree, node):
-                        self._sample(group, node, tuples)
+                    for tuples in self._starting(cohort, tree, node):
+                        self._sample(cohort, node, tuples)
 
     def further(self, address: NodeTuples, table: pa.Table) -> Iterator[Complete]:
         """The probes of tuples that were sent here: `address` says which node they are for."""
-        group = self.plan.joins.groups[address.group]
+        cohort = self.plan.joins.cohorts[address.cohort]
         first, *path = address.path
-        node = group.trees[address.order].children[first]
+        node = cohort.trees[address.order].children[first]
         for number in path:
             node = node.children[number]
-        yield from self._step(group, node, address, Tuples.from_table(table))
+        yield from self._step(cohort, node, address, Tuples.from_table(table))
 
-    def _go(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
+    def _go(self, cohort: Cohort, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
         if node.moves:
             self._send(node, address, tuples)
         else:
-            yield from self._step(group, node, address, tuples)
+            yield from self._step(cohort, node, address, tuples)
 
-    def _starting(self, group: Group, tree: Tree, child: Node) -> Iterator[Tuples]:
+    def _starting(self, cohort: Cohort, tree: Tree, child: Node) -> Iterator[Tuples]:
         """The slot's rows of the batch that serve a query of the child, by bucket: each is a stretch of time."""
         view = self.views[tree.stream]
-        role = group.roles[tree.relation]
+        role = cohort.roles[tree.relation]
         own = view.store.index(child.own)
         for bucket, base in zip(view.buckets, view.bases, strict=False):
             if not bucket.is_new or not bucket.rows:
                 continue
-            bits, lut, always, allowed = bucket.marks(group, role)
-            serving = allowed & child.queries & self._healthy(group)
+            bits, lut, always, allowed = bucket.marks(cohort, role)
+            serving = allowed & child.queries & self._healthy(cohort)
             if not serving:
                 continue
-            side, places = self._sorted_rows(group, role, own, bucket)
+            side, places = self._sorted_rows(cohort, role, own, bucket)
             if side is not None:
                 begun = begin(bucket.index(own), side, places, serving, int(base))
                 if len(begun.rows):
@@ -132,7 +132,7 @@ class Probing:
                 yield Tuples({tree.relation: rows.astype(np.int64) + base}, sets)
 
     def _sorted_rows(
-        self, group: Group, role: Role, index: Index, bucket: Rows
+        self, cohort: Cohort, role: Role, index: Index, bucket: Rows
     ) -> tuple[SortedSide | None, list[tuple[int, int]]]:
         """The slot's rows of a bucket, laid out, and where they are; None where that is not worth it."""
         if self._spread(role.stream, index):
@@ -140,31 +140,31 @@ class Probing:
         places = group_places(bucket.index(index), self._ranges(role.stream, index), self.plan.groups)
         first, last = min((f for f, _ in places), default=0), max((to for _, to in places), default=0)
         rows = sum(to - f for f, to in places)
-        return self._sides(group).find(bucket, role, index, first, last, rows), places
+        return self._sides(cohort).find(bucket, role, index, first, last, rows), places
 
-    def _sides(self, group: Group) -> SortedSides:
-        """Of one group at a time: what was laid out for another is let go."""
-        if self._sorted is None or self._sorted.group is not group:
-            self._sorted = SortedSides(group)
+    def _sides(self, cohort: Cohort) -> SortedSides:
+        """Of one cohort at a time: what was laid out for another is let go."""
+        if self._sorted is None or self._sorted.cohort is not cohort:
+            self._sorted = SortedSides(cohort)
         return self._sorted
 
-    def _step(self, group: Group, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
+    def _step(self, cohort: Cohort, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
         """One probe and all that follows in this slot."""
-        found = self.partners(group, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
+        found = self.partners(cohort, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
         if not len(found):
             return
         for kept, queries in node.keeps:
-            keeping = found.serving(queries & self._healthy(group), node.queries)
+            keeping = found.serving(queries & self._healthy(cohort), node.queries)
             if len(keeping):
-                self.kept.setdefault(kept, []).append((group.id, keeping))
+                self.kept.setdefault(kept, []).append((cohort.id, keeping))
         for joined, queries in node.complete:
-            complete = found.serving(queries & self._healthy(group), node.queries)
+            complete = found.serving(queries & self._healthy(cohort), node.queries)
             if len(complete):
-                yield Complete(joined, group, complete)
+                yield Complete(joined, cohort, complete)
         for number, child in enumerate(node.children):
-            going = found.serving(child.queries & self._healthy(group), node.queries)
+            going = found.serving(child.queries & self._healthy(cohort), node.queries)
             if len(going):
-                yield from self._go(group, child, address.child(number), going)
+                yield from self._go(cohort, child, address.child(number), going)
 
     def _send(self, node: Node, address: NodeTuples, tuples: Tuples) -> None:
         words, valid = self._words(node, tuples)
@@ -207,25 +207,25 @@ class Probing:
 
     # -- one probe
 
-    def partners(self, group: Group, node: Node, tuples: Tuples, *, new: bool, width: int = 0) -> Tuples:
+    def partners(self, cohort: Cohort, node: Node, tuples: Tuples, *, new: bool, width: int = 0) -> Tuples:
         """The tuples with each partner in the node's store; `new`: also those that came with the batch.
 
         `width`: of how many relations the tuples are, where what they find tells of the edge."""
         tuples, words = self._with_key(node, tuples)
         try:
-            found = self._pairs(group, node, tuples, words, new)
+            found = self._pairs(cohort, node, tuples, words, new)
         except TooMany as error:
-            found = self._pairs_apart(group, node, tuples, words, new, error)
+            found = self._pairs_apart(cohort, node, tuples, words, new, error)
         if len(tuples):
-            self._count(group, node, width, len(tuples), len(found))
-        return self._within_limits(group, node, found)
+            self._count(cohort, node, width, len(tuples), len(found))
+        return self._within_limits(cohort, node, found)
 
-    def _sample(self, group: Group, node: Node, tuples: Tuples) -> None:
+    def _sample(self, cohort: Cohort, node: Node, tuples: Tuples) -> None:
         """Counts the partners of some rows, which go nowhere from here."""
         some, words = self._with_key(node, tuples.pick(np.arange(0, len(tuples), -(-len(tuples) // MOST_SAMPLED))))
         while True:
             try:
-                found = len(self._pairs(group, node, some, words, node.new, most=MOST_COUNTED))
+                found = len(self._pairs(cohort, node, some, words, node.new, most=MOST_COUNTED))
                 break
             except TooMany:
                 if len(some) == 1:
@@ -233,7 +233,7 @@ class Probing:
                     break
                 half = np.arange(len(some) // 2)
                 some, words = some.pick(half), words[half]
-        self._count(group, node, SAMPLED, len(some), found)
+        self._count(cohort, node, SAMPLED, len(some), found)
 
     def _with_key(self, node: Node, tuples: Tuples) -> tuple[Tuples, Array]:
         """The tuples that can have a partner, and their keys as the index compares them."""
@@ -245,13 +245,13 @@ class Probing:
         return tuples, words if words.dtype == np.uint64 else words.astype(np.int64, copy=False)
 
     def _pairs(
-        self, group: Group, node: Node, tuples: Tuples, words: Array, new: bool, most: int | None = None
+        self, cohort: Cohort, node: Node, tuples: Tuples, words: Array, new: bool, most: int | None = None
     ) -> Tuples:
         """`most`: raises TooMany rather than to find more in all; else in one bucket."""
         if not len(tuples):
             return self._nothing(node, tuples)
         view = self.views[node.stream]
-        role, index = group.roles[node.relation], view.store.index(node.index)
+        role, index = cohort.roles[node.relation], view.store.index(node.index)
         hashes = hash_words(words)
         between = int(hashes.min()), int(hashes.max())
         low, high = self._bounds(node, tuples)
@@ -262,11 +262,11 @@ class Probing:
             skipped = bucket.is_new and not new
             if skipped or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
                 continue
-            if not bucket.marks(group, role)[-1] & node.queries:
+            if not bucket.marks(cohort, role)[-1] & node.queries:
                 continue  # rows from before anyone asked: they may not even have the key
             first, last = hash_range(bucket.index(index), *between)
-            ordered = self._sides(group).find(bucket, role, index, first, last, len(tuples))
-            side = bucket.side(group, role, index, node.queries, ordered, first, last)
+            ordered = self._sides(cohort).find(bucket, role, index, first, last, len(tuples))
+            side = bucket.side(cohort, role, index, node.queries, ordered, first, last)
             limit = PAIR_LIMIT if most is None else max(0, most - sum(map(len, parts)))
             pairs = probe(words, low, high, tuples.sets, side, limit, hashes, near)
             if len(pairs.left) == 0:
@@ -277,7 +277,7 @@ class Probing:
         return Tuples.concat(parts) if parts else self._nothing(node, tuples)
 
     def _pairs_apart(
-        self, group: Group, node: Node, tuples: Tuples, words: Array, new: bool, error: TooMany
+        self, cohort: Cohort, node: Node, tuples: Tuples, words: Array, new: bool, error: TooMany
     ) -> Tuples:
         """The pairs of the queries that have not too many: half of the queries at a time, until one is left. A probe
         that fails takes as long as memory allows pairs, so after some of them all that are left are stopped."""
@@ -287,12 +287,12 @@ class Probing:
         while waiting:
             queries, error = waiting.pop()
             if queries.bit_count() == 1 or failed > MOST_FAILED:
-                self._stop(group, node, tuples, words, queries, error)
+                self._stop(cohort, node, tuples, words, queries, error)
                 continue
             for half in _halves(queries):
                 mine = (tuples.sets & np.uint64(half)) != 0
                 try:
-                    parts.append(self._pairs(group, node, tuples.pick(mine).serving(half), words[mine], new))
+                    parts.append(self._pairs(cohort, node, tuples.pick(mine).serving(half), words[mine], new))
                 except TooMany as again:
                     failed += 1
                     waiting.append((half, again))
@@ -302,8 +302,8 @@ class Probing:
         empty = np.empty(0, dtype=np.int64)
         return Tuples({**dict.fromkeys(tuples.refs, empty), node.relation: empty}, np.empty(0, dtype=np.uint64))
 
-    def _count(self, group: Group, node: Node, width: int, probing: int, found: int) -> None:
-        probe = ProbeId(group.id, node.key[0][0], node.relation, node.edge, width)
+    def _count(self, cohort: Cohort, node: Node, width: int, probing: int, found: int) -> None:
+        probe = ProbeId(cohort.id, node.key[0][0], node.relation, node.edge, width)
         before = self.outbox.probes.get(probe, (0, 0))
         self.outbox.probes[probe] = before[0] + probing, before[1] + found
 
@@ -361,16 +361,16 @@ class Probing:
 
     # -- keys that are too frequent
 
-    def _healthy(self, group: Group) -> int:
+    def _healthy(self, cohort: Cohort) -> int:
         """The queries that have not been stopped."""
-        return sum(1 << bit for bit, id_ in enumerate(group.queries) if OfQuery(id_) not in self.outbox.failures)
+        return sum(1 << bit for bit, id_ in enumerate(cohort.queries) if OfQuery(id_) not in self.outbox.failures)
 
-    def _within_limits(self, group: Group, node: Node, found: Tuples) -> Tuples:
-        limits = {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(group.queries) if node.queries >> b & 1}
+    def _within_limits(self, cohort: Cohort, node: Node, found: Tuples) -> Tuples:
+        limits = {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(cohort.queries) if node.queries >> b & 1}
         if len(found) <= min(limits.values()):
             return found
         words, _ = self._words(node, found)
-        for bit, id_ in enumerate(group.queries):
+        for bit, id_ in enumerate(cohort.queries):
             if id_ not in limits or OfQuery(id_) in self.outbox.failures:
                 continue
             mine = (found.sets >> np.uint64(bit) & np.uint64(1)).astype(bool)
@@ -380,13 +380,13 @@ class Probing:
             if counts.max() > limits[id_]:
                 at = int(np.argmax(words == values[counts.argmax()]))
                 self.outbox.failures[OfQuery(id_)] = self._complaint(node, found.pick(np.array([at])), limits[id_])
-        return found.serving(self._healthy(group))
+        return found.serving(self._healthy(cohort))
 
-    def _stop(self, group: Group, node: Node, tuples: Tuples, words: Array, queries: int, error: TooMany) -> None:
+    def _stop(self, cohort: Cohort, node: Node, tuples: Tuples, words: Array, queries: int, error: TooMany) -> None:
         """More pairs than memory is meant for: none of these queries can go on."""
         wide = words.astype(np.int64) if words.dtype != np.uint64 else words.view(np.int64)
         one = tuples.pick(np.array([int(np.argmax(wide == error.word))]))
-        for bit, id_ in enumerate(group.queries):
+        for bit, id_ in enumerate(cohort.queries):
             if queries >> bit & 1:
                 self.outbox.failures.setdefault(OfQuery(id_), self._complaint(node, one, error.count - 1))
 
@@ -401,10 +401,10 @@ class Probing:
 
     def decide(self, decision: Decision, closed_us: int, closing_us: int) -> Iterator[tuple[Tuples, Tuples]]:
         """(rows, their pairs) of a preserved relation that the watermark decides in this batch."""
-        group = self.plan.joins.groups[decision.group]
-        view, role = self.views[decision.stream], group.roles[decision.relation]
+        cohort = self.plan.joins.cohorts[decision.cohort]
+        view, role = self.views[decision.stream], cohort.roles[decision.relation]
         own = view.store.index(decision.node.own)
-        bit = np.uint64(1 << group.bit(decision.query))
+        bit = np.uint64(1 << cohort.bit(decision.query))
         for bucket, base in zip(view.buckets, view.bases, strict=False):
             # What came with the batch has not been looked at yet, however early it can be decided.
             latest = closing_us - decision.reach_us
@@ -413,7 +413,7 @@ class Probing:
                 earliest = max(earliest, decision.complete_from)
             if not bucket.rows or bucket.layout.low_us > latest or bucket.layout.high_us <= earliest:
                 continue
-            bits, lut, always, allowed = bucket.marks(group, role)
+            bits, lut, always, allowed = bucket.marks(cohort, role)
             if not allowed & int(bit):
                 continue
             rows = self._rows_of_slot(bucket, bucket.index(own), self._ranges(decision.stream, own))
@@ -425,7 +425,7 @@ class Probing:
             rows = rows[sets != 0]
             if len(rows):
                 tuples = Tuples({decision.relation: rows.astype(np.int64) + base}, np.full(len(rows), bit))
-                yield tuples, self.partners(group, decision.node, tuples, new=True)
+                yield tuples, self.partners(cohort, decision.node, tuples, new=True)
 
     def _rows_of_slot(self, bucket: Rows, index: KeyIndex, ranges: list[tuple[int, int]]) -> Array:
         """The slot's rows of a bucket; those without a key are the first slot's."""

@@ -96,7 +96,7 @@ def _stay(
     columns = dense.Columns(rows)
     for grouping in groupings:
         table = make(rows, columns, Slices.of(times, grouping), grouping, failures)
-        of_rows = grouping.loose and table.num_rows == rows.num_rows
+        of_rows = grouping.rows_are_partials and table.num_rows == rows.num_rows
         found = hashes if of_rows else _hashes(table, [key(i) for i in range(len(grouping.keys))])
         groups = pa.array(key_groups(found, plan.groups))
         shipment.staying.setdefault(grouping.id, []).append(table.append_column(GROUP, groups))

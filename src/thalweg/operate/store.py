@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from thalweg.model.bucket import Layout, NewRows, PartTable, RowBucket, SectionReader, usable
 from thalweg.model.join import joined_column
-from thalweg.model.probe import Group, Index, Intermediate, Predicate, Role, Store, Want
+from thalweg.model.probe import Cohort, Index, Intermediate, Predicate, Role, Store, Want
 from thalweg.operate.gather import Column, ends_by_bucket
 from thalweg.operate.index import SMALL, KeyIndex, build_index
 from thalweg.operate.predicates import PredicateIndex, any_of
@@ -283,16 +283,16 @@ class Rows:
         """Whether the bucket holds every row that these queries want, and all they want of it."""
         return usable(self.layout, frozenset(self.bucket.columns), want)
 
-    def marks(self, group: Group, role: Role) -> tuple[Array, Array, int, int]:
+    def marks(self, cohort: Cohort, role: Role) -> tuple[Array, Array, int, int]:
         """(bits, table, always, allowed) that give the query set of any row; see `probe.Side`."""
-        place = (group.id, role.relation)
+        place = (cohort.id, role.relation)
         if place not in self._marks:
-            self._marks[place] = self._make_marks(group, role)
+            self._marks[place] = self._make_marks(cohort, role)
         return self._marks[place]
 
-    def _make_marks(self, group: Group, role: Role) -> tuple[Array, Array, int, int]:
+    def _make_marks(self, cohort: Cohort, role: Role) -> tuple[Array, Array, int, int]:
         if self.layout.queries:
-            return self._remembered(group)
+            return self._remembered(cohort)
         wants = [want for want in role.wants if self.usable(want)]
         allowed = sum(want.queries for want in wants)
         always = sum(want.queries for want in wants if want.predicate is None)
@@ -301,7 +301,7 @@ class Rows:
         lut = make_lut(bits.shape[1], [(order[p.id], queries) for p, queries in asked])
         late = [
             (bit, threshold)
-            for bit, streams in enumerate(group.streams)
+            for bit, streams in enumerate(cohort.streams)
             if allowed >> bit & 1 and (threshold := self.layout.threshold(streams)) >= self.layout.low_us
         ]
         if not late:
@@ -314,9 +314,9 @@ class Rows:
         identity = make_lut(8, [(bit, 1 << bit) for bit in range(64)])
         return np.ascontiguousarray(sets).view(np.uint8).reshape(-1, 8), identity, 0, allowed
 
-    def _remembered(self, group: Group) -> tuple[Array, Array, int, int]:
-        """Rows of an intermediate have their sets with them; the group may have other bits by now."""
-        masks = [(bit, 1 << group.bit(q)) for bit, q in enumerate(self.layout.queries) if q in group.queries]
+    def _remembered(self, cohort: Cohort) -> tuple[Array, Array, int, int]:
+        """Rows of an intermediate have their sets with them; the cohort may have other bits by now."""
+        masks = [(bit, 1 << cohort.bit(q)) for bit, q in enumerate(self.layout.queries) if q in cohort.queries]
         sets = np.ascontiguousarray(numbers(self.stored.table.column(SETS)))
         return sets.view(np.uint8).reshape(-1, 8), make_lut(8, masks), 0, sum(mask for _, mask in masks)
 
@@ -341,18 +341,25 @@ class Rows:
             bits = np.hstack([bits, predicate_index(fresh).evaluate(table)])
         return np.ascontiguousarray(bits), order
 
-    def sort(self, group: Group, role: Role, index: Index, first: int, last: int) -> SortedSide:
+    def sort(self, cohort: Cohort, role: Role, index: Index, first: int, last: int) -> SortedSide:
         """The rows at these places of the index, in its order, with what each can serve."""
         self.need(index, [(first, last)])
-        bits, lut, always, _ = self.marks(group, role)
+        bits, lut, always, _ = self.marks(cohort, role)
         return sort_side(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
 
     def side(
-        self, group: Group, role: Role, index: Index, queries: int, ordered: SortedSide | None, first: int, last: int
+        self,
+        cohort: Cohort,
+        role: Role,
+        index: Index,
+        queries: int,
+        ordered: SortedSide | None,
+        first: int,
+        last: int,
     ) -> Side:
-        """The rows at these places of the index, as they are probed for some of the group's queries."""
+        """The rows at these places of the index, as they are probed for some of the cohort's queries."""
         self.need(index, [(first, last)])
-        bits, lut, always, allowed = self.marks(group, role)
+        bits, lut, always, allowed = self.marks(cohort, role)
         return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, ordered)
 
 

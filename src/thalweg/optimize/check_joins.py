@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from thalweg.model.canonical import named
 from thalweg.model.plan import Plan, StreamPlan
-from thalweg.model.probe import GROUP_SIZE, Group, JoinPlan, Node, Store
+from thalweg.model.probe import COHORT_SIZE, Cohort, JoinPlan, Node, Store
 from thalweg.optimize.probe_trees import index_id
 
 Broken = tuple[str, str, str]
@@ -21,9 +21,9 @@ def what_is_broken_in_joins(plan: Plan, before: Plan) -> Iterator[Broken]:
             yield from _of_store(store, stream, name in joins.intermediates)
     both = joins.stores.keys() | known.stores.keys()
     changed = {name for name in both if known.stores.get(name) is not joins.stores.get(name)}
-    for id_, cohort in joins.groups.items():
+    for id_, cohort in joins.cohorts.items():
         probed = {role.stream for role in cohort.roles.values()}
-        if known.groups.get(id_) is not cohort or joins.stages < known.stages or not probed.isdisjoint(changed):
+        if known.cohorts.get(id_) is not cohort or joins.stages < known.stages or not probed.isdisjoint(changed):
             yield from _of_cohort(cohort, joins)
     yield from _of_flags(joins)
     for decision in joins.decisions:
@@ -51,12 +51,12 @@ def _of_store(store: Store, stream: StreamPlan | None, is_kept: bool) -> Iterato
         yield "prune_columns", thing, f"needs {column}, which the stream neither reads nor computes"
 
 
-def _of_cohort(cohort: Group, joins: JoinPlan) -> Iterator[Broken]:
+def _of_cohort(cohort: Cohort, joins: JoinPlan) -> Iterator[Broken]:
     thing = f"cohort {cohort.id}"
     if cohort.id != named("group", tuple(cohort.queries)):
         yield "form_cohorts", thing, "does not have the name of its content"
-    if len(cohort.queries) > GROUP_SIZE or len(set(cohort.queries)) != len(cohort.queries):
-        yield "form_cohorts", thing, f"does not have a bit of {GROUP_SIZE} for each query"
+    if len(cohort.queries) > COHORT_SIZE or len(set(cohort.queries)) != len(cohort.queries):
+        yield "form_cohorts", thing, f"does not have a bit of {COHORT_SIZE} for each query"
     for role in cohort.roles.values():
         store = joins.stores.get(role.stream)
         if store is None:
@@ -93,7 +93,7 @@ def _moves(node: Node) -> int:
 
 
 def _of_flags(joins: JoinPlan) -> Iterator[Broken]:
-    running = {query for cohort in joins.groups.values() for query in cohort.queries}
+    running = {query for cohort in joins.cohorts.values() for query in cohort.queries}
     for joined in joins.joined.values():
         running |= {query for query, _ in joined.alone}
     for name, joined in joins.joined.items():

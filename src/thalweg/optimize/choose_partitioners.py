@@ -18,7 +18,11 @@ def choose_partitioners(draft: Draft, last: Draft) -> Draft:
     if not sent:
         return draft
     chosen, pins = draft.given.decisions.partitioners, draft.pins
-    wanted = {**{key: LOCAL for key, found in sent.items() if all(g.loose for g in found)}, **chosen, **pins}
+    wanted = {
+        **{key: LOCAL for key, found in sent.items() if all(g.rows_are_partials for g in found)},
+        **chosen,
+        **pins,
+    }
     # Joined rows come in any order. A partitioner would deal them out in another way when a task is run again, and
     # those that have seen the first attempt would miss some rows and have others twice.
     unordered = {name for name, joined in plan.joins.joined.items() if not joined.alone}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.model.join_statistics import Sample
-from thalweg.model.probe import GROUP_SIZE
+from thalweg.model.probe import COHORT_SIZE
 
 UNMEASURED_RATE = 1000.0
 
@@ -202,6 +202,6 @@ class CohortCosts:
         """As many of the queries, first come, as may be one cohort."""
         taken: list[int] = []
         for query in queries:
-            if len(taken) < GROUP_SIZE and self.common[query, taken].all():
+            if len(taken) < COHORT_SIZE and self.common[query, taken].all():
                 taken.append(query)
         return taken

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.model.join_statistics import Sample
-from thalweg.model.probe import GROUP_SIZE
+from thalweg.model.probe import COHORT_SIZE
 from thalweg.optimize.cohort_costs import CohortCosts, Demand, Floats, Sides
 
 KEEP = 1.1
@@ -147,8 +147,8 @@ def _explain(costs: CohortCosts, cohorts: list[list[int]], names: list[tuple[str
         who = f"{_name(names[i])} {'runs' if len(cohort) == 1 else 'run'} apart from {_name(names[j])}"
         if ratio >= 1.0:
             notes[frozenset((i, j))] = f"{who}: sharing would cost {ratio:.2f}x"
-        elif len(cohort) + len(cohorts[j]) > GROUP_SIZE:
-            notes[frozenset((i, j))] = f"{who}: a group holds at most {GROUP_SIZE} queries"
+        elif len(cohort) + len(cohorts[j]) > COHORT_SIZE:
+            notes[frozenset((i, j))] = f"{who}: a group holds at most {COHORT_SIZE} queries"
     return list(notes.values())
 
 
@@ -171,7 +171,7 @@ class _Cohort:
             self._weigh(name, loose)
 
     def admits(self, query: int) -> bool:
-        return len(self.members) < GROUP_SIZE and bool(self._open[query])
+        return len(self.members) < COHORT_SIZE and bool(self._open[query])
 
     def add(self, query: int, loose: NDArray[np.bool_]) -> None:
         self.members.append(query)
@@ -183,7 +183,7 @@ class _Cohort:
 
     def gains_of(self, loose: NDArray[np.bool_]) -> Floats:
         """What running apart costs more than sharing, for each loose query that may join; 0 for the others."""
-        if len(self.members) >= GROUP_SIZE:
+        if len(self.members) >= COHORT_SIZE:
             return np.zeros_like(self._gain)
         return np.where(loose & self._open, self._gain, 0.0)
 

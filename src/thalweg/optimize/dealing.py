@@ -18,11 +18,14 @@ EVEN = 1.05
 """Below, hashing is resumed."""
 
 
-def choose(skew: Skew, slots: int, now: str, *, loose: bool) -> Choice:
-    """For rows of this skew, which are dealt out by `now` at present. `loose`: slots make nothing of them until their
-    windows close; then they need not travel before, and no slot is busier than another."""
+def choose(skew: Skew, slots: int, now: str, *, rows_are_partials: bool) -> Choice:
+    """For rows of this skew, which are dealt out by `now` at present.
+
+    `rows_are_partials`: slots make nothing of the rows until their windows close. Then rows need not travel before,
+    and no slot is busier than another.
+    """
     choice = choose_partitioner(skew, slots, now)
-    if not loose:
+    if not rows_are_partials:
         return choice
     why = "values hardly come again, so slots could do nothing with rows until their windows close"
     return Choice(LOCAL, f"{why}. Were they to travel, it would be by {choice.partitioner}: {choice.reason}")

@@ -18,7 +18,7 @@ from thalweg.model.join import Join
 from thalweg.model.ordering import Edge, Ordered
 from thalweg.model.plan import Computed, Grouping, Member, Partial, Plan, Selection, StreamPlan
 from thalweg.model.plan_input import PlanInput, RunningQuery
-from thalweg.model.probe import Decision, Group, Index, Intermediate, Joined, JoinPlan, Predicate, Role, Store
+from thalweg.model.probe import Cohort, Decision, Index, Intermediate, Joined, JoinPlan, Predicate, Role, Store
 from thalweg.model.query import Query
 from thalweg.model.stream import Stream
 from thalweg.model.window import Window
@@ -210,7 +210,7 @@ class CohortOrders:
 
 @dataclass(frozen=True)
 class GrownCohort:
-    cohort: Group
+    cohort: Cohort
     ordered: Mapping[str, Ordered]
     decisions: tuple[Decision, ...]
     stages: int

@@ -29,7 +29,7 @@ def form_cohorts(draft: Draft, last: Draft) -> Draft:
     demands = (*begun.demands, *(_demand(join) for join in probing))
     sides = {**begun.sides, **{_name(join, edge): _sides(join, edge) for join in probing for edge in join.edges}}
     samples, held = _by_relation(load.samples, relations), _by_relation(load.held, relations)
-    formed = again(last.formed, _form, demands, samples, load.groups, sides, held)
+    formed = again(last.formed, _form, demands, samples, load.cohorts, sides, held)
     cohorts = {ids: tuple(draft.joins[id_].value for id_ in ids) for ids in formed.value[0]}
     return replace(draft, relations=relations, demands=demands, sides=sides, formed=formed, cohorts=cohorts)
 

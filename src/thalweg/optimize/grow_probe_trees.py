@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from thalweg.model.canonical import named
 from thalweg.model.ordering import Ordered
-from thalweg.model.probe import Decision, Group, Intermediate, Role
+from thalweg.model.probe import Cohort, Decision, Intermediate, Role
 from thalweg.optimize.draft import CohortOrders, Draft, GrownCohort, JoinParts, again
 from thalweg.optimize.order_probes import ordered
 from thalweg.optimize.probe_trees import Bound, TreeBuilder, stages
@@ -39,7 +39,7 @@ def _grow(
     trees = builder.trees()
     streams = tuple(tuple(sorted(join.join.streams)) for join in joins)
     roles = {**roles, **{m.id: Role(m.id, m.id, ()) for m in kept}}
-    cohort = Group(named("group", ids), ids, streams, roles, trees)
+    cohort = Cohort(named("group", ids), ids, streams, roles, trees)
     roots = [node for tree in trees for node in tree.children]
     return GrownCohort(
         cohort,
@@ -74,7 +74,7 @@ def _noted(
     return found
 
 
-def _decisions(cohort: Group, join: JoinParts, builder: TreeBuilder) -> list[Decision]:
+def _decisions(cohort: Cohort, join: JoinParts, builder: TreeBuilder) -> list[Decision]:
     found = []
     for name in join.join.preserved:
         (other,) = (r.name for r in join.join.relations if r.name != name)

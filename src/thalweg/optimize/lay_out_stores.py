@@ -53,7 +53,7 @@ def _join_plan(draft: Draft) -> JoinPlan:
             **{name: part.value for name, part in draft.stores.items()},
             **{id_: kept_stores[id_] for id_ in sorted(kept_stores)},
         },
-        groups={cohort.cohort.id: cohort.cohort for cohort in grown},
+        cohorts={cohort.cohort.id: cohort.cohort for cohort in grown},
         joined=draft.joined,
         decisions=tuple(decision for cohort in grown for decision in cohort.decisions),
         intermediates=kept,

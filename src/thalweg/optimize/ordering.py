@@ -39,14 +39,14 @@ def rows_key(stream: str) -> str:
 
 
 def pairs_key(known: str, found: str, key: str, asked: str = "") -> str:
-    """`asked`: of rows that some query of a group wants. Without it: of all groups, as if every row were wanted."""
+    """`asked`: of rows that some query of a cohort wants. Without it: of all cohorts, as if every row were wanted."""
     return "|".join(("pairs", known, found, key, *([asked] if asked else [])))
 
 
 def asked_of(known: Role, found: Role) -> str:
-    """What the queries of a group ask of two relations, by name; empty where one of them wants every pair.
+    """What the queries of a cohort ask of two relations, by name; empty where one of them wants every pair.
 
-    The name is the same whatever queries ask it, in whatever group: what was measured with it outlives them.
+    The name is the same whatever queries ask it, in whatever cohort: what was measured with it outlives them.
     """
     pairs = {
         (a.predicate.id if a.predicate is not None else "", b.predicate.id if b.predicate is not None else "")
@@ -60,7 +60,7 @@ def asked_of(known: Role, found: Role) -> str:
 def partners(
     edges: Iterable[Edge], roles: Mapping[str, Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
 ) -> dict[Edge, float]:
-    """(known, found, key) -> partners per row that looks for them, for the queries of a group."""
+    """(known, found, key) -> partners per row that looks for them, for the queries of a cohort."""
     found = {}
     for a, b, key in edges:
         for known, other in ((a, b), (b, a)):
@@ -73,7 +73,7 @@ def partners(
 def partners_of(
     known: Role, found: Role, key: str, estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
 ) -> Estimate | None:
-    """As it was measured where the same was asked. Where it was not yet: as over all groups, of the rows that are
+    """As it was measured where the same was asked. Where it was not yet: as over all cohorts, of the rows that are
     wanted here, as if keys had nothing to do with what is asked."""
     own = estimates.get(pairs_key(known.relation, found.relation, key, asked_of(known, found)))
     every = estimates.get(pairs_key(known.relation, found.relation, key))
@@ -86,13 +86,13 @@ def partners_of(
 def rows_of(
     roles: Iterable[Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
 ) -> dict[str, float]:
-    """Relation -> rows per batch that some query of the group wants, of streams that have been measured."""
+    """Relation -> rows per batch that some query of the cohort wants, of streams that have been measured."""
     measured = [(role, estimates.get(rows_key(role.stream))) for role in roles]
     return {role.relation: of.value * share_of(role, samples) for role, of in measured if of is not None}
 
 
 def share_of(role: Role, samples: Mapping[str, Sample]) -> float:
-    """Of the relation's rows that some query of the group wants, as sampled; where it was not: all."""
+    """Of the relation's rows that some query of the cohort wants, as sampled; where it was not: all."""
     wanted = {want.predicate.id if want.predicate is not None else None for want in role.wants}
     sample = samples.get(role.stream)
     if None in wanted or sample is None or not sample.rows or not wanted <= {*sample.predicates}:
@@ -138,11 +138,11 @@ def as_query(name: str, join: Ordered) -> JoinQuery:
     return JoinQuery(name, join.relations, tuple(sorted(predicate_of(edge) for edge in join.edges)))
 
 
-def as_plan(group: Mapping[str, Ordered], stats: Statistics) -> Plan:
-    """The orders that a group has, as a plan of the optimiser's."""
+def as_plan(cohort: Mapping[str, Ordered], stats: Statistics) -> Plan:
+    """The orders that a cohort has, as a plan of the optimiser's."""
     steps: dict[tuple[str, str], tuple[Step, ...]] = {}
     stores: dict[tuple[Found, tuple[Predicate, ...]], Store] = {}
-    for name, join in group.items():
+    for name, join in cohort.items():
         for start, order in join.orders.items():
             steps[name, start] = _steps((start,), order, join)
             for found in order:
@@ -152,8 +152,8 @@ def as_plan(group: Mapping[str, Ordered], stats: Statistics) -> Plan:
                     stores[store.relations, store.predicates] = replace(known, users=(*known.users, name))
         for relation in join.relations:
             stores.setdefault(((relation,), ()), Store((relation,), (), None, (name,), 0.0))
-    queries = tuple(as_query(name, join) for name, join in group.items())
-    total = cost(group, stats)
+    queries = tuple(as_query(name, join) for name, join in cohort.items())
+    total = cost(cohort, stats)
     apart = probe_orders.cost_separately
     return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, apart)
 
@@ -212,11 +212,11 @@ def feasible(start: str, steps: Sequence[Step], join: Ordered, relations: Sequen
 # -- what it costs
 
 
-def cost(group: Mapping[str, Ordered], stats: Statistics) -> float:
+def cost(cohort: Mapping[str, Ordered], stats: Statistics) -> float:
     """Tuples sent per batch: CLASH Eq. 1 with chi = 1, a step that several queries take once, and every row that is
     sent into an intermediate."""
     sent: dict[tuple[object, ...], float] = {}
-    for join in group.values():
+    for join in cohort.values():
         for start, order in join.orders.items():
             _add_path(sent, join, start, order, stats)
             for pair in (found for found in order if len(found) > 1):
@@ -250,7 +250,7 @@ def _rows(join: Ordered, relations: Found, stats: Statistics) -> float:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Of the orders of one query group."""
+    """Of the orders of one cohort."""
 
     orders: Mapping[str, Orders] | None
     """None: those in force are good enough."""
@@ -261,38 +261,38 @@ class Judgement:
 
 
 def judge(
-    group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
+    cohort: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
 ) -> Judgement:
     """Whether other orders are worth a switch. They are worth it if they save `WORTH` of what is in force."""
-    now = cost(group, stats)
+    now = cost(cohort, stats)
     deadline = Deadline.after(budget_seconds, clock)
-    queries = [as_query(name, join) for name, join in group.items()]
+    queries = [as_query(name, join) for name, join in cohort.items()]
     plans = [
         probe_orders.optimize(queries, stats, budget_seconds=budget_seconds / 3, materialize=most, clock=clock)
         for most in (False, LARGEST)
     ]
-    found = [_as_run(group, stats, plan) for plan in plans]
+    found = [_as_run(cohort, stats, plan) for plan in plans]
     free = found[-1]
     # No order of relations makes a plan cheaper than the one that minds none.
     if free.cost > free.plan.cost * (1.0 + CLOSE):
-        tried = _orders_to_try(group, free.plan)
+        tried = _orders_to_try(cohort, free.plan)
         for i, relations in enumerate(tried):
             share = max(deadline.left, 0.0) / (len(tried) - i)
             plan = probe_orders.optimize(
                 queries, stats, budget_seconds=share, materialize=LARGEST, order=relations, clock=deadline.clock
             )
-            found.append(_as_run(group, stats, plan, relations))
+            found.append(_as_run(cohort, stats, plan, relations))
     best = min(found, key=lambda one: one.cost)
     worth = best.cost < (1.0 - WORTH) * now
     return Judgement(best.orders if worth else None, now, best.cost, best.plan.method)
 
 
-def _orders_to_try(group: Mapping[str, Ordered], plan: Plan) -> list[tuple[str, ...]]:
+def _orders_to_try(cohort: Mapping[str, Ordered], plan: Plan) -> list[tuple[str, ...]]:
     """Of few relations, the orders that allow something no other allows as well; of many, the best one for a plan."""
-    names = {relation for join in group.values() for relation in join.relations}
+    names = {relation for join in cohort.values() for relation in join.relations}
     if len(names) > MOST_TRIED:
         return [order_relations(names, looks_of(plan))]
-    pairs = {(start, edge[:2]) for join in group.values() for start in join.relations for edge in join.edges}
+    pairs = {(start, edge[:2]) for join in cohort.values() for start in join.relations for edge in join.edges}
     allowed: dict[frozenset[Look], tuple[str, ...]] = {}
     for order in every_order(names):
         allowed.setdefault(frozenset(look for look in pairs if can_find(order, look)), order)
@@ -308,37 +308,37 @@ class _Run:
     cost: float
 
 
-def _as_run(group: Mapping[str, Ordered], stats: Statistics, plan: Plan, relations: Sequence[str] = ()) -> _Run:
+def _as_run(cohort: Mapping[str, Ordered], stats: Statistics, plan: Plan, relations: Sequence[str] = ()) -> _Run:
     """In this order of relations, or in the one that allows most of what the plan wants."""
-    names = {relation for join in group.values() for relation in join.relations}
+    names = {relation for join in cohort.values() for relation in join.relations}
     relations = relations or order_relations(names, looks_of(plan))
-    orders = {name: orders_of(plan, name, join, relations) for name, join in group.items()}
-    return _Run(plan, orders, cost(reordered(group, orders), stats))
+    orders = {name: orders_of(plan, name, join, relations) for name, join in cohort.items()}
+    return _Run(plan, orders, cost(reordered(cohort, orders), stats))
 
 
 def cost_apart(
-    group: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
+    cohort: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
 ) -> float:
     """What the queries cost with each planned by itself. Of those that join the same, one is planned."""
     alike: dict[tuple[object, ...], list[str]] = {}
-    for name, join in group.items():
+    for name, join in cohort.items():
         alike.setdefault((join.relations, join.edges), []).append(name)
     total = 0.0
     for names in alike.values():
-        alone = {names[0]: group[names[0]]}
+        alone = {names[0]: cohort[names[0]]}
         share = max(ALONE_SECONDS, budget_seconds / len(alike))
         judged = judge(alone, stats, budget_seconds=share, clock=clock)
         total += len(names) * min(judged.now, judged.better)
     return total
 
 
-def reordered(group: Mapping[str, Ordered], orders: Mapping[str, Orders]) -> dict[str, Ordered]:
-    return {name: replace(join, orders=orders[name]) for name, join in group.items()}
+def reordered(cohort: Mapping[str, Ordered], orders: Mapping[str, Orders]) -> dict[str, Ordered]:
+    return {name: replace(join, orders=orders[name]) for name, join in cohort.items()}
 
 
-def attached(group: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: Statistics) -> dict[str, Orders]:
-    """Orders for new queries beside those of a group, which stay as they are (AJoin's eager sharing)."""
-    plan = as_plan(group, stats)
+def attached(cohort: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: Statistics) -> dict[str, Orders]:
+    """Orders for new queries beside those of a cohort, which stay as they are (AJoin's eager sharing)."""
+    plan = as_plan(cohort, stats)
     for name, join in new.items():
         plan = probe_orders.attach(plan, as_query(name, join))
     relations = order_relations((r for query in plan.queries for r in query.relations), looks_of(plan))

@@ -1,7 +1,7 @@
-"""A query group -> its probe trees: where an arriving row of each relation looks for partners, merged over queries.
+"""A cohort -> its probe trees: where an arriving row of each relation looks for partners, merged over queries.
 
 A step is identified by what is known, what is found and what is equal; queries with the same steps so far share
-them. A joined intermediate that the group keeps stands in a path for its relations: it is found in one step.
+them. A joined intermediate that the cohort keeps stands in a path for its relations: it is found in one step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Step:
 
 
 class TreeBuilder:
-    """The trees of one group. `ids` are its queries, in the order of their bits."""
+    """The trees of one cohort. `ids` are its queries, in the order of their bits."""
 
     def __init__(
         self,

@@ -48,8 +48,8 @@ def _plan_stream(
         share.users,
     )
     name = _name(plan, rolled_up)
-    loose = {id_ for id_ in whole if _counts_values(groupings[id_])}
-    finished = {id_: replace(g, loose=True) if id_ in loose else g for id_, g in groupings.items()}
+    of_rows = {id_ for id_ in whole if _counts_values(groupings[id_])}
+    finished = {id_: replace(g, rows_are_partials=True) if id_ in of_rows else g for id_, g in groupings.items()}
     return PlannedStream(plan, finished, frozenset(g.route_key for g in groupings.values()), name)
 
 

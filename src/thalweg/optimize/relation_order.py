@@ -1,4 +1,4 @@
-"""In which order the relations of a query group stand, which decides who may look into a joined intermediate.
+"""In which order the relations of a cohort stand, which decides who may look into a joined intermediate.
 
 Rows of one batch find each other by one rule: a row finds new rows of relations that stand before its own, and only
 old rows of those after it. An intermediate is one thing for a row that looks into it: so its relations must all stand

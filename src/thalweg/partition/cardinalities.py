@@ -23,7 +23,7 @@ Slots = npt.NDArray[np.int64]
 FULL = 0.8
 """The share of a table that may be taken before it grows."""
 SMALL = 1 << 19
-"""A table doubles up to so many lines. Beyond, it grows by three tenths: memory counts for more than the moves."""
+"""A table doubles up to this many lines. Beyond, it grows by three tenths: memory counts for more than the moves."""
 LEAST = 8
 _KEYS = 7
 """Keys in a line."""

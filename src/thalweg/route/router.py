@@ -57,7 +57,7 @@ def _equal_bytes(word: Any, slot: Any) -> Any:
 
 @cache
 def _word_kernels(keys: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Kernels for so many route keys. They close over the number alone: Numba's cache tells them apart by it."""
+    """Kernels for `keys` route keys. They close over the number alone: Numba's cache tells them apart by it."""
 
     @kernel
     def count(groups: Any, tables: Any, words: Any, counts: Any) -> None:

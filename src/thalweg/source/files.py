@@ -139,7 +139,7 @@ class FilesUnits(Units):
         self._known = {file.path for file in self._log.entries}
         self._is_gone = False
         self._unseen: set[str] = set()
-        """What the last look said of the directory and of files, so that the log is told once."""
+        """What the last look said of the directory and of files, so that the log says it once."""
         self._read = 0
         self._watched: dict[str, tuple[File, float]] = {}
         """Files that were read a moment ago, and when that was."""

@@ -42,7 +42,7 @@ class WantedText:
     columns: Sequence[str]
     admission: Admission | None = None
     until: int | None = None
-    """TextLines that do not end within so many bytes are left out; None: the last one may lack its end."""
+    """TextLines that do not end within this many bytes are left out; None: the last one may lack its end."""
 
 
 @dataclass(frozen=True)

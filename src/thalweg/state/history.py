@@ -25,8 +25,8 @@ MOST_WANTED = 8
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Of a batch, as far as it makes the state less whole."""
+class BatchLosses:
+    """What makes the state less whole after a batch."""
 
     seen: Mapping[str, int]
     """stream -> its greatest event time by now."""
@@ -37,15 +37,15 @@ class Outcome:
     """Buckets of rows that nobody keeps any more."""
 
 
-def next_history(past: History, plan: Plan, moment: StreamTimes, outcome: Outcome) -> History:
+def next_history(past: History, plan: Plan, moment: StreamTimes, losses: BatchLosses) -> History:
     """What will be whole since when, once a batch has run under this plan."""
     whole = {id_: {p.name for p in g.partials} for id_, g in plan.groupings.items()}
-    if outcome.failed:
-        whole = {id_: names & _served(plan, id_, outcome.failed) for id_, names in whole.items()}
+    if losses.failed:
+        whole = {id_: names & _served(plan, id_, losses.failed) for id_, names in whole.items()}
     return History(
         {id_: _next_slices(past.slices.get(id_), g, moment, whole[id_]) for id_, g in plan.groupings.items()},
         {
-            name: _next_rows(past.rows.get(name), store, moment, outcome, finds=name not in plan.joins.intermediates)
+            name: _next_rows(past.rows.get(name), store, moment, losses, finds=name not in plan.joins.intermediates)
             for name, store in plan.joins.stores.items()
         },
     )
@@ -100,18 +100,18 @@ def known_from(lane: SliceHistory, closed_us: int) -> SliceHistory:
 
 
 def _next_rows(
-    past: RowHistory | None, store: Store, moment: StreamTimes, outcome: Outcome, *, finds: bool
+    past: RowHistory | None, store: Store, moment: StreamTimes, losses: BatchLosses, *, finds: bool
 ) -> RowHistory:
     """`finds`: whether a query that comes may find the store's rows."""
     name = store.stream
-    now = outcome.seen.get(name, BEGINNING)
+    now = losses.seen.get(name, BEGINNING)
     is_known = past is not None and (past.wanted is not None or not finds)
     held = past.held_from if past is not None and is_known else moment.unseen(name) - 1
     reads = {*store.columns, *(column for p in store.predicates for column in p.computed)}
-    if reads & failed_columns(outcome.failures, name):
+    if reads & failed_columns(losses.failures, name):
         # What fails is NULL for all rows beside it, so that they were not chosen, or are in no index.
         held = max(held, now)
-    held = max(BEGINNING, held, *(b.layout.high_us for b in outcome.gone if b.relation == name))
+    held = max(BEGINNING, held, *(b.layout.high_us for b in losses.gone if b.relation == name))
     if not finds:
         return RowHistory(held, None)
     wanted = Wanted(tuple(p.id for p in store.predicates), store.keeps_all, frozenset(store.columns), now)
@@ -128,8 +128,8 @@ def _next_rows(
 def joins_complete_from(alone: Plan, past: History, moment: StreamTimes) -> int | None:
     """The event time after which the stores hold every row that the query's relations need."""
     complete = BEGINNING
-    for group in alone.joins.groups.values():
-        for role in group.roles.values():
+    for cohort in alone.joins.cohorts.values():
+        for role in cohort.roles.values():
             rows = past.rows.get(role.stream)
             if rows is None or rows.wanted is None:
                 complete = max(complete, moment.unseen(role.stream) - 1)
@@ -144,7 +144,7 @@ def joins_complete_from(alone: Plan, past: History, moment: StreamTimes) -> int 
 
 
 def fence(query: Query, alone: Plan, past: History, moment: StreamTimes) -> tuple[int, int] | None:
-    """None where the state holds all that the query's open windows need; else from when on it does."""
+    """None where the state holds all that the query's open windows need; else since when it does."""
     window = query.window
     if window is None:
         return None

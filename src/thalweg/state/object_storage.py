@@ -239,7 +239,7 @@ class ObjectStorage:
         return done["e_tag"] or ""
 
     def create(self, name: str, data: Data) -> bool:
-        """The library repeats requests whose answer was lost. So who is told that the name is taken looks by whom."""
+        """The library repeats requests whose answer was lost. So if the name is taken, we look by whom."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError
 

@@ -55,7 +55,7 @@ def create_query(
             return handle
         parts.aggregates.take(handle.definition if handle is not None and is_same else query, known.own)
         if parts.is_running:
-            parts.feeding.start(query.streams)  # before it is durable: a DataFrame that cannot run is told here
+            parts.feeding.start(query.streams)  # before it is durable: a DataFrame that cannot run is refused here
         if handle is None or not is_same:
             handle = _append(parts, query, handle)
         handle.restored = False

@@ -9,7 +9,7 @@ from tests.golden.cases.streams import joined, keyed
 from tests.golden.transcript import Transcript
 
 from thalweg.adapt.contract import Asked
-from thalweg.model.ordering import GroupCost
+from thalweg.model.ordering import CohortCost
 
 CHAIN = """
     CREATE QUERY chain AS SELECT a.v AS v, b.v AS w, c.v AS u
@@ -73,7 +73,7 @@ def planned(told: Transcript) -> None:
         "probe_orders",
         asked=Asked(1, "2 selectivities are no longer what they were", 0.0),
         answer="left as they are: no others would send more than 3% less",
-        groups=(GroupCost((told.session.query("chain").id,), 300.0, 300.0),),
+        cohorts=(CohortCost((told.session.query("chain").id,), 300.0, 300.0),),
     )
     told.explain()
 

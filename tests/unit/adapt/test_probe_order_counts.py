@@ -42,10 +42,10 @@ def query(name: str, sides: int, **below: int) -> Query:
     return Query(name, "", f"j_{sides}", (output,), join=join)
 
 
-def plan_of(*groups: dict[str, Query]) -> Plan:
-    """Each of them a query group."""
-    registered = [RunningQuery(id_, q) for group in groups for id_, q in group.items()]
-    measured = PlanMeasurements(joins=JoinLoad(groups=tuple(tuple(group) for group in groups)))
+def plan_of(*cohorts: dict[str, Query]) -> Plan:
+    """Each of them a cohort."""
+    registered = [RunningQuery(id_, q) for cohort in cohorts for id_, q in cohort.items()]
+    measured = PlanMeasurements(joins=JoinLoad(cohorts=tuple(tuple(cohort) for cohort in cohorts)))
     return make_plan(PlanInput(registered, STREAMS, measurements=measured, settings=PlanSettings(2)))
 
 
@@ -60,30 +60,30 @@ def samples_of(plan: Plan, **shares: int) -> dict[str, Sample]:
 
 
 def counted(plan: Plan, finds: dict[str, float], start: str = "a") -> dict[ProbeId, tuple[int, int]]:
-    """What the first steps of a relation have counted: partners by group's first query."""
+    """What the first steps of a relation have counted: partners by cohort's first query."""
     counts = {}
-    for group in plan.joins.groups.values():
-        tree = next(tree for tree in group.trees if tree.relation == start)
+    for cohort in plan.joins.cohorts.values():
+        tree = next(tree for tree in cohort.trees if tree.relation == start)
         for node in tree.children:
-            probe = ProbeId(group.id, start, node.relation, node.edge, 1)
-            counts[probe] = (1000, round(1000 * finds[group.queries[0]]))
+            probe = ProbeId(cohort.id, start, node.relation, node.edge, 1)
+            counts[probe] = (1000, round(1000 * finds[cohort.queries[0]]))
     return counts
 
 
 def known_of(plan: Plan, statistics: JoinStatistics, samples: dict[str, Sample]) -> dict[str, dict[Any, float]]:
-    """First query of a group -> what is known of its edges."""
+    """First query of a cohort -> what is known of its edges."""
     found = {}
-    for group in plan.joins.groups.values():
-        edges = [edge for id_ in group.queries for edge in plan.joins.ordered[id_].edges]
-        of = partners(edges, group.roles, statistics.estimates, samples)
-        found[group.queries[0]] = {(a, b): value for (a, b, _), value in of.items()}
+    for cohort in plan.joins.cohorts.values():
+        edges = [edge for id_ in cohort.queries for edge in plan.joins.ordered[id_].edges]
+        of = partners(edges, cohort.roles, statistics.estimates, samples)
+        found[cohort.queries[0]] = {(a, b): value for (a, b, _), value in of.items()}
     return found
 
 
 def test_groups_that_ask_otherwise_have_partners_of_their_own() -> None:
     """One wants a tenth of b's rows, and these happen to have most of the partners."""
     plan = plan_of({"all@1": query("all", 1)}, {"few@1": query("few", 1, b=5)})
-    assert len(plan.joins.groups) == 2
+    assert len(plan.joins.cohorts) == 2
     samples = samples_of(plan, b=10)
     statistics = JoinStatistics()
     for _ in range(2):
@@ -128,17 +128,19 @@ def test_a_query_that_asks_the_same_forgets_nothing() -> None:
 
 def test_every_edge_of_a_cycle_is_told_of() -> None:
     plan = plan_of({"q@1": query("q", 3)})
-    (group,) = plan.joins.groups.values()
+    (cohort,) = plan.joins.cohorts.values()
     told = {
         frozenset((node.key[0][0], node.relation))
-        for tree in group.trees
+        for tree in cohort.trees
         for node in (*tree.nodes(), *tree.counted)
         if not node.equal
     }
     assert told == {frozenset("ab"), frozenset("bc"), frozenset("ac")}
-    assert not [tree for tree in group.trees for node in tree.counted if node.children or node.complete or node.keeps]
+    assert not [
+        tree for tree in cohort.trees for node in tree.counted if node.children or node.complete or node.keeps
+    ]
 
 
 def test_a_chain_needs_no_samples() -> None:
-    (group,) = plan_of({"q@1": query("q", 2)}).joins.groups.values()
-    assert not any(tree.counted for tree in group.trees)
+    (cohort,) = plan_of({"q@1": query("q", 2)}).joins.cohorts.values()
+    assert not any(tree.counted for tree in cohort.trees)

@@ -112,20 +112,20 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
         return tuples / len(relations)
 
     counts: dict[ProbeId, tuple[int, int]] = {}
-    for group in plan.joins.groups.values():
-        for tree in group.trees:
+    for cohort in plan.joins.cohorts.values():
+        for tree in cohort.trees:
             waiting: list[tuple[Node, tuple[str, ...]]] = [(child, (tree.relation,)) for child in tree.children]
             for node, known in waiting:
                 m = plan.joins.intermediates.get(node.relation)
                 found = (*known, *(m.relations if m is not None else (node.relation,)))
-                probe = ProbeId(group.id, node.key[0][0], node.relation, node.edge, len(known))
+                probe = ProbeId(cohort.id, node.key[0][0], node.relation, node.edge, len(known))
                 looked, seen = counts.get(probe, (0, 0))
                 times = together if len(known) > 1 else 1
                 counts[probe] = looked + times * round(made(known)), seen + times * round(made(found))
                 waiting += [(child, found) for child in node.children]
             for node in tree.counted:
                 pair = (tree.relation, node.relation)
-                probe = ProbeId(group.id, tree.relation, node.relation, node.edge, SAMPLED)
+                probe = ProbeId(cohort.id, tree.relation, node.relation, node.edge, SAMPLED)
                 counts[probe] = (rows, round(made(pair)))
     return counts
 
@@ -307,9 +307,9 @@ def test_it_runs_beside_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_report_says_what_sharing_saves() -> None:
     life = Life(planner(), q="abcd", p="abcd")
     life.run(3 * EPOCH, CALM)
-    (group,) = life.report.groups
-    assert group.queries == ("q@1", "p@1")
-    assert group.apart == pytest.approx(2 * group.now, rel=0.06)
+    (cohort,) = life.report.groups
+    assert cohort.queries == ("q@1", "p@1")
+    assert cohort.apart == pytest.approx(2 * cohort.now, rel=0.06)
 
 
 def test_a_query_over_a_stream_that_was_not_measured_keeps_no_other_from_being_attached() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.clocks import counted
 
 from thalweg.adapt.slot_assignment import judge
-from thalweg.adapt.slot_assignment.judge import Situation, choose_followers
+from thalweg.adapt.slot_assignment.judge import AssignmentInput, choose_followers
 from thalweg.adapt.slot_assignment.sharing import Sample, Sharing
 from thalweg.model.partitioning import Partitioning
 
@@ -24,9 +24,9 @@ def sharing(columns: dict[str, np.ndarray]) -> Sharing:
     return Sharing(GROUPS).after(Sample(tuple(columns), groups, float(len(groups))))
 
 
-def situation(columns: dict[str, np.ndarray], **more: object) -> Situation:
+def given(columns: dict[str, np.ndarray], **more: object) -> AssignmentInput:
     seen = sharing(columns)
-    known = Situation(4, {"s": seen.fitting()}, {"s": seen.held_out()}, Partitioning(), lat_proc=2.0)
+    known = AssignmentInput(4, {"s": seen.fitting()}, {"s": seen.held_out()}, Partitioning(), lat_proc=2.0)
     return replace(known, **more)  # type: ignore[arg-type]
 
 
@@ -44,7 +44,7 @@ def independent(seed: int, rows: int = 30_000) -> dict[str, np.ndarray]:
 
 
 def test_correlated_keys_are_brought_together() -> None:
-    verdict = decide(situation(correlated(1)), budget_seconds=0.15)
+    verdict = decide(given(correlated(1)), budget_seconds=0.15)
     assert verdict.partitioning is not None
     assert set(verdict.partitioning.assignment) == {"s(user)", "s(pack)"}
     seen = verdict.streams["s"]
@@ -55,7 +55,7 @@ def test_correlated_keys_are_brought_together() -> None:
 
 
 def test_what_was_brought_together_stays() -> None:
-    known = situation(correlated(1))
+    known = given(correlated(1))
     first = decide(known, budget_seconds=0.15).partitioning
     assert first is not None
     again = decide(replace(known, current=first), budget_seconds=0.15)
@@ -65,20 +65,20 @@ def test_what_was_brought_together_stays() -> None:
 @pytest.mark.slow
 def test_independent_keys_are_left_alone() -> None:
     """An optimiser finds some agreement in any sample; on rows that it has not seen there is none."""
-    verdict = decide(situation(independent(2)), budget_seconds=0.15)
+    verdict = decide(given(independent(2)), budget_seconds=0.15)
     assert verdict.partitioning is None
     assert verdict.streams["s"].now == pytest.approx(1.75, abs=0.03)
 
 
 def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
     held = {key: np.full(GROUPS, 1e6) for key in ("s(user)", "s(pack)")}
-    verdict = decide(situation(correlated(1), held=held, horizon=2.0), budget_seconds=0.15)
+    verdict = decide(given(correlated(1), held=held, horizon=2.0), budget_seconds=0.15)
     assert verdict.partitioning is None
     assert "rows of state costs more than" in verdict.reason
 
 
 def test_keys_inside_others_follow_them() -> None:
-    known = situation(independent(3), purity={("s(b)", "s(a)"): 1.0, ("s(a)", "s(b)"): 0.3})
+    known = given(independent(3), purity={("s(b)", "s(a)"): 1.0, ("s(a)", "s(b)"): 0.3})
     assert choose_followers(known) == {"s(b)": "s(a)"}
     verdict = decide(known, budget_seconds=0.15)
     assert verdict.partitioning is not None
@@ -92,13 +92,13 @@ def test_nobody_follows_into_an_overloaded_slot() -> None:
     rng = np.random.default_rng(4)
     country = np.where(rng.random(30_000) < 0.9, 0, rng.integers(0, GROUPS, 30_000))
     columns = {"s(country)": country, "s(country, user)": rng.integers(0, GROUPS, 30_000)}
-    known = situation(columns, purity={("s(country, user)", "s(country)"): 1.0})
+    known = given(columns, purity={("s(country, user)", "s(country)"): 1.0})
     assert choose_followers(known) == {}
     assert choose_followers(replace(known, lat_proc=0.1)) == {"s(country, user)": "s(country)"}
 
 
 def test_who_must_stay_does_not_follow() -> None:
-    known = situation(independent(3), purity={("s(b)", "s(a)"): 1.0}, bound=frozenset({"s(b)"}))
+    known = given(independent(3), purity={("s(b)", "s(a)"): 1.0}, bound=frozenset({"s(b)"}))
     assert choose_followers(known) == {}
 
 
@@ -110,7 +110,7 @@ def test_followers_have_one_leader_each_and_leaders_do_not_follow() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         purity = {pair: float(rng.random() < 0.6) for pair in purity}
-        follows = choose_followers(situation(columns, purity=purity))
+        follows = choose_followers(given(columns, purity=purity))
         assert not set(follows) & set(follows.values())
         assert all(purity[pair] == 1.0 for pair in follows.items())
 
@@ -119,7 +119,7 @@ def test_both_sides_of_a_join_are_assigned_alike_and_evenly() -> None:
     skewed = np.full(GROUPS, 10.0)
     skewed[:8] = 1_000.0
     left, right = ("l", "l(k)"), ("r", "r(k)")
-    known = Situation(
+    known = AssignmentInput(
         4, {}, {}, Partitioning(), lat_proc=1.0, probed={left: skewed, right: skewed * 2}, equal=[(left, right)]
     )
     verdict = decide(known, budget_seconds=0.15)
@@ -135,7 +135,7 @@ def test_what_the_engine_proposes_keeps_the_load_cap(lat_proc: float) -> None:
     proposed = 0
     for seed in range(3):
         for columns in (correlated(seed), independent(seed)):
-            known = situation(columns, lat_proc=lat_proc)
+            known = given(columns, lat_proc=lat_proc)
             verdict = decide(known, budget_seconds=0.2, seed=seed, threshold=-math.inf)
             if verdict.partitioning is None:
                 continue

@@ -8,7 +8,7 @@ from dataclasses import replace
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.manifest import Manifest
-from thalweg.model.ordering import GroupCost, Order, OrderingReport
+from thalweg.model.ordering import CohortCost, Order, OrderingReport
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Output, Query
@@ -56,11 +56,11 @@ def planned() -> Plan:
 
 
 def report(plan: Plan, **fields: object) -> OrderingReport:
-    (group,) = plan.joins.groups.values()
+    (cohort,) = plan.joins.cohorts.values()
     known = OrderingReport(
         epoch=6, asked="after batch 31, because x", answer="left as they are: y", switches=2, switched=24, reason="z",
         changes=("chain: rows of b look into c, then a; before: a, then c",),
-        groups=(GroupCost(group.queries, 300.0, 400.0),), sent={group.id: 1234.0},
+        groups=(CohortCost(cohort.queries, 300.0, 400.0),), sent={cohort.id: 1234.0},
     )  # fmt: skip
     return replace(known, **fields)  # type: ignore[arg-type]
 
@@ -95,7 +95,7 @@ def test_before_anything_was_asked_it_says_so() -> None:
 
 def test_costs_of_groups_that_are_no_more_are_not_told() -> None:
     plan = planned()
-    gone = report(plan, groups=(GroupCost(("chain@1",), 1.0, 2.0),), sent={})
+    gone = report(plan, groups=(CohortCost(("chain@1",), 1.0, 2.0),), sent={})
     assert not any("tuples a batch" in line for line in explain_join(plan, "chain@1", QUERIES, NOTHING, gone))
 
 

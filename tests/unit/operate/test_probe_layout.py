@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg.model.bucket import Layout, RowBucket, Section
-from thalweg.model.probe import Group, Index, Role, Store, Want
+from thalweg.model.probe import Cohort, Index, Role, Store, Want
 from thalweg.operate import probe_layout
 from thalweg.operate.probe_layout import FEW, WORTH, SortedSides
 from thalweg.operate.store import Rows
@@ -18,7 +18,7 @@ from thalweg.operate.store import Rows
 KEY = Index("i", ("k",), "k", exact=True)
 STORE = Store("r", "ts", ("k", "ts"), (), keeps_all=True, indexes=(KEY,), needs=())
 ROLE = Role("r", "r", (Want(1, None, ("k",)),))
-GROUP = Group("g", ("q",), (("r", "s"),), {"r": ROLE}, ())
+COHORT = Cohort("g", ("q",), (("r", "s"),), {"r": ROLE}, ())
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def bucket(rows: int = 10_000) -> Rows:
 
 
 def test_what_is_laid_out_is_found_again_and_is_what_lies_there() -> None:
-    rows, out = bucket(), SortedSides(GROUP)
+    rows, out = bucket(), SortedSides(COHORT)
     first = out.find(rows, ROLE, KEY, 2000, 3000, 1000)
     assert first is not None
     order = rows.index(KEY).order[2000:3000]
@@ -71,13 +71,13 @@ def test_what_is_laid_out_is_found_again_and_is_what_lies_there() -> None:
 
 @pytest.mark.parametrize(("probing", "size"), [(1, 1), (FEW - 1, 1), (FEW, FEW * WORTH + 1)])
 def test_a_few_rows_lay_nothing_out(probing: int, size: int) -> None:
-    out = SortedSides(GROUP)
+    out = SortedSides(COHORT)
     assert out.find(bucket(), ROLE, KEY, 0, size, probing) is None
     assert out.room == probe_layout.MOST
 
 
 def test_a_distant_range_takes_the_place_of_the_first() -> None:
-    rows, out = bucket(), SortedSides(GROUP)
+    rows, out = bucket(), SortedSides(COHORT)
     out.find(rows, ROLE, KEY, 0, 100, FEW)
     distant = out.find(rows, ROLE, KEY, 9000, 9100, FEW)
     assert distant is not None
@@ -90,7 +90,7 @@ def test_a_distant_range_takes_the_place_of_the_first() -> None:
 
 
 def test_there_is_an_end_to_room() -> None:
-    out = SortedSides(GROUP, room=250)
+    out = SortedSides(COHORT, room=250)
     kept = [bucket(), bucket(), bucket()]
     found = [out.find(rows, ROLE, KEY, 0, 100, FEW) for rows in kept]
     assert [one is not None for one in found] == [True, True, False]

@@ -13,7 +13,7 @@ from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation
 from thalweg.model.plan import Grouping, Plan, StreamPlan
 from thalweg.model.plan_input import GroupingLoad, Placement, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
-from thalweg.model.probe import Group, Store
+from thalweg.model.probe import Cohort, Store
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window, tumbling
@@ -92,10 +92,10 @@ def with_store(name: str, change: Callable[[Store], Store]) -> Plan:
     return with_joins(stores={**PLAN.joins.stores, name: change(PLAN.joins.stores[name])})
 
 
-def with_cohort(change: Callable[[Group], Group]) -> Plan:
-    (cohort,) = PLAN.joins.groups.values()
+def with_cohort(change: Callable[[Cohort], Cohort]) -> Plan:
+    (cohort,) = PLAN.joins.cohorts.values()
     changed = change(cohort)
-    return with_joins(groups={changed.id: changed})
+    return with_joins(cohorts={changed.id: changed})
 
 
 def test_plans_as_they_are_made_are_not_refused() -> None:
@@ -189,7 +189,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Plan]]] = {
             )
         ),
     ),
-    "a flag of a query that does not run": ("form_cohorts", lambda: with_joins(groups={})),
+    "a flag of a query that does not run": ("form_cohorts", lambda: with_joins(cohorts={})),
 }  # fmt: skip
 
 

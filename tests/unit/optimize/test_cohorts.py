@@ -1,4 +1,4 @@
-"""Query groups: the paper's examples, what holds of all groups, and the cost against an exhaustive search."""
+"""Cohorts: the paper's examples, what holds of all cohorts, and the cost against an exhaustive search."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tests.support.profiles import examples
 
 from thalweg.model.join_statistics import Sample
-from thalweg.model.probe import GROUP_SIZE
+from thalweg.model.probe import COHORT_SIZE
 from thalweg.optimize.cohort_costs import Demand, Sides
 from thalweg.optimize.cohorts import choose_cohorts
 
-Groups = list[tuple[str, ...]]
+Cohorts = list[tuple[str, ...]]
 
 SIDES: dict[str, Sides] = {
     "VW": (("V", "vID"), ("W", "vID")),
@@ -40,7 +40,7 @@ def sample(rate: float, rows: Sequence[str], distinct: Mapping[str, float] | Non
 
 
 def plain_cost(
-    groups: Sequence[Sequence[str]],
+    cohorts: Sequence[Sequence[str]],
     demands: Sequence[Demand],
     samples: Mapping[str, Sample],
     held: Mapping[str, float] | None = None,
@@ -48,9 +48,9 @@ def plain_cost(
     """AJoin Eq. 2, row by row."""
     by_name = {d.query: d for d in demands}
     total = 0.0
-    for group in groups:
-        for edge in {e for query in group for e in by_name[query].edges}:
-            asking = [by_name[query] for query in group if edge in by_name[query].edges]
+    for cohort in cohorts:
+        for edge in {e for query in cohort for e in by_name[query].edges}:
+            asking = [by_name[query] for query in cohort if edge in by_name[query].edges]
             sizes, keys = [], []
             for relation, key in SIDES[edge]:
                 s = samples[relation]
@@ -73,19 +73,19 @@ def partitions(names: Sequence[str]) -> Iterator[list[list[str]]]:
             yield [*rest[:i], [names[0], *rest[i]], *rest[i + 1 :]]
 
 
-def together(groups: Groups, *queries: str) -> bool:
-    return any(set(queries) <= set(group) for group in groups)
+def together(cohorts: Cohorts, *queries: str) -> bool:
+    return any(set(queries) <= set(cohort) for cohort in cohorts)
 
 
-def check(groups: Groups, demands: Sequence[Demand]) -> None:
+def check(cohorts: Cohorts, demands: Sequence[Demand]) -> None:
     """What holds of every answer."""
     order = [d.query for d in demands]
     edges = {d.query: d.edges for d in demands}
-    assert sorted(q for g in groups for q in g) == sorted(order)
-    for group in groups:
-        assert 1 <= len(group) <= GROUP_SIZE
-        assert list(group) == sorted(group, key=order.index)
-        assert all(edges[a] & edges[b] for a, b in combinations(group, 2))
+    assert sorted(q for g in cohorts for q in g) == sorted(order)
+    for cohort in cohorts:
+        assert 1 <= len(cohort) <= COHORT_SIZE
+        assert list(cohort) == sorted(cohort, key=order.index)
+        assert all(edges[a] & edges[b] for a, b in combinations(cohort, 2))
 
 
 # -- the paper's examples
@@ -98,10 +98,10 @@ def test_disjoint_predicates_run_apart() -> None:
         "V": sample(1000, ["fa"] * 5 + ["e"] * 5, {"vID": 50}),
         "W": sample(1000, ["cn"] * 5 + ["g"] * 5, {"vID": 50}),
     }
-    groups, notes = choose_cohorts(demands, samples, sides=SIDES)
-    assert groups == [("q4", "q6"), ("q5",)]
+    cohorts, notes = choose_cohorts(demands, samples, sides=SIDES)
+    assert cohorts == [("q4", "q6"), ("q5",)]
     pair = plain_cost([("q4", "q5", "q6")], demands, samples)
-    ratio = pair / plain_cost(groups, demands, samples)
+    ratio = pair / plain_cost(cohorts, demands, samples)
     assert notes == [f"q4 and 1 more run apart from q5: sharing would cost {ratio:.2f}x"]
     assert ratio > 1.5
 
@@ -112,14 +112,14 @@ def test_queries_that_keep_the_same_rows_run_together() -> None:
     demands = [demand(f"q{i}", V=str(i), W="x" if i in (1, 4) else "y") for i in range(1, 7)]
     v = Sample(tuple("123456"), (0b001001, 0b001101, 0b001001, 0b000001), 400, {"vID": 10})
     samples = {"V": v, "W": sample(400, ["x", "x", "y", "y"], {"vID": 10})}
-    groups, _ = choose_cohorts(demands, samples, sides=SIDES)
-    assert groups == [("q1", "q4"), ("q2", "q3", "q5", "q6")]
+    cohorts, _ = choose_cohorts(demands, samples, sides=SIDES)
+    assert cohorts == [("q1", "q4"), ("q2", "q3", "q5", "q6")]
 
 
 def test_without_predicates_all_queries_on_an_edge_share() -> None:
     demands = [demand(f"q{i}") for i in range(10)]
-    groups, notes = choose_cohorts(demands, {"V": sample(10, ["p"]), "W": sample(10, ["p"])}, sides=SIDES)
-    assert groups == [tuple(d.query for d in demands)]
+    cohorts, notes = choose_cohorts(demands, {"V": sample(10, ["p"]), "W": sample(10, ["p"])}, sides=SIDES)
+    assert cohorts == [tuple(d.query for d in demands)]
     assert notes == []
 
 
@@ -129,11 +129,11 @@ def test_without_predicates_all_queries_on_an_edge_share() -> None:
 def test_a_new_query_joins_the_group_with_most_edges_in_common() -> None:
     running = [demand("a", "VW"), demand("b", "VW WC", V="p"), demand("c", "CX")]
     new = [demand("d", "VW WC", V="q"), demand("e", "CX", X="q")]
-    groups, _ = choose_cohorts([*running, *new], {}, [["a"], ["b"], ["c"]], sides=SIDES)
+    cohorts, _ = choose_cohorts([*running, *new], {}, [["a"], ["b"], ["c"]], sides=SIDES)
     # What has no predicate needs no sample: a and b are known to differ by V alone and are not moved.
-    assert together(groups, "b", "d")
-    assert together(groups, "c", "e")
-    assert not together(groups, "a", "b")
+    assert together(cohorts, "b", "d")
+    assert together(cohorts, "c", "e")
+    assert not together(cohorts, "a", "b")
 
 
 def test_a_new_query_with_nothing_in_common_has_its_own_group() -> None:
@@ -153,11 +153,11 @@ def test_what_was_shared_eagerly_is_judged_once_it_is_measured() -> None:
     eager, _ = choose_cohorts(demands[:2], {}, [["q1"]], sides=SIDES)
     assert eager == [("q1", "q2")]
     samples = {"V": sample(1000, ["f", "e"], {"vID": 50}), "W": sample(1000, ["c", "g"], {"vID": 50})}
-    # q3 has its own group; q2 leaves q1 for it although nothing was created or dropped.
+    # q3 has its own cohort; q2 leaves q1 for it although nothing was created or dropped.
     assert choose_cohorts(demands, samples, [*eager, ("q3",)], sides=SIDES)[0] == [("q1",), ("q2", "q3")]
 
 
-# -- running groups
+# -- running cohorts
 
 
 def test_running_groups_stay_while_the_gain_is_small() -> None:
@@ -183,7 +183,7 @@ def test_the_gain_of_regrouping_decides() -> None:
 
 
 def test_groups_that_no_change_touches_are_left_alone() -> None:
-    """Two groups that would gain by being one stay two when a query comes to a third; when most queries are new,
+    """Two cohorts that would gain by being one stay two when a query comes to a third; when most queries are new,
     all are looked at."""
     samples = {"V": sample(1000, ["p"]), "W": sample(1000, ["p"]), "C": sample(1000, ["p"]), "X": sample(1000, ["p"])}
     demands = [demand(f"q{i}") for i in range(4)] + [demand("x", "CX")]
@@ -207,14 +207,14 @@ def test_a_group_has_at_most_64_queries() -> None:
     demands = [demand(f"q{i}", V="p") for i in range(150)]
     samples = {"V": sample(1000, ["p"]), "W": sample(1000, ["p"])}
     for known, notes in ((samples, ["a group holds at most 64 queries"]), ({}, [])):
-        groups, said = choose_cohorts(demands, known, sides=SIDES)
-        assert [len(g) for g in groups] == [64, 64, 22]
-        check(groups, demands)
+        cohorts, said = choose_cohorts(demands, known, sides=SIDES)
+        assert [len(g) for g in cohorts] == [64, 64, 22]
+        check(cohorts, demands)
         assert sorted({note.split(": ")[1] for note in said}) == notes
 
 
 def test_queries_that_no_sampled_row_satisfies_run_together() -> None:
-    """They are rare, not free: in groups of their own each would walk its own trees for next to nothing."""
+    """They are rare, not free: in cohorts of their own each would walk its own trees for next to nothing."""
     demands = [demand(f"q{i}", V=f"p{i}", W=f"p{i}") for i in range(8)]
     rare = Sample(tuple(f"p{i}" for i in range(8)), (0,) * 100, 1000, {"vID": 100})
     assert len(choose_cohorts(demands, {"V": rare, "W": rare}, sides=SIDES)[0]) == 1
@@ -282,19 +282,19 @@ def workload(rng: random.Random, count: int, known: str = "abcdef") -> tuple[lis
 def test_groups_partition_the_queries(given_: tuple[list[Demand], dict[str, Sample], list[list[str]]]) -> None:
     demands, samples, current = given_
     for before in ((), current):
-        groups, notes = choose_cohorts(demands, samples, before, sides=SIDES)
-        check(groups, demands)
-        assert (groups, notes) == choose_cohorts(demands, samples, before, sides=SIDES)
+        cohorts, notes = choose_cohorts(demands, samples, before, sides=SIDES)
+        check(cohorts, demands)
+        assert (cohorts, notes) == choose_cohorts(demands, samples, before, sides=SIDES)
 
 
 @settings(max_examples=examples(60))
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_groups_never_cost_more_than_running_apart_and_stay(seed: int, count: int) -> None:
     demands, samples = workload(random.Random(seed), count)
-    groups, _ = choose_cohorts(demands, samples, sides=SIDES)
+    cohorts, _ = choose_cohorts(demands, samples, sides=SIDES)
     apart = plain_cost([[d.query] for d in demands], demands, samples)
-    assert plain_cost(groups, demands, samples) <= apart * (1 + 1e-9)
-    assert choose_cohorts(demands, samples, groups, sides=SIDES)[0] == groups
+    assert plain_cost(cohorts, demands, samples) <= apart * (1 + 1e-9)
+    assert choose_cohorts(demands, samples, cohorts, sides=SIDES)[0] == cohorts
 
 
 @pytest.mark.slow
@@ -314,8 +314,8 @@ def best_cost(demands: Sequence[Demand], samples: Mapping[str, Sample]) -> float
     edges = {d.query: d.edges for d in demands}
 
     @cache
-    def cost(group: tuple[str, ...]) -> float:
-        apart = any(not edges[a] & edges[b] for a, b in combinations(group, 2))
-        return math.inf if apart else plain_cost([group], demands, samples)
+    def cost(cohort: tuple[str, ...]) -> float:
+        apart = any(not edges[a] & edges[b] for a, b in combinations(cohort, 2))
+        return math.inf if apart else plain_cost([cohort], demands, samples)
 
-    return min(sum(cost(tuple(group)) for group in p) for p in partitions([d.query for d in demands]))
+    return min(sum(cost(tuple(cohort)) for cohort in p) for p in partitions([d.query for d in demands]))

@@ -34,8 +34,8 @@ def test_what_is_chosen_for_rows_that_travel(skew: Skew, now: str, chosen: str, 
     choice = choose_partitioner(skew, 4, now)
     assert choice.partitioner == chosen
     assert why in choice.reason
-    assert choose(skew, 4, now, loose=False) == choice
-    stays = choose(skew, 4, now, loose=True)
+    assert choose(skew, 4, now, rows_are_partials=False) == choice
+    stays = choose(skew, 4, now, rows_are_partials=True)
     assert stays.partitioner == "local"
     assert choice.reason in stays.reason
 

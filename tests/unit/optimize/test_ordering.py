@@ -50,9 +50,9 @@ def stats_of(joins: dict[str, Ordered], **shares: float) -> Statistics:
     return Statistics({r: 100.0 for j in joins.values() for r in j.relations}, selectivity)
 
 
-def random_group(rng: random.Random) -> dict[str, Ordered]:
+def random_cohort(rng: random.Random) -> dict[str, Ordered]:
     edges: list[Edge] = [RS, ST, TU, ("r", "t", "d"), ("u", "v", "e")]
-    group = {}
+    cohort = {}
     for number in range(rng.randint(1, 5)):
         chosen = [rng.choice(edges)]
         for _ in range(rng.randint(0, 3)):
@@ -60,32 +60,32 @@ def random_group(rng: random.Random) -> dict[str, Ordered]:
             more = [e for e in edges if e not in chosen and known & {*e[:2]}]
             chosen += [rng.choice(more)] if more else []
         join = chain(*chosen)
-        group[f"q{number}"] = join
-    return group
+        cohort[f"q{number}"] = join
+    return cohort
 
 
-def random_stats(rng: random.Random, group: dict[str, Ordered]) -> Statistics:
-    rates = {r: rng.choice((1.0, 20.0, 300.0)) for j in group.values() for r in j.relations}
-    shares = {predicate_of(e): rng.choice((0.001, 0.01, 0.2)) for j in group.values() for e in j.edges}
+def random_stats(rng: random.Random, cohort: dict[str, Ordered]) -> Statistics:
+    rates = {r: rng.choice((1.0, 20.0, 300.0)) for j in cohort.values() for r in j.relations}
+    shares = {predicate_of(e): rng.choice((0.001, 0.01, 0.2)) for j in cohort.values() for e in j.edges}
     return Statistics(rates, shares)
 
 
-def with_random_orders(rng: random.Random, group: dict[str, Ordered]) -> dict[str, Ordered]:
-    orders = {name: {s: random_order(rng, j, s) for s in j.relations} for name, j in group.items()}
-    return reordered(group, orders)
+def with_random_orders(rng: random.Random, cohort: dict[str, Ordered]) -> dict[str, Ordered]:
+    orders = {name: {s: random_order(rng, j, s) for s in j.relations} for name, j in cohort.items()}
+    return reordered(cohort, orders)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_cost_is_the_optimisers(seed: int) -> None:
     """Differential: without intermediates nothing has to be brought into another form, so both count the same."""
     rng = random.Random(seed)
-    group = random_group(rng)
-    stats = random_stats(rng, group)
-    plan = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=5.0, materialize=False)
-    orders = {name: orders_of(plan, name, join, NAMES) for name, join in group.items()}
-    assert cost(reordered(group, orders), stats) == pytest.approx(plan.cost)
-    least = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=5.0).bound
-    assert cost(with_random_orders(rng, group), stats) >= least * (1 - 1e-9)
+    cohort = random_cohort(rng)
+    stats = random_stats(rng, cohort)
+    plan = optimize([as_query(n, j) for n, j in cohort.items()], stats, budget_seconds=5.0, materialize=False)
+    orders = {name: orders_of(plan, name, join, NAMES) for name, join in cohort.items()}
+    assert cost(reordered(cohort, orders), stats) == pytest.approx(plan.cost)
+    least = optimize([as_query(n, j) for n, j in cohort.items()], stats, budget_seconds=5.0).bound
+    assert cost(with_random_orders(rng, cohort), stats) >= least * (1 - 1e-9)
 
 
 def test_intermediates_are_priced_as_the_optimiser_does() -> None:
@@ -93,14 +93,14 @@ def test_intermediates_are_priced_as_the_optimiser_does() -> None:
     compared = 0
     for seed in range(60):
         rng = random.Random(seed)
-        group = random_group(rng)
-        stats = random_stats(rng, group)
-        plan = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=1.0, materialize=2)
+        cohort = random_cohort(rng)
+        stats = random_stats(rng, cohort)
+        plan = optimize([as_query(n, j) for n, j in cohort.items()], stats, budget_seconds=1.0, materialize=2)
         looks = looks_of(plan)
-        relations = order_relations({r for join in group.values() for r in join.relations}, looks)
+        relations = order_relations({r for join in cohort.values() for r in join.relations}, looks)
         if looks and all(can_find(relations, look) for look in looks):
-            orders = {name: orders_of(plan, name, join, relations) for name, join in group.items()}
-            assert cost(reordered(group, orders), stats) == pytest.approx(plan.cost)
+            orders = {name: orders_of(plan, name, join, relations) for name, join in cohort.items()}
+            assert cost(reordered(cohort, orders), stats) == pytest.approx(plan.cost)
             compared += 1
     assert compared >= 5
 
@@ -108,10 +108,10 @@ def test_intermediates_are_priced_as_the_optimiser_does() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_what_the_engine_cannot_find_is_taken_apart(seed: int) -> None:
     rng = random.Random(seed)
-    group = random_group(rng)
-    stats = random_stats(rng, group)
-    plan = optimize([as_query(n, j) for n, j in group.items()], stats, budget_seconds=1.0, materialize=2)
-    for name, join in group.items():
+    cohort = random_cohort(rng)
+    stats = random_stats(rng, cohort)
+    plan = optimize([as_query(n, j) for n, j in cohort.items()], stats, budget_seconds=1.0, materialize=2)
+    for name, join in cohort.items():
         for start, order in orders_of(plan, name, join, NAMES).items():
             assert join.admits(start, order)
             assert all(len(found) == 1 or can_find(NAMES, (start, found)) for found in order)
@@ -122,11 +122,11 @@ def test_judgement_needs_five_per_cent() -> None:
     """r looks for s and then t; whether t first would be better depends on which leaves fewer."""
     star = chain(("m", "n", "x"), ("m", "o", "y"))
     orders: dict[str, Order] = {"m": (("n",), ("o",)), "n": (("m",), ("o",)), "o": (("m",), ("n",))}
-    group = {"q": Ordered(star.relations, star.edges, orders, True)}
-    little = judge(group, stats_of(group, x=0.01, y=0.0095), budget_seconds=1.0)
+    cohort = {"q": Ordered(star.relations, star.edges, orders, True)}
+    little = judge(cohort, stats_of(cohort, x=0.01, y=0.0095), budget_seconds=1.0)
     assert little.orders is None
     assert little.better < little.now
-    much = judge(group, stats_of(group, x=0.02, y=0.001), budget_seconds=1.0)
+    much = judge(cohort, stats_of(cohort, x=0.02, y=0.001), budget_seconds=1.0)
     assert much.orders is not None
     assert much.orders["q"]["m"] == (("o",), ("n",))
     assert much.better < 0.95 * much.now
@@ -135,20 +135,20 @@ def test_judgement_needs_five_per_cent() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_judgement_is_never_worse_and_apart_never_cheaper(seed: int) -> None:
     rng = random.Random(seed)
-    group = with_random_orders(rng, random_group(rng))
-    stats = random_stats(rng, group)
-    judged = judge(group, stats, budget_seconds=2.0)
-    assert judged.now == pytest.approx(cost(group, stats))
+    cohort = with_random_orders(rng, random_cohort(rng))
+    stats = random_stats(rng, cohort)
+    judged = judge(cohort, stats, budget_seconds=2.0)
+    assert judged.now == pytest.approx(cost(cohort, stats))
     if judged.orders is not None:
-        assert cost(reordered(group, judged.orders), stats) == pytest.approx(judged.better)
+        assert cost(reordered(cohort, judged.orders), stats) == pytest.approx(judged.better)
         assert judged.better < 0.95 * judged.now
-    assert cost_apart(group, stats, budget_seconds=2.0) >= judged.better * (1 - 1e-9)
+    assert cost_apart(cohort, stats, budget_seconds=2.0) >= judged.better * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_attached_queries_get_orders_and_change_no_others(seed: int) -> None:
     rng = random.Random(seed)
-    whole = random_group(rng) | {"last": chain(RS, ST, TU)}
+    whole = random_cohort(rng) | {"last": chain(RS, ST, TU)}
     stats = random_stats(rng, whole)
     running = with_random_orders(rng, {n: j for n, j in whole.items() if n != "last"})
     new = attached(running, {"last": whole["last"]}, stats)
@@ -197,7 +197,7 @@ def role(relation: str, *predicates: str | None) -> Role:
 
 
 def test_partners_are_those_of_what_is_asked() -> None:
-    """Of the same pairs of predicates as they were measured; else as over all groups, of the rows that are wanted."""
+    """Of the same pairs of predicates as they were measured; else as over all cohorts, of rows that are wanted."""
     roles = {"r": role("r", "p"), "s": role("s", "q")}
     samples = {"s": Sample(("q",), (1, 0, 0, 0), 4.0, {})}
     every = {pairs_key("r", "s", "a"): Estimate(2.0, 0.1, 8), rows_key("r"): Estimate(9.0, 0.1, 8)}

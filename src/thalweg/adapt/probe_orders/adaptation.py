@@ -19,7 +19,7 @@ from thalweg.adapt.settings import EPOCH, Settings
 from thalweg.model.explanation import Explanation
 from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics
 from thalweg.model.measurements import Measurements, ProbeOrders
-from thalweg.model.ordering import GroupCost, Ordering, OrderingReport, Orders
+from thalweg.model.ordering import CohortCost, Ordering, OrderingReport, Orders
 from thalweg.optimize import probe_orders
 from thalweg.optimize.deadline import Clock
 
@@ -44,7 +44,7 @@ class OrdersMemory(Struct, frozen=True):
     answer: str = ""
     saved: float = 0.0
     rejected: str = ""
-    groups: tuple[GroupCost, ...] = ()
+    cohorts: tuple[CohortCost, ...] = ()
 
 
 class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
@@ -75,9 +75,9 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
             joins=joins,
             ordering=seen.decided.ordering.after(plan.joins.ordered),
             # For queries that are no more, or in force.
-            coming=tuple(one for one in memory.coming if one[0] > began) if plan.joins.groups else (),
+            coming=tuple(one for one in memory.coming if one[0] > began) if plan.joins.cohorts else (),
         )
-        if not plan.joins.groups:
+        if not plan.joins.cohorts:
             return structs.replace(memory, why="", question=None)
         statistics = joins.statistics
         ended = statistics.batches == 0 and statistics.epoch > max(memory.looked, 0)
@@ -105,7 +105,7 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
             answer=answer.ordering.reason,
             saved=answer.saved,
             rejected=answer.rejected,
-            groups=answer.groups,
+            cohorts=answer.cohorts,
         )
 
     def propose(self, memory: OrdersMemory, decided: Decided) -> Decided:
@@ -127,7 +127,7 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
         known, asked = memory.ordering, "" if memory.asked is None else memory.asked.words
         report = OrderingReport(
             memory.joins.statistics.epoch, asked, memory.answer, known.switches, known.switched, known.reason,
-            known.changes, memory.groups, memory.joins.sent,
+            known.changes, memory.cohorts, memory.joins.sent,
         )  # fmt: skip
         return Explanation(asked, memory.answer, memory.saved, memory.rejected, report)
 

@@ -8,7 +8,7 @@ from thalweg.model.bucket import RowBucket
 from thalweg.model.join_statistics import Estimate, JoinStatistics, Sample
 from thalweg.model.ordering import Edge
 from thalweg.model.plan import Plan
-from thalweg.model.probe import Group
+from thalweg.model.probe import Cohort
 from thalweg.model.report import SAMPLED, ProbeId
 from thalweg.optimize.ordering import asked_of, pairs_key, partners_of, rows_key, share_of
 
@@ -18,7 +18,7 @@ Counts = dict[str, tuple[float, float]]
 
 
 def by_edge(probes: Probes) -> dict[Edge, tuple[int, int]]:
-    """(known, found, edge) -> tuples that probed, pairs found, over all groups and steps."""
+    """(known, found, edge) -> tuples that probed, pairs found, over all cohorts and steps."""
     added: dict[Edge, tuple[int, int]] = {}
     for probe, (probing, found) in probes.items():
         edge = (probe.known, probe.found, probe.edge)
@@ -48,38 +48,38 @@ def next_statistics(
 def _of_current(
     known: JoinStatistics, plan: Plan, streams: Sequence[str], samples: Mapping[str, Sample]
 ) -> JoinStatistics:
-    """What concerns the joins that run. Of what is asked together for the first time, what others let expect."""
+    """What concerns the joins that run. Where it is asked together for the first time, others give the estimate."""
     current = {rows_key(name) for name in streams}
     expected: dict[str, Estimate] = {}
-    for group in plan.joins.groups.values():
-        for one, other, key in _edges(plan, group):
+    for cohort in plan.joins.cohorts.values():
+        for one, other, key in _edges(plan, cohort):
             for a, b in ((one, other), (other, one)):
-                own = pairs_key(a, b, key, asked_of(group.roles[a], group.roles[b]))
+                own = pairs_key(a, b, key, asked_of(cohort.roles[a], cohort.roles[b]))
                 current |= {own, pairs_key(a, b, key)}
-                estimate = partners_of(group.roles[a], group.roles[b], key, known.estimates, samples)
+                estimate = partners_of(cohort.roles[a], cohort.roles[b], key, known.estimates, samples)
                 if estimate is not None:
                     expected[own] = estimate
     return known.only(current.__contains__).believing(expected)
 
 
-def _edges(plan: Plan, group: Group) -> set[Edge]:
-    return {edge for id_ in group.queries if id_ in plan.joins.ordered for edge in plan.joins.ordered[id_].edges}
+def _edges(plan: Plan, cohort: Cohort) -> set[Edge]:
+    return {edge for id_ in cohort.queries if id_ in plan.joins.ordered for edge in plan.joins.ordered[id_].edges}
 
 
 def _partners_found(plan: Plan, probes: Probes, samples: Mapping[str, Sample]) -> Counts:
     """Rows that looked for partners by an edge, and partners found; from first steps where there are some.
 
-    Counted twice: with what the group asks, and over all groups by the share of the rows that each wants. A tuple of
+    Counted twice: with what the cohort asks, and over all by the share of the rows that each cohort wants. A tuple of
     k rows finds what is earlier than its latest: k / (k + 1) of a window's partners, where a row alone finds half
     (CLASH Eq. 1). So what longer tuples found is brought down to what a row would have.
     """
     first: Counts = {}
     later: Counts = {}
-    edges = {id_: _edges(plan, group) for id_, group in plan.joins.groups.items()}
+    edges = {id_: _edges(plan, cohort) for id_, cohort in plan.joins.cohorts.items()}
     for probe, (probing, found) in probes.items():
         known, other, key = probe.known, probe.found, probe.edge
-        k, roles = abs(probe.width), plan.joins.groups[probe.group].roles
-        if not k or not {(known, other, key), (other, known, key)} & edges[probe.group]:
+        k, roles = abs(probe.width), plan.joins.cohorts[probe.cohort].roles
+        if not k or not {(known, other, key), (other, known, key)} & edges[probe.cohort]:
             continue
         counts, asked = first if k == 1 else later, asked_of(roles[known], roles[other])
         alone = found * (k + 1) / (2 * k)
@@ -95,11 +95,13 @@ def _add(counts: Counts, key: str, looked: float, found: float) -> None:
 
 
 def _sent(plan: Plan, batch: int, probes: Probes, stores: Sequence[RowBucket]) -> dict[str, float]:
-    """group -> tuples sent to probes and into intermediates in the batch."""
-    sent = dict.fromkeys(plan.joins.groups, 0.0)
+    """cohort -> tuples sent to probes and into intermediates in the batch."""
+    sent = dict.fromkeys(plan.joins.cohorts, 0.0)
     for probe, (probing, _) in probes.items():
-        sent[probe.group] += probing if probe.width != SAMPLED else 0
-    home = {m: id_ for id_, group in plan.joins.groups.items() for m in group.roles if m in plan.joins.intermediates}
+        sent[probe.cohort] += probing if probe.width != SAMPLED else 0
+    home = {
+        m: id_ for id_, cohort in plan.joins.cohorts.items() for m in cohort.roles if m in plan.joins.intermediates
+    }
     for bucket in stores:
         if bucket.relation in home and bucket.batch_from == bucket.batch_to == batch:
             sent[home[bucket.relation]] += bucket.section.rows
@@ -113,8 +115,8 @@ def next_sent(
     probes: Probes,
     stores: Sequence[RowBucket],
 ) -> dict[str, float]:
-    """group -> tuples sent per batch, smoothed."""
-    after = {id_: rows for id_, rows in known.items() if id_ in plan.joins.groups}
+    """cohort -> tuples sent per batch, smoothed."""
+    after = {id_: rows for id_, rows in known.items() if id_ in plan.joins.cohorts}
     for id_, rows in _sent(plan, batch, probes, stores).items():
         if rows:
             after[id_] = round(0.5 * after.get(id_, rows) + 0.5 * rows, 1)

@@ -23,7 +23,7 @@ def join_load(value: JoinMeasurements, ordering: Ordering | None = None) -> Join
     """The measurements and what was decided by them, as the planner takes them."""
     orders = ordering.orders if ordering is not None else {}
     estimates = value.statistics.estimates
-    return JoinLoad(value.samples, matches_of(value), value.groups, value.ready, value.held, estimates, orders)
+    return JoinLoad(value.samples, matches_of(value), value.cohorts, value.ready, value.held, estimates, orders)
 
 
 def matches_of(value: JoinMeasurements) -> dict[Edge, float]:
@@ -43,13 +43,13 @@ def next_measurements(
     stores: Sequence[RowBucket],
     epoch: int,
 ) -> JoinMeasurements:
-    """Averages over recent batches, and statistics over epochs of so many batches. What cohorts are formed by is in
+    """Averages over recent batches, and statistics over epochs of `epoch` batches. What cohorts are formed by is in
     `value` already, with this batch.
 
     Until an epoch has ended, orders follow the averages, kept to powers of two: noise does not make a new plan.
     """
     known = value.statistics
-    if not plan.joins.groups:
+    if not plan.joins.cohorts:
         # Epochs go on being counted from there: decisions are remembered by their numbers.
         return JoinMeasurements(statistics=JoinStatistics(known.epoch))
     average = {edge: ratio for edge, ratio in value.average.items() if _is_current(edge, plan.joins.intermediates)}
@@ -86,8 +86,8 @@ def _ready(
     for id_, queries in since.items():
         streams = {
             role.stream
-            for group in plan.joins.groups.values()
-            for name, role in group.roles.items()
+            for cohort in plan.joins.cohorts.values()
+            for name, role in cohort.roles.items()
             if name in plan.joins.intermediates[id_].relations
         }
         oldest = min((b.batch_from for b in stores if b.relation in streams), default=None)

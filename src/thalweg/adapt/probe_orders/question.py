@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from thalweg.model.ordering import GroupCost, Order, Ordered, Ordering, Orders
+from thalweg.model.ordering import CohortCost, Order, Ordered, Ordering, Orders
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad
 from thalweg.model.query import query_name
@@ -14,24 +14,24 @@ from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partne
 from thalweg.optimize.probe_orders.model import Statistics
 
 LEAST_SECONDS = 0.02
-"""Of the budget, for one query group."""
+"""Of the budget, for one cohort."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """The query groups as they run, and what is known of each."""
+    """The cohorts as they run, and what is known of each."""
 
-    groups: Sequence[tuple[dict[str, Ordered], Statistics]]
+    cohorts: Sequence[tuple[dict[str, Ordered], Statistics]]
     unmeasured: int
-    """Groups of which too little is known."""
+    """Cohorts of which too little is known."""
 
     @property
     def queries(self) -> list[str]:
-        return [query for group, _ in self.groups for query in group]
+        return [query for cohort, _ in self.cohorts for query in cohort]
 
     @property
     def cost(self) -> float:
-        return sum(cost(group, stats) for group, stats in self.groups)
+        return sum(cost(cohort, stats) for cohort, stats in self.cohorts)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class NewOrders:
     saved: float
     """The share of what is sent that they save."""
     rejected: str
-    groups: tuple[GroupCost, ...]
+    cohorts: tuple[CohortCost, ...]
 
 
 def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Question:
@@ -52,13 +52,13 @@ def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Ques
     `coming`: the orders that will be in force; those of the plan without it."""
     found, unmeasured = [], 0
     orders = coming.orders if coming is not None else {}
-    for group in plan.joins.groups.values():
-        joins = {id_: plan.joins.ordered[id_] for id_ in group.queries if id_ in plan.joins.ordered}
+    for cohort in plan.joins.cohorts.values():
+        joins = {id_: plan.joins.ordered[id_] for id_ in cohort.queries if id_ in plan.joins.ordered}
         joins = {id_: replace(join, orders=orders.get(id_, join.orders)) for id_, join in joins.items()}
-        roles = [role for role in group.roles.values() if role.relation not in plan.joins.intermediates]
+        roles = [role for role in cohort.roles.values() if role.relation not in plan.joins.intermediates]
         rows = rows_of(roles, load.estimates, load.samples)
         edges = sorted({edge for join in joins.values() for edge in join.edges})
-        known = partners(edges, group.roles, load.estimates, load.samples)
+        known = partners(edges, cohort.roles, load.estimates, load.samples)
         stats = statistics_of(joins.values(), rows, known)
         if joins and stats is not None:
             found.append((joins, stats))
@@ -69,23 +69,25 @@ def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Ques
 def answer(asked: Question, epoch: int, budget_seconds: float, clock: Clock) -> NewOrders:
     """Orders worth a switch from the epoch on. Those that were found good are settled too: nothing but a decision
     changes them from now on."""
-    share = max(LEAST_SECONDS, budget_seconds / len(asked.groups))
-    judged = [(group, stats, judge(group, stats, budget_seconds=share, clock=clock)) for group, stats in asked.groups]
+    share = max(LEAST_SECONDS, budget_seconds / len(asked.cohorts))
+    judged = [
+        (cohort, stats, judge(cohort, stats, budget_seconds=share, clock=clock)) for cohort, stats in asked.cohorts
+    ]
     orders: dict[str, Orders] = {}
     changes: list[str] = []
-    for group, _, one in judged:
-        for query, join in group.items():
+    for cohort, _, one in judged:
+        for query, join in cohort.items():
             orders[query] = join.orders if one.orders is None else one.orders[query]
             changes += _changes(query, join.orders, orders[query])
     reason, saved, rejected = _words_of([one for _, _, one in judged], bool(changes), epoch)
     ordering = Ordering(orders, tuple(orders), reason=reason, changes=tuple(changes), epoch=epoch - 1)
     costs = tuple(
-        GroupCost(
-            tuple(group),
+        CohortCost(
+            tuple(cohort),
             one.now if one.orders is None else one.better,
-            cost_apart(group, stats, budget_seconds=share, clock=clock),
+            cost_apart(cohort, stats, budget_seconds=share, clock=clock),
         )
-        for group, stats, one in judged
+        for cohort, stats, one in judged
     )
     return NewOrders(ordering, epoch, saved, rejected, costs)
 
@@ -116,6 +118,6 @@ def _words(order: Order) -> str:
 
 
 def cost_ratio(running: Question, sent: Mapping[str, float]) -> float:
-    """What is sent per batch, divided by what the statistics let expect of the orders that run."""
+    """What is sent per batch, divided by what the statistics predict for the orders that run."""
     expected, measured = running.cost, sum(sent.values())
     return measured / expected if expected > 0 and measured > 0 else 1.0

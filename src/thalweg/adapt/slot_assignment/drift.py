@@ -45,7 +45,7 @@ def _moved(old: Floats, new: Floats, before: float, now: float) -> float:
 
     Two samples of few rows over many cells hardly have a cell in common, so the distance of any two is almost 1
     and says nothing. Merged key groups show less of a change, but what they show is there.
-    Rows that both samples contain make them more alike than the noise lets expect: then the result is 0.
+    Rows that both samples contain make them more alike than the noise suggests: then the result is 0.
     """
     first, second = old / old.sum(), new / new.sum()
     size = len(first)

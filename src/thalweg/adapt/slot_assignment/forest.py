@@ -31,13 +31,13 @@ LEAF = 8
 """Cells in a leaf at least: a single cell is mostly noise."""
 MOST_CELLS = 60_000
 TESTED = 5
-"""One pair of so many is kept for the test."""
+"""One pair in this many is kept for the test."""
 MOST_ERROR = 0.1
 """SASPAR Section V reports that its forest comes below this error; above it, ours is not used."""
 LEAST_ROWS = 1000
 """Sampled rows of a pair below which it cannot test anything."""
 SAMPLED = 0.01
-"""A cell with more than so many sampled rows is a positive one; fitted tables have less than that in empty ones."""
+"""A cell with more than this many sampled rows is a positive one; fitted tables have less than that in empty ones."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,12 +23,12 @@ Floats = npt.NDArray[np.float64]
 THRESHOLD = 0.05
 """A switch must save this share of the cost at least: less is within what measurements differ by."""
 PURE = 0.9
-"""A route key may follow another where so many of its rows have a key that lies in one key group of the other. The
+"""A route key may follow another where this share of its rows has a key that lies in one key group of the other. The
 rest costs nothing but the chance to find all rows of a key in one bucket."""
 
 
 @dataclass(frozen=True)
-class Situation:
+class AssignmentInput:
     """What is known when the optimiser is asked."""
 
     slots: int
@@ -77,7 +77,7 @@ class Verdict:
 
 
 def decide(
-    situation: Situation,
+    given: AssignmentInput,
     *,
     budget_seconds: float,
     seed: int = 0,
@@ -85,29 +85,29 @@ def decide(
     clock: Clock = SECONDS,
 ) -> Verdict:
     """Optimises, and weighs what a batch saves against what the move costs."""
-    follows = choose_followers(situation)
-    problem = _problem(situation, situation.fitting, follows)
-    start = _arrays(problem, situation.current.assignment)
+    follows = choose_followers(given)
+    problem = _problem(given, given.fitting, follows)
+    start = _arrays(problem, given.current.assignment)
     answer = slot_assignment.optimize(problem, budget_seconds=budget_seconds, seed=seed, start=start, clock=clock)
     assignment = {name: tuple(slots.tolist()) for (_, name), slots in answer.slots.items()}
-    found = Partitioning(assignment, follows, situation.slots)
-    now, hashed, new = (_costs(situation, p) for p in (situation.current, Partitioning(), found))
+    found = Partitioning(assignment, follows, given.slots)
+    now, hashed, new = (_costs(given, p) for p in (given.current, Partitioning(), found))
     share = answer.bound / answer.cost if answer.cost else 1.0
     streams = {
         s: StreamVerdict(now.copies[s], hashed.copies[s], n, max(1.0, n * share)) for s, n in new.copies.items()
     }
-    moved_groups, moved_rows = _moves(situation, start, answer.slots)
+    moved_groups, moved_rows = _moves(given, start, answer.slots)
     saving = now.cost - new.cost
     saved = saving / now.cost if now.cost else 0.0
     judged = (answer.method, streams, moved_groups, moved_rows, saved)
-    if moved_groups == 0 and follows == dict(situation.current.follows):
+    if moved_groups == 0 and follows == dict(given.current.follows):
         return Verdict(None, "nothing better was found", *judged)
     if saving <= threshold * now.cost:
         return Verdict(
             None, f"the best found would save {max(0.0, saved):.1%}, a switch asks for {threshold:.0%}", *judged
         )
-    if saving * situation.horizon <= moved_rows:
-        work = f"{situation.horizon:.0f} batches would save ({saving:,.0f} copies each)"
+    if saving * given.horizon <= moved_rows:
+        work = f"{given.horizon:.0f} batches would save ({saving:,.0f} copies each)"
         return Verdict(None, f"moving {moved_rows:,.0f} rows of state costs more than {work}", *judged)
     return Verdict(found, f"{saved:.1%} of the cost is saved", *judged)
 
@@ -115,26 +115,26 @@ def decide(
 # -- following
 
 
-def choose_followers(situation: Situation) -> dict[str, str]:
+def choose_followers(given: AssignmentInput) -> dict[str, str]:
     """Who follows whom: those whose keys lie inside the keys of another, where that does not overload a slot."""
     follows: dict[str, str] = {}
-    for shares in situation.fitting.values():
+    for shares in given.fitting.values():
         names = list(shares.counts)
-        heaviest = {name: _heaviest(shares.counts[name], situation.slots) for name in names}
+        heaviest = {name: _heaviest(shares.counts[name], given.slots) for name in names}
         # A route key with many inside it leads before one with few, an even one before a skewed one.
-        inside = {a: [k for k in names if k != a and _is_inside(situation, k, a)] for a in names}
+        inside = {a: [k for k in names if k != a and _is_inside(given, k, a)] for a in names}
         for leader in sorted(names, key=lambda a: (-len(inside[a]), heaviest[a], a)):
             if leader in follows:
                 continue
             for k in inside[leader]:
-                burden = situation.lat_proc * (heaviest[leader] - heaviest[k])
-                if k not in follows and k not in follows.values() and burden < 1 - 1 / situation.slots:
+                burden = given.lat_proc * (heaviest[leader] - heaviest[k])
+                if k not in follows and k not in follows.values() and burden < 1 - 1 / given.slots:
                     follows[k] = leader
     return dict(sorted(follows.items()))
 
 
-def _is_inside(situation: Situation, route_key: str, other: str) -> bool:
-    return route_key not in situation.bound and situation.purity.get((route_key, other), 0.0) >= PURE
+def _is_inside(given: AssignmentInput, route_key: str, other: str) -> bool:
+    return route_key not in given.bound and given.purity.get((route_key, other), 0.0) >= PURE
 
 
 def _heaviest(counts: Floats, slots: int) -> float:
@@ -153,21 +153,21 @@ class _Costs:
     """stream -> copies per row."""
 
 
-def _costs(situation: Situation, partitioning: Partitioning) -> _Costs:
+def _costs(given: AssignmentInput, partitioning: Partitioning) -> _Costs:
     """Judged on the rows that the optimiser has not seen."""
-    problem = _problem(situation, situation.held_out, partitioning.follows)
+    problem = _problem(given, given.held_out, partitioning.follows)
     slots = _arrays(problem, partitioning.assignment)
     shipped = problem.shipped(slots)
     copies, cost = {}, problem.cost(slots)
-    for stream, shares in situation.held_out.items():
-        probed = sum(float(problem.rows[key].sum()) for key in situation.probed if key[0] == stream)
+    for stream, shares in given.held_out.items():
+        probed = sum(float(problem.rows[key].sum()) for key in given.probed if key[0] == stream)
         shipped_rows = shipped.get(stream, 0.0) - probed
         cost -= probed  # a constant: they do not travel
         copies[stream] = shipped_rows / shares.rows if shares.rows else 0.0
     return _Costs(cost, copies)
 
 
-def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mapping[str, str]) -> Problem:
+def _problem(given: AssignmentInput, shares: Mapping[str, Shares], follows: Mapping[str, str]) -> Problem:
     """One that follows another is not in the problem: its rows go along, and its work with them."""
     counts = {
         (stream, name): rows for stream, s in shares.items() for name, rows in s.counts.items() if name not in follows
@@ -179,13 +179,13 @@ def _problem(situation: Situation, shares: Mapping[str, Shares], follows: Mappin
         if a not in follows and b not in follows
     }
     led = sum(name in follows for s in shares.values() for name in s.counts)
-    counts.update(situation.probed)
+    counts.update(given.probed)
     return slot_assignment.Problem(
-        slots=situation.slots,
+        slots=given.slots,
         counts=counts,
         joint=joint,
-        equal=[pair for pair in situation.equal if pair[0] in counts and pair[1] in counts],
-        lat_proc=situation.lat_proc * (1 + led / max(1, len(counts))),
+        equal=[pair for pair in given.equal if pair[0] in counts and pair[1] in counts],
+        lat_proc=given.lat_proc * (1 + led / max(1, len(counts))),
     )
 
 
@@ -197,11 +197,11 @@ def _arrays(problem: Problem, assignment: Mapping[str, Sequence[int]]) -> dict[R
     }
 
 
-def _moves(situation: Situation, now: Mapping[RouteKey, Ids], new: Mapping[RouteKey, Ids]) -> tuple[int, float]:
+def _moves(given: AssignmentInput, now: Mapping[RouteKey, Ids], new: Mapping[RouteKey, Ids]) -> tuple[int, float]:
     groups, rows = 0, 0.0
     for key, slots in now.items():
         moved = slots != new[key]
         groups += int(np.count_nonzero(moved))
-        if key[1] in situation.held:
-            rows += float(situation.held[key[1]][moved].sum())
+        if key[1] in given.held:
+            rows += float(given.held[key[1]][moved].sum())
     return groups, rows

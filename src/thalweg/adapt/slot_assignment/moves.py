@@ -45,8 +45,8 @@ def held_rows(plan: Plan, buckets: Iterable[SliceBucket]) -> dict[str, Floats]:
 
 def joined_keys(plan: Plan) -> Iterator[tuple[RouteKey, RouteKey]]:
     """The two sides of every first probe: SASPAR assigns them alike (Eq. 3)."""
-    for group in plan.joins.groups.values():
-        for tree in group.trees:
+    for cohort in plan.joins.cohorts.values():
+        for tree in cohort.trees:
             for child in tree.children:
                 own = plan.joins.stores[tree.stream].index(child.own)
                 other = plan.joins.stores[child.stream].index(child.index)

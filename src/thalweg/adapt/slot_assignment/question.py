@@ -9,7 +9,7 @@ from thalweg.adapt.contract import Asked
 from thalweg.adapt.settings import Repartitioning
 from thalweg.adapt.slot_assignment.drift import drift
 from thalweg.adapt.slot_assignment.forest import Forest, can_grow, fill, train
-from thalweg.adapt.slot_assignment.judge import Situation, Verdict, decide
+from thalweg.adapt.slot_assignment.judge import AssignmentInput, Verdict, decide
 from thalweg.adapt.slot_assignment.memory import ENOUGH, SlotMemory
 from thalweg.adapt.slot_assignment.moves import held_rows, joined_keys
 from thalweg.adapt.slot_assignment.sharing import Shares, Sharing
@@ -48,11 +48,11 @@ def answer(memory: SlotMemory, asked: Asked, settings: Repartitioning, clock: Cl
     ready = {stream: memory.recent[stream] if stream in renewed else s for stream, s in memory.ready.items()}
     fitted = {stream: sharing.fitting() for stream, sharing in ready.items()}
     filled, forests, trainings = _fill_in(memory, fitted)
-    situation = _situation(memory, ready, filled, settings)
+    given = _given(memory, ready, filled, settings)
     budget = settings.budget_seconds
     if drifted or memory.given_up is not None:
         budget = min(settings.soon_seconds, budget)
-    verdict = decide(situation, budget_seconds=budget, clock=clock)
+    verdict = decide(given, budget_seconds=budget, clock=clock)
     return NewSlots(why, verdict, memory.route_keys, fitted, forests, trainings, renewed)
 
 
@@ -63,13 +63,13 @@ def drifted_streams(memory: SlotMemory, least: float) -> dict[str, float]:
     return {stream: share for stream, share in moved.items() if share >= least}
 
 
-def _situation(
+def _given(
     memory: SlotMemory, ready: Mapping[str, Sharing], fitting: Mapping[str, Shares], settings: Repartitioning
-) -> Situation:
+) -> AssignmentInput:
     plan = memory.plan
     assert plan is not None
     current = Partitioning(plan.assignment, plan.follows, plan.slots).hashed(memory.retreat)
-    return Situation(
+    return AssignmentInput(
         slots=plan.slots,
         fitting=fitting,
         held_out={name: sharing.held_out() for name, sharing in ready.items()},

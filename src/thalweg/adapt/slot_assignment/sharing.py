@@ -20,13 +20,13 @@ from thalweg.adapt.slot_assignment.margins import fit_margins
 
 DECAY = 0.9
 MOST_KEYS = 12
-"""Up to so many route keys, every pair of them is counted in every batch."""
+"""Up to this many route keys, every pair of them is counted in every batch."""
 MOST_PAIRS = MOST_KEYS * (MOST_KEYS - 1) // 2
 TENURE = 6
 """Where there are more pairs than can be counted: batches after which the weaker half of them makes room."""
 FAINT = 1e-6
 TIDIED = 64
-"""Every so many batches, what has faded to so few rows is taken for none: numbers too small for float32 are slow."""
+"""Once in this many batches, what has faded below FAINT rows becomes none: numbers too small for float32 are slow."""
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, str]

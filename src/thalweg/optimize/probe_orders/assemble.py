@@ -86,7 +86,7 @@ class Wording:
 
 
 def by_size(store: Store) -> tuple[int, tuple[str, ...], tuple[Predicate, ...]]:
-    """The order in which stores are told."""
+    """The order in which stores are listed."""
     return len(store.relations), store.relations, store.predicates
 
 

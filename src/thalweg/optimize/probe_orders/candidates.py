@@ -75,7 +75,7 @@ class TooManyError(Exception):
 
 
 class Generator:
-    """For some joins and the intermediate stores that they may use, until the deadline and up to so many orders."""
+    """For some joins and the intermediate stores that they may use, until the deadline and up to `most` orders."""
 
     def __init__(
         self,

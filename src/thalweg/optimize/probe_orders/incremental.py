@@ -23,7 +23,7 @@ from thalweg.optimize.probe_orders.validate import check_number, check_query, ch
 CHANGED = 0.5
 """The share of queries created and dropped above which all are planned anew: AJoin's threshold."""
 DRIFT = 1.5
-"""Measured costs so many times the expected ones, or so many times below them, mean that the statistics are old."""
+"""Measured costs this many times above or below the expected ones mean that the statistics are old."""
 
 
 @dataclass(frozen=True)

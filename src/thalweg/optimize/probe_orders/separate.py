@@ -34,7 +34,7 @@ def cost_separately(queries: tuple[JoinQuery, ...], stats: Statistics, materiali
 def shape_of(query: JoinQuery, stats: Statistics) -> Shape:
     """Equal for queries that differ in names only; those with cycles have their names in it.
 
-    Relations, attributes and predicates are the nodes of a graph. If that is a tree, it is told by nested sorted
+    Relations, attributes and predicates are the nodes of a graph. If that is a tree, it is written as nested sorted
     tuples (the tree isomorphism of Aho, Hopcroft and Ullman), the least of those with a relation as the root.
     """
     near: dict[str, list[str]] = {name: [] for name in query.relations}

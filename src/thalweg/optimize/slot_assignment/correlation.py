@@ -13,7 +13,7 @@ RouteKey = tuple[str, str]
 Pair = tuple[RouteKey, RouteKey]
 
 DIGITS = 12
-"""Mutual information is compared to so many decimals: what equals but for rounding is a tie."""
+"""Mutual information is compared to this many decimals: what equals but for rounding is a tie."""
 
 
 def count_rows(things: NDArray[np.int64], rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from thalweg.optimize.slot_assignment.kernels import beyond
 from thalweg.optimize.slot_assignment.problem import Problem
 
 CELLS = 40_000_000
-"""X holds a number for every route key, key group and slot, up to so many."""
+"""X holds a number for every route key, key group and slot, up to this many."""
 
 
 class Pivots(NamedTuple):

@@ -51,7 +51,7 @@ class Problem:
     near: ArrayLike | None = None
     """Of each slot, the share of the sources on its node."""
     most_load: float = 1.25
-    """No slot gets more of a stream's work than so many times an even share, unless a key group alone is more."""
+    """No slot gets more of a stream's work than this many times an even share, unless a key group alone is more."""
 
     def __post_init__(self) -> None:
         validate.check_settings(self.slots, self.lat_net, self.lat_mem, self.lat_proc, self.most_load)

@@ -77,7 +77,7 @@ def halved(graph: Graph, seed: int) -> Ids:
 
 
 def _parted(owner: Ids, wanted: int) -> Ids:
-    """Takes so many pairs apart again."""
+    """Takes `wanted` pairs apart again."""
     _, first = np.unique(owner, return_index=True)
     second = np.setdiff1d(np.arange(len(owner)), first)[:wanted]
     owner[second] = owner.max() + 1 + np.arange(len(second))

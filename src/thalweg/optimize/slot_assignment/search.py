@@ -21,17 +21,17 @@ from thalweg.optimize.slot_assignment.kernels import (
 )
 
 CELLS = 16_000_000
-"""Annealing keeps a number for every node and slot, up to so many; larger graphs are annealed merged."""
+"""Annealing keeps a number for every node and slot, up to this many; larger graphs are annealed merged."""
 COARSE = 1500
 """Nodes that are few enough to be searched at once, without merging."""
 STEPS = ((1000, 100_000), (400, 1_500_000), (20, 1 << 62))
-"""Random steps in one round of annealing: so many for each node up to a number, beyond it fewer for each."""
+"""Random steps in one round of annealing: (for each node, at most). The more nodes, the fewer for each."""
 WARMTHS, COLD = (0.03, 0.1, 0.3, 1.0), 0.01
 """Where rounds of annealing start, as a share of what a node ships, and where they end, as a share of that."""
 NEAR = 1.1
 """A start that costs more than this times the best is left as it is, where the graph is large."""
 PROMISING = 4
-"""Of the starts on a graph that has been merged, so many are followed."""
+"""Of the starts on a graph that has been merged, this many are followed."""
 ENOUGH = 1e-4
 """The share of the cost that a pass must save to be repeated, on the way up from merged nodes."""
 SPREAD = 0.03
