@@ -214,7 +214,7 @@ PROGRESS = {
     "join_orders": "the orders in which rows are joined, what they cost, and why they were or were not changed",
     "adaptations": "feedback loop -> `asked` (when and why), `answer`, `saved` (a share of the cost), `rejected`",
     "queries": "query -> its status, and `held_by`: streams that hold a join back",
-    "streams": "stream -> rows, late and rejected ones, watermark, whether it is idle",
+    "streams": "stream -> rows, late and rejected ones, watermark, whether it is idle; `error`: why none can come",
     "last_progress": "the last batch in the words of Spark's StreamingQueryProgress; see below",
 }
 """Of `session.progress()`; a test holds the keys against a session's."""

@@ -63,6 +63,12 @@ def left_out(console: Console, state: SessionProgress, before: int) -> None:
         if stream.rejected:
             text = f"{stream.rejected:,} rows of stream {name} were rejected: session.rejected('{name}') tells why"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
+    for trouble in _troubles(state):
+        console.print(trouble, markup=False, highlight=False, soft_wrap=True)
+
+
+def _troubles(state: SessionProgress) -> list[str]:
+    return [plain_text(f"stream {name}: {s.error}") for name, s in state.streams.items() if s.error is not None]
 
 
 def failures(console: Console, session: Session) -> int:
@@ -119,6 +125,7 @@ def cell(value: Any) -> str:
 def progress(state: SessionProgress, *, notes: Sequence[str] = ()) -> RenderableType:
     """The whole pipeline at a glance: speed, streams and their watermarks, queries and what they emitted."""
     parts: list[RenderableType] = [Text(line(state), style="bold"), Text(time_line(state)), _streams(state)]
+    parts += [Text(trouble, style="bold red") for trouble in _troubles(state)]
     parts.append(_queries(state))
     parts += [Text(plain_text(note), style="cyan") for note in notes]
     return Group(*parts)

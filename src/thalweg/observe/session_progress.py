@@ -39,6 +39,8 @@ class StreamStatus:
     watermark: datetime | None
     idle: bool
     reset: ResetStatus | None
+    error: str | None = None
+    """Why nothing can come from its source at the moment."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def state_size(manifest: Manifest) -> StateSize:
     return StateSize(len(kept), sum(b.section.rows for b in kept), sum(b.nbytes for b in kept))
 
 
-def stream_status(name: str, manifest: Manifest, is_idle: bool) -> StreamStatus:
+def stream_status(name: str, manifest: Manifest, is_idle: bool, error: str | None) -> StreamStatus:
     p, closed = manifest.streams.get(name, StreamProgress()), manifest.closed.get(name, BEGINNING)
     return StreamStatus(
         rows=p.rows,
@@ -148,6 +150,7 @@ def stream_status(name: str, manifest: Manifest, is_idle: bool) -> StreamStatus:
         watermark=_time(closed),
         idle=is_idle,
         reset=None if p.reset is None else ResetStatus(p.reset.batch, _time(p.reset.closed_us)),
+        error=error,
     )
 
 

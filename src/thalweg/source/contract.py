@@ -41,6 +41,10 @@ class Source(ABC):
         """After a restart: what was known then. True: the columns of then hold as well."""
         return False
 
+    def check_there(self) -> None:  # noqa: B027
+        """Before a stream is made of it for the first time: raises what is wrong with the place that it names. What
+        goes away later ends nothing."""
+
     def first_misfit(self, schema: Schema, time: str) -> str | None:
         """The first row whose value in the column is no time, as people read it; None: nothing to show."""
         return None
@@ -139,6 +143,10 @@ class SourceKind(ABC, Generic[O]):
     def written(self, spec: SourceSpec) -> dict[str, object]:
         """The options of a source as `make` takes them: what SHOW CREATE shows."""
         return {name: value for name, value in spec.options.items() if value is not None}
+
+    def trouble(self, options: O) -> str | None:
+        """Why nothing can come from it at the moment, as far as a glance tells."""
+        return None
 
     def give_back(self, stream: Stream, storage: Storage) -> None:
         """The stream was dropped, and no batch reads it any more. What the storage keeps of it goes without this."""

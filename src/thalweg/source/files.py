@@ -24,7 +24,7 @@ from thalweg.source.chunks import Asked, Chunk
 from thalweg.source.contract import Source, SourceKind, Units
 from thalweg.source.cut import check_units, cut_groups, cut_range, rows_per_split
 from thalweg.source.file_formats import read_file
-from thalweg.source.listing import COMPRESSIONS, list_files
+from thalweg.source.listing import COMPRESSIONS, check_directory, list_files
 from thalweg.source.log import FILES as FILES_LOG
 from thalweg.source.log import File, Log
 from thalweg.source.read import read
@@ -109,6 +109,9 @@ class Files(Source):
         kind, paths = self._format(), list_files(self._pattern)
         options = msgspec.convert(_check_reader(kind, self._given, self._reader), CsvOptions)
         return schema_of_file(min(paths), kind, options) if paths else None
+
+    def check_there(self) -> None:
+        check_directory(self._pattern)
 
     def first_misfit(self, schema: Schema, time: str) -> str | None:
         """The first line whose value in the column is no time, as people read it."""
@@ -277,6 +280,13 @@ class FilesKind(SourceKind[Any]):
         own = {"path": kept.glob, "format": kept.format, "max_files_per_batch": kept.max_files_per_batch}
         found = {**own, "missing": kept.missing, **msgspec.to_builtins(kept.reader)}
         return {name: value for name, value in found.items() if value is not None}
+
+    def trouble(self, options: KeptFiles) -> str | None:
+        try:
+            check_directory(options.glob)
+        except errors.SourceError as error:
+            return error.message
+        return None
 
     def units(self, stream: Stream, storage: Storage) -> FilesUnits:
         return FilesUnits(stream, storage)

@@ -23,6 +23,12 @@ def kind_of(stream: Stream) -> SourceKind[Any]:
     return SOURCES.get(stream.source.kind)
 
 
+def trouble_of(stream: Stream) -> str | None:
+    """Why nothing can come from its source at the moment, but for a kind that this program does not have."""
+    kind = SOURCES.find(stream.source.kind)
+    return None if kind is None else kind.trouble(kind.options_of(stream.source))
+
+
 def make_source(kind: str, stream: str, options: Mapping[str, str], schema: Schema | None) -> Source:
     """The source of `CREATE STREAM stream ... OPTIONS (source = kind, ...)`."""
     found = SOURCES.get(kind.lower())

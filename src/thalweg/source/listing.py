@@ -13,11 +13,15 @@ COMPRESSIONS = (".gz", ".bz2", ".zst")
 
 def list_files(pattern: str) -> list[str]:
     """The files that match, hidden ones left out, in no order."""
+    check_directory(pattern)
+    paths = glob.iglob(pattern, recursive=True)
+    return [path for path in paths if not os.path.basename(path).startswith((".", "_"))]
+
+
+def check_directory(pattern: str) -> None:
     directory = _fixed_part(pattern)
     if not os.path.isdir(directory):
         raise errors.source_path_missing(directory)
-    paths = glob.iglob(pattern, recursive=True)
-    return [path for path in paths if not os.path.basename(path).startswith((".", "_"))]
 
 
 def _fixed_part(pattern: str) -> str:

@@ -14,6 +14,7 @@ from thalweg.model.types import to_arrow
 from thalweg.observe.session_progress import Adapted, batch_speed, state_size, stream_status
 from thalweg.observe.session_progress import SessionProgress as SessionProgress
 from thalweg.sink.kinds import keeps_results
+from thalweg.source.kinds import trouble_of
 from thalweg.state.rejected import read_rejected
 from thalweg.state.stream_changes import dropped_streams
 from thalweg.verbs.parts import Parts
@@ -25,7 +26,10 @@ def progress(parts: Parts) -> SessionProgress:
     manifest, said = _foreseen(parts), runner.adaptations.explain(runner.manifest.measured)
     marks = replace(runner.planning.watermarks(manifest), streams=catalog.streams)
     speed = batch_speed(runner.reports, runner.tasks)
-    streams = {name: stream_status(name, manifest, marks.is_idle(name)) for name in catalog.streams}
+    streams = {
+        name: stream_status(name, manifest, marks.is_idle(name), trouble_of(stream))
+        for name, stream in catalog.streams.items()
+    }
     return SessionProgress(
         batch=manifest.batch,
         rows=sum(stream.rows for stream in streams.values()),
