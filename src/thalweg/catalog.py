@@ -42,6 +42,12 @@ class Catalog:
     def query(self, name: str) -> QueryHandle:
         return _found("query", name, self.queries)
 
+    def check_case(self, query: str) -> None:
+        """Of a query that is new: SQL's SELECT does not tell names by case."""
+        for name in self.queries:
+            if name != query and name.lower() == query.lower():
+                raise errors.name_differs_by_case("query", name)
+
     def readers_of(self, stream: str) -> tuple[str, ...]:
         """The queries that read it."""
         return tuple(sorted(name for name, h in self.queries.items() if stream in h.definition.streams))

@@ -52,7 +52,7 @@ def connect(
     which is quicker, but what goes wrong there goes wrong here. Never with aggregates of your own. `fork`: the state
     is a copy of another that goes on, or is behind its sinks: it becomes one of its own, whose queries must have new
     places for their results. `expression_time`: the time of a processor that an expression, a group or a window may
-    take for the rows of one task; a query that takes more is stopped. None: any. `worker_memory`: the memory that it
+    take for the rows of one task; a query that takes more fails. None: any. `worker_memory`: the memory that it
     may take, as bytes or as "2 GB"; unless given, the machine's divided by its cores, a fifth of it where they are
     many."""
     return Session(
@@ -83,8 +83,8 @@ class Session:
         name: str,
         source: Any,
         *,
-        time: str,
-        watermark: str | timedelta,
+        time: str | None = None,
+        watermark: str | timedelta | None = None,
         schema: Any = None,
         max_ahead: str | timedelta | None = streams.DEFAULT_AHEAD,
         idle_timeout: str | timedelta | None = streams.DEFAULT_IDLE,
@@ -92,7 +92,7 @@ class Session:
         replace: bool = False,
         if_not_exists: bool = False,
     ) -> Stream:
-        """A named source with an event-time column and a watermark delay.
+        """A named source with an event-time column and a watermark delay: both must be given.
 
         `max_ahead`: how far a row's time may be ahead of the clock when its batch begins; what is later is set aside
         and moves no watermark. None: no bound, as for generators unless given. `idle_timeout`: after so long without

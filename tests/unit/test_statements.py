@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from thalweg.catalog import Catalog
 from thalweg.errors import NamingError, SinkError, SqlError, ThalwegError, UsageError
 from thalweg.testing import LocalSession
+from thalweg.testing.memory_storage import MemoryStorage
 from thalweg.verbs import tables
 
 Local = Callable[..., LocalSession]
@@ -158,3 +160,43 @@ def test_a_definition_is_taken_up_again_once(local: Local, tmp_path: Path) -> No
         session.sql(program)
         with pytest.raises(NamingError, match="there is already a"):
             session.sql(program)
+
+
+@pytest.mark.parametrize("verb", ["CREATE", "CREATE OR REPLACE"])
+def test_a_name_that_differs_only_in_case_is_refused(local: Local, verb: str) -> None:
+    session = local()
+    session.sql(STREAM + QUERY.format("a", "", "s"))
+    with pytest.raises(NamingError, match=r"already a query named 'a' \(names do not differ by case\)"):
+        session.sql(QUERY.format("A", "", "s").replace("CREATE", verb))
+    with pytest.raises(NamingError, match="already a query named 'a'"):
+        session.create_query("A", "SELECT k, v FROM s")
+    assert set(session.queries) == {"a"}
+    session.sql("DROP QUERY a;" + QUERY.format("A", "", "s"))
+    assert set(session.queries) == {"A"}
+
+
+def test_a_state_that_holds_names_of_two_cases_goes_on(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage("memory://two-cases")
+    session = local(state_dir=storage)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Catalog, "check_case", lambda catalog, name: None)
+        session.sql(STREAM + QUERY.format("a", "", "s") + QUERY.format("A", "", "s"))
+    session.stop()
+    session = local(state_dir=storage)
+    session.sql(STREAM + QUERY.format("a", "", "s") + QUERY.format("A", "", "s"))
+    assert {name: query.status.state for name, query in session.queries.items()} == {"a": "pending", "A": "pending"}
+
+
+@pytest.mark.parametrize(
+    ("again", "ways"),
+    [
+        (QUERY.format("a", "", "s"), ["CREATE OR REPLACE QUERY a"]),
+        (STREAM, ["CREATE OR REPLACE STREAM s", "ALTER STREAM s"]),
+    ],
+)
+def test_a_taken_name_comes_with_the_ways_out(local: Local, again: str, ways: list[str]) -> None:
+    session = local()
+    session.sql(STREAM + QUERY.format("a", "", "s"))
+    with pytest.raises(NamingError, match="already a") as refused:
+        session.sql(again)
+    assert all(way in (refused.value.hint or "") for way in ways)

@@ -79,6 +79,10 @@ class UsageError(ThalwegError):
     """The Python interface was called in a way it cannot serve."""
 
 
+class MissingArgumentError(UsageError, TypeError):
+    """The same of a call that lacks an argument, as Python's own error of it."""
+
+
 class InternalError(ThalwegError):
     """Thalweg itself is at fault."""
 

@@ -8,17 +8,32 @@ from thalweg.errors.family import NamingError, SinkError, SourceError, UsageErro
 
 
 def name_taken(kind: str, name: str) -> NamingError:
-    hint = f"choose another name{', or DROP QUERY ' + name + ' first' if kind == 'query' else ''}"
-    return NamingError(f"there is already a {kind} named '{name}'", hint=hint)
+    return NamingError(f"there is already a {kind} named '{name}'", hint=_WAYS_OUT[kind].format(name))
+
+
+_WAYS_OUT = {
+    "query": "choose another name, or CREATE OR REPLACE QUERY {0} (replace=True), which begins anew; DROP QUERY {0} "
+    "ends it",
+    "stream": "choose another name, ALTER STREAM {0} SET (...) to change it, or CREATE OR REPLACE STREAM {0} "
+    "(replace=True), which begins anew once no query reads it",
+    "table": "choose another name, or CREATE OR REPLACE TABLE {0} (replace=True)",
+}
+
+
+def name_differs_by_case(kind: str, there: str) -> NamingError:
+    return NamingError(
+        f"there is already a {kind} named '{there}' (names do not differ by case)",
+        hint=f"choose another name, or write {there}",
+    )
 
 
 def definition_differs(kind: str, name: str) -> NamingError:
     return NamingError(
         f"the {kind} '{name}' in the state directory is defined differently",
         detail="a restarted program must define what it had before in the same way",
-        hint=f"DROP QUERY {name} first, and it sees rows from then on; or use another name"
+        hint=f"CREATE OR REPLACE QUERY {name}, which begins anew with the rows from then on; or use another name"
         if kind == "query"
-        else "CREATE OR REPLACE STREAM, ALTER STREAM, or use another name"
+        else f"ALTER STREAM {name}, CREATE OR REPLACE STREAM {name}, or use another name"
         if kind == "stream"
         else "use another name or another state directory",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from thalweg.errors.family import NamingError, SourceError, StateError, UsageError
+from thalweg.errors.family import MissingArgumentError, NamingError, SourceError, StateError, UsageError
 from thalweg.foreign import said_by
 
 
@@ -74,7 +74,11 @@ def source_option_invalid(source: str, option: str, reason: str, hint: str | Non
 
 
 def source_generator_unknown(name: str, known: tuple[str, ...]) -> SourceError:
-    return SourceError(f"there is no generator named {name!r}", hint=f"Known: {', '.join(known)}.")
+    return SourceError(
+        f"there is no generator named {name!r}",
+        detail=f"known: {', '.join(known)}; in SQL it is the name of the stream unless another is given",
+        hint=f"name one: WITH (source = 'generate', generator = '{known[0]}'), or thalweg.generate('{known[0]}')",
+    )
 
 
 def source_append_mismatch(detail: str) -> SourceError:
@@ -167,6 +171,18 @@ def bad_time_column(
         f"column '{column}' of stream '{stream}' cannot be its event time",
         detail=f"it is of type {found}" + ("" if because is None else f", for {because} is no time"),
         hint=hint,
+    )
+
+
+def stream_incomplete(stream: str, missing: Sequence[str]) -> MissingArgumentError:
+    """`missing`: of what a stream must be given."""
+    said = {"time": "no event time", "watermark": "no watermark"}
+    return MissingArgumentError(
+        f"stream '{stream}' has {' and '.join(said[name] for name in missing)}",
+        detail=f"create_stream needs {' and '.join(f'{name}=' for name in missing)}: the column that says when a row "
+        "happened, and how long to wait for rows that come out of order",
+        hint=f"create_stream('{stream}', source, time='ts', watermark='10 seconds'); in SQL: WATERMARK FOR ts AS ts "
+        "- INTERVAL 10 SECONDS",
     )
 
 

@@ -10,6 +10,7 @@ from thalweg.frontend.statements import CreateQuery, CreateStream, CreateTable
 from thalweg.model.if_there import IfThere
 from thalweg.model.stream import Field
 
+_WATERMARK = "WATERMARK FOR ts AS ts - INTERVAL 10 SECONDS"
 LIMITS = ("max_ahead", "idle_timeout", "retain_rejected")
 
 
@@ -50,8 +51,8 @@ class Creates(OptionsCursor):
             watermark = self._one_watermark(watermark, self._watermark())
         if watermark is None:
             raise bad_syntax(
-                f"stream {name.value} has no event time", self.text, name.span,
-                hint="add WATERMARK FOR ts AS ts - INTERVAL 10 SECONDS",
+                f"stream {name.value} has no event time and no watermark", self.text, name.span,
+                hint=f"add {_WATERMARK}",
             )  # fmt: skip
         options = self.options("with")
         limits = self.options("options", LIMITS)
@@ -79,7 +80,8 @@ class Creates(OptionsCursor):
     def _watermark(self) -> tuple[str, int]:
         """WATERMARK FOR ts AS ts - INTERVAL 10 SECONDS; AS ts alone is a delay of nothing."""
         self.expect_word("watermark")
-        self.expect_word("for")
+        if not self.take_words("for"):
+            raise self.expected("FOR", hint=f"write {_WATERMARK}")
         time = self.name("the event-time column")
         self.expect_word("as")
         again = self.name("the event-time column")

@@ -86,6 +86,8 @@ def _check(parts: Parts, query: Query, known: QueryHandle | None, is_same: bool,
         raise errors.name_taken("query", query.name)
     if known is not None and not is_same and not may_replace:
         raise errors.definition_differs("query", query.name)
+    if known is None:
+        parts.catalog.check_case(query.name)
     if query.emit == "updates" and (query.order or query.limit is not None):
         raise errors.updates_are_unordered(query.name)
     parts.delivery.check(query, opening=not parts.rehearses, trying=parts.trial is not None)

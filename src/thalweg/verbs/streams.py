@@ -49,12 +49,15 @@ def create_stream(
     parts: Parts,
     name: str,
     given: Any,
-    time: str,
-    watermark: str | timedelta,
+    time: str | None,
+    watermark: str | timedelta | None,
     schema: Any,
     limits: Limits,
     if_there: IfThere,
 ) -> Stream:
+    if time is None or watermark is None:
+        given = {"time": time, "watermark": watermark}
+        raise errors.stream_incomplete(name, [what for what, value in given.items() if value is None])
     with parts.mutex:
         parts.check_mine()
         check_name("stream", name)
@@ -126,6 +129,7 @@ def reset_watermark(parts: Parts, name: str) -> None:
 
 
 def _create(parts: Parts, stream: Stream, source: Source) -> Stream:
+    source.check_there()
     # Before anything is kept: what the analyser refuses, no later session could open.
     parts.analyzer.register(stream)
     after = parts.catalog.with_stream(stream)
@@ -164,6 +168,7 @@ def _replace(parts: Parts, known: Stream, stream: Stream, given: Any) -> Stream:
     number = parts.requests.last + 1
     stream = replace(stream, incarnation=number)
     source = parts.engine.source(stream.name, given, parts.storage, stream.place)
+    source.check_there()
     parts.analyzer.register(stream)
     after = parts.catalog.with_stream(stream)
     if parts.trial is None:

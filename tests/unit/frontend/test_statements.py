@@ -219,3 +219,19 @@ def test_the_place_is_in_the_whole_text() -> None:
     with pytest.raises(SqlError) as caught:
         parse(text)
     assert "line 2:   SHOW nothing" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "CREATE STREAM s (id BIGINT, ts TIMESTAMP) WITH (path = 'in/*')",
+            "stream s has no event time and no watermark",
+        ),
+        ("CREATE STREAM s WATERMARK ts WITH (path = 'in/*')", "expected FOR, found 'ts'"),
+    ],
+)
+def test_how_a_watermark_is_written_is_said(text: str, said: str) -> None:
+    with pytest.raises(SqlError, match=said) as refused:
+        parse(text)
+    assert "WATERMARK FOR ts AS ts - INTERVAL 10 SECONDS" in (refused.value.hint or "")

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from thalweg.source.generate import check_options
+from thalweg.errors import SourceError
+from thalweg.source.generate import check_options, generate
 from thalweg.source.generators import generate_rows, schema_of
 
 
@@ -87,3 +88,10 @@ def test_event_time() -> None:
     behind = pc.subtract(table["ts"].cast(pa.int64()), late["ts"].cast(pa.int64()))
     assert pc.min(behind).as_py() >= 0
     assert 400_000 < pc.max(behind).as_py() <= 500_000
+
+
+def test_an_unknown_generator_is_told_how_to_name_one() -> None:
+    with pytest.raises(SourceError, match="there is no generator named 's'") as refused:
+        generate("s")
+    assert "generator = 'purchases'" in (refused.value.hint or "")
+    assert "name of the stream" in (refused.value.detail or "")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import thalweg
 from thalweg import faults
-from thalweg.errors import NamingError, ThalwegError, UsageError
+from thalweg.errors import NamingError, SourceError, ThalwegError, UsageError
 from thalweg.testing import LocalSession
 from thalweg.testing.memory_storage import MemoryStorage
 
@@ -464,3 +465,77 @@ def test_a_drop_that_could_not_be_acknowledged_leaves_nothing_behind(
     source.append(rows((2, 3)))
     session.run_available()
     assert query.results()["v"].to_pylist() == [3]
+
+
+# -- what a stream must have -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"time": "ts"}, "stream 'o' has no watermark"),
+        ({"watermark": "1 second"}, "stream 'o' has no event time"),
+        ({}, "stream 'o' has no event time and no watermark"),
+    ],
+)
+def test_a_stream_without_time_or_watermark_is_told_what_to_give(
+    local: Local, given: dict[str, str], said: str
+) -> None:
+    session = local()
+    with pytest.raises(UsageError, match=said) as refused:
+        session.create_stream("o", thalweg.memory(SCHEMA), **given)
+    assert isinstance(refused.value, TypeError)  # as of any call that lacks an argument
+    assert "time='ts', watermark='10 seconds'" in (refused.value.hint or "")
+    assert "o" not in session.streams
+
+
+# -- a directory that is not there -----------------------------------------------------------------------------
+
+
+def create_from(session: LocalSession, folder: Path, way: str, replaces: bool = False) -> None:
+    if way == "python":
+        source = thalweg.files(f"{folder}/*.json")
+        session.create_stream("s", source, time="ts", watermark="1 second", schema=SCHEMA, replace=replaces)
+    else:
+        verb = "CREATE OR REPLACE" if replaces else "CREATE"
+        session.sql(
+            f"{verb} STREAM s (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts - INTERVAL 1 SECOND) "
+            f"WITH (path = '{folder}/*.json')"
+        )
+
+
+@pytest.mark.parametrize("way", ["python", "sql"])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_new_stream_of_a_directory_that_is_not_there_is_refused(
+    local: Local, tmp_path: Path, way: str, replaces: bool
+) -> None:
+    session = local()
+    if replaces:
+        (tmp_path / "here").mkdir()
+        create_from(session, tmp_path / "here", way)
+    before = dict(session.streams)
+    with pytest.raises(SourceError, match=r"no such directory: .*nowhere"):
+        create_from(session, tmp_path / "nowhere", way, replaces)
+    assert dict(session.streams) == before
+
+
+@pytest.mark.parametrize("way", ["python", "sql"])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_directory_that_goes_away_is_told_and_ends_nothing(
+    local: Local, tmp_path: Path, way: str, replaces: bool
+) -> None:
+    storage, folder = MemoryStorage(f"memory://gone-{way}-{replaces}"), tmp_path / "in"
+    folder.mkdir()
+    session = local(state_dir=storage)
+    create_from(session, folder, way)
+    assert session.progress()["streams"]["s"]["error"] is None
+    folder.rmdir()
+    session.run_available()
+    assert session.progress()["streams"]["s"]["error"] == f"no such directory: {folder}"
+    session.stop()
+    session = local(state_dir=storage)  # opened again, and created again by the program as before
+    create_from(session, folder, way, replaces)
+    session.run_available()
+    assert session.progress()["streams"]["s"]["error"] == f"no such directory: {folder}"
+    folder.mkdir()
+    assert session.progress()["streams"]["s"]["error"] is None
