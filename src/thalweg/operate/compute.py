@@ -58,7 +58,7 @@ def _evaluate_alone(rows: pa.Table, stream: str, computed: Computed, failures: F
     try:
         return _select(rows, [computed]).column(0)
     except duck.Error as error:
-        failures[OfColumn(stream, computed.name)] = str(error)
+        failures[OfColumn(stream, computed.name)] = duck.reason(error)
         return _nothing(rows, computed)
 
 

@@ -42,7 +42,7 @@ def consume(
             pre_aggregate(plan, stream, rows, clock, outbox)  # what is late now was on time as its parts
         except duck.Error as error:
             queries = [query for query, _ in joined.alone] or [*joined.leaders.values()]
-            outbox.failures.update((OfQuery(query), str(error)) for query in queries)
+            outbox.failures.update((OfQuery(query), duck.reason(error)) for query in queries)
 
 
 def _compute(plan: Plan, stream: StreamPlan, rows: pa.Table, outbox: Outbox) -> pa.Table:
@@ -77,7 +77,7 @@ def _feed_joins(
             try:
                 found = alone(plan, joined.stream, rows, tables, outbox.failures)
             except duck.Error as error:
-                outbox.failures.update((OfQuery(query), str(error)) for query, _ in joined.alone)
+                outbox.failures.update((OfQuery(query), duck.reason(error)) for query, _ in joined.alone)
             else:
                 consume(plan, joined.stream, found, clock, outbox, tables)
 

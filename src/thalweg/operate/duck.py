@@ -174,9 +174,9 @@ def _default_share() -> int:
     return int(float(number) * 2 ** powers[unit]) // min(4, os.cpu_count() or 1)
 
 
-def reason(error: duckdb.Error) -> str:
-    """What went wrong, without what DuckDB says of a function of ours that raised."""
-    return _RAISED.sub("", str(error))
+def reason(error: Exception) -> str:
+    """What went wrong, without what DuckDB says of a function of ours that raised, or of a text that we gave it."""
+    return _RAISED.sub("", str(error)).removeprefix("Invalid Input Error: ")
 
 
 @lru_cache(maxsize=512)

@@ -123,7 +123,7 @@ class Materialising:
     def _fail(self, info: Joined, cohort: Cohort, error: Exception) -> None:
         for query in info.leaders.values():
             if query in cohort.queries:
-                self.failures.setdefault(OfQuery(query), str(error))
+                self.failures.setdefault(OfQuery(query), duck.reason(error))
 
     def _materialise(self, joined: str, cohort: Cohort, tuples: Tuples) -> Made:
         info = self.plan.joins.joined[joined]
@@ -246,7 +246,7 @@ def look_up_apart(
             healthy |= mine.to_numpy()
         except duck.Error as error:
             for query in (q for q, f in info.flags if f == flag):
-                failures.setdefault(OfQuery(query), str(error))
+                failures.setdefault(OfQuery(query), duck.reason(error))
     return _look_up_in_parts(chunk.filter(pa.array(healthy)), info, tables, columns)
 
 

@@ -51,7 +51,7 @@ class DirectoryLock:
             holder = _holder(descriptor)
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise state_locked(state_dir, holder) from error
+                raise state_locked(state_dir, holder) from None
             raise unusable_directory(state_dir, error) from error
         return descriptor
 

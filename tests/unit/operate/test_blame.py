@@ -51,6 +51,15 @@ def test_an_internal_error_is_blamed_on_its_expression_with_the_first_words() ->
     assert (made["more"].to_pylist(), made["up"].to_pylist()) == ([4, 5], [None, None])
 
 
+def test_a_reason_of_our_own_is_shown_without_duckdbs_words() -> None:
+    failures: Failures = {}
+    computed = [
+        column("one", "CASE WHEN v > 3 THEN error('[DIVIDE_BY_ZERO] Division by zero.') ELSE v END", "bigint")
+    ]
+    add_computed(ROWS, "s", computed, failures)
+    assert failures == {OfColumn("s", "one"): "[DIVIDE_BY_ZERO] Division by zero."}
+
+
 @pytest.mark.parametrize(
     ("culprit", "budget", "said"),
     [

@@ -28,6 +28,14 @@ def test_a_second_session_in_this_process_is_refused(tmp_path: Path) -> None:
     DirectoryLock(tmp_path / "state").release()
 
 
+def test_a_refusal_says_only_who_holds_it(tmp_path: Path) -> None:
+    """Not the error of the system, with the frames of the insides above it."""
+    with DirectoryLock(tmp_path), pytest.raises(StateError) as refused:
+        DirectoryLock(tmp_path)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
 def test_another_process_is_refused_until_the_holder_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
         try:
