@@ -17,6 +17,7 @@ from thalweg.cli import show
 from thalweg.cli.interrupt import Interrupt
 from thalweg.cli.watch import Draw, drawing
 from thalweg.foreign import plain_lines
+from thalweg.observe.session_progress import SessionProgress
 
 _TICK_SECONDS = 0.25
 _PATIENCE_SECONDS = 120.0
@@ -30,6 +31,8 @@ class Game:
     seconds: int = 30
     rows_per_second: int = 100_000
     seed: int = 7
+    explains: bool = False
+    """Whether it ends with all of EXPLAIN."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def play(console: Console, session: thalweg.Session, game: Game, interrupt: Inte
                 interrupt.wait(_TICK_SECONDS)
         if interrupt.pressed:
             return False
-    summarise(console, session, time.monotonic() - started)
+    summarise(console, session, game, time.monotonic() - started)
     return True
 
 
@@ -148,17 +151,29 @@ def apply(session: thalweg.Session, event: Event) -> str:
     return f"created query {event.name}"
 
 
-def summarise(console: Console, session: thalweg.Session, seconds: float) -> None:
-    state = session.snapshot()
+def summarise(console: Console, session: thalweg.Session, game: Game, seconds: float) -> None:
+    state, explained = session.snapshot(), session.explain()
     console.print(show.progress(state))
     leaders = session.query(_LEADERS).results()
     if leaders.num_rows:
         last = leaders.slice(max(0, leaders.num_rows - 6))
         console.print(show.arrow(f"{_LEADERS}: the last windows", last))
-    console.print("What the queries share", style="bold")
-    console.print(plain_lines(session.explain()), markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"{state.rows:,} rows in {seconds:.0f} s and {state.batch + 1} batches; "
-        f"{len(QUERIES)} queries were created, {len(_DROPPED)} of them dropped on the way.",
-        style="bold",
-    )
+    if game.explains:
+        console.print(plain_lines(explained), markup=False, highlight=False, soft_wrap=True)
+    console.print("What you have seen", style="bold")
+    for line in summary(state, game, seconds, explained.partition("\n")[0]):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def summary(state: SessionProgress, game: Game, seconds: float, shared: str) -> list[str]:
+    """`shared`: the first line of EXPLAIN."""
+    rate = game.rows_per_second + game.rows_per_second // 2
+    late = sum(stream.late for stream in state.streams.values())
+    lines = [
+        f"{state.rows:,} rows in {seconds:.0f} s and {state.batch + 1} batches. A generator made {rate:,} a second "
+        "(--rows-per-second sets that): it says nothing of how many there could be. docs/benchmarks.md does.",
+        f"{len(QUERIES)} queries were created and {len(_DROPPED)} dropped. The others ran on; nothing was restarted.",
+        f"In the end: {shared} Each of them alone would have read and grouped its rows again.",
+        f"{late:,} rows were late: they came after their windows had closed, were left out and counted.",
+    ]
+    return lines if game.explains else [*lines, "What is shared, query by query: thalweg demo --explain"]

@@ -145,9 +145,15 @@ def run_demo(
     rows_per_second: Annotated[
         int, typer.Option(min=100, help="Purchases a second, and half as many ads.")
     ] = 100_000,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in the end what the queries share, one by one.")
+    ] = False,
 ) -> None:
-    """Play a game's purchases and ads through a dozen queries, some made and dropped on the way."""
-    game = demo.Game(seconds=seconds, rows_per_second=rows_per_second)
+    """Play a game's purchases and ads through a dozen queries, some made and dropped on the way.
+
+    Its speed is that of a generator. It is no benchmark: `thalweg bench` has those.
+    """
+    game = demo.Game(seconds=seconds, rows_per_second=rows_per_second, explains=explain)
 
     def work(session: thalweg.Session, interrupted: Interrupt) -> int:
         return 0 if demo.play(out, session, game, interrupted) else interrupt.EXIT_CODE

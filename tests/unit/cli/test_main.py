@@ -166,6 +166,17 @@ def test_the_version_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert capsys.readouterr().out == f"thalweg {thalweg.__version__}\n"
 
 
+@pytest.mark.parametrize(("given", "explains"), [((), False), (("--explain",), True)])
+def test_the_demo_explains_only_when_asked(
+    given: tuple[str, ...], explains: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[demo.Game] = []
+    monkeypatch.setattr(demo, "play", lambda out, session, game, interrupted: played.append(game) or True)
+    monkeypatch.setattr("thalweg.cli.main._run_session", lambda state, work: work(None, None))
+    assert thalweg_command(monkeypatch, "demo", "--seconds", "5", *given) == 0
+    assert played == [demo.Game(seconds=5, explains=explains)]
+
+
 def test_schedule_of_the_demo_is_consistent() -> None:
     """Every query is created once, dropped only after that, and a dozen are there at some time."""
     alive: set[str] = set()

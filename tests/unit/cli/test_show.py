@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from rich.console import Console
 
-from thalweg.cli import show
+from thalweg.cli import demo, show
 from thalweg.handle import Status
 from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
@@ -56,6 +56,24 @@ def test_progress_shows_speed_streams_and_queries() -> None:
     parts = ("1,234,567", "98,765 rows/s", "0.46 s", "12:00:05.000", "none yet", "failed", "1,500", "x [y]")
     for part in parts:
         assert part in text
+
+
+def test_a_source_whose_directory_is_gone_is_shown() -> None:
+    lost = replace(STATE, streams={"ads": replace(stream(0, 0, 0, None), error="no such directory: /in")})
+    assert "stream ads: no such directory: /in" in printed(show.progress(lost))
+    console = Console(file=io.StringIO(), width=120)
+    show.left_out(console, lost, before=0)
+    assert "stream ads: no such directory: /in" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_demo_ends_with_what_a_newcomer_can_read() -> None:
+    lines = demo.summary(STATE, demo.Game(rows_per_second=1000), 30.2, "12 queries over 2 streams: 2 reads.")
+    assert lines[0].startswith("1,234,567 rows in 30 s and 4 batches. A generator made 1,500 a second")
+    assert "12 queries over 2 streams: 2 reads." in lines[2]
+    assert "12 rows were late" in lines[3]
+    assert lines[-1].endswith("thalweg demo --explain")
+    assert len(lines) == 5
+    assert demo.summary(STATE, demo.Game(rows_per_second=1000, explains=True), 30.2, "...")[:2] == lines[:2]
 
 
 def test_a_line_tells_what_runs_and_what_was_left_out() -> None:
