@@ -235,6 +235,35 @@ def test_a_full_disk_is_a_sink_error(tmp_path: Path, step: str) -> None:
     assert hidden(tmp_path) == []
 
 
+def test_a_first_commit_that_fails_anywhere_can_be_tried_again(tmp_path: Path) -> None:
+    """Chaos seed 200079: a sink that was opened before the first manifest had left the name of batch 0, and failed
+    then. It held that for the work of a state that knows more."""
+    for verb in range(1, 40):
+        out, disk = tmp_path / f"{verb}", FaultyDisk(tmp_path)
+        with durable.use(disk):
+            sink = sink_of(out, newest=-1)
+            token = sink.prepare(0, TABLE)
+            disk.fail_at(disk.verbs + verb, errno.EROFS, times=1)
+            try:
+                sink.commit(0, token, None)
+            except SinkError:
+                sink.commit(0, token, None)
+        assert names(out) == ["part-000000000000.parquet"]
+        assert owner(out)["batch"] == 0
+        if not disk.refused:
+            break
+    assert 3 < verb < 39
+
+
+def test_only_the_batch_that_is_committed_may_be_there_already(tmp_path: Path) -> None:
+    """A later one is of a state that knows more."""
+    sink = sink_of(tmp_path, newest=-1)
+    token = sink.prepare(0, TABLE)
+    write(sink_of(tmp_path), 1)
+    with pytest.raises(SinkError, match="holds results of batch 1, but the state has got only as far as batch 0"):
+        sink.commit(0, token, None)
+
+
 def check_hint_of_a_failed_sink(error: SinkError) -> None:
     """What happens to a query whose sink has failed: its results are kept."""
     assert "The results are kept" in str(error.hint)
