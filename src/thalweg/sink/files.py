@@ -221,7 +221,7 @@ class FilesSink:
             elif table is not None:
                 write_atomic(self._path / token, self._encode(table))
         except OSError as error:
-            raise failed_sink(self._query, self._path / token, error) from error
+            raise self._failed(self._path / token, error) from error
         return token
 
     def _encode(self, table: pa.Table) -> bytes | memoryview:
@@ -254,7 +254,7 @@ class FilesSink:
             self._is_swept &= bool(hidden.suffix)
             self._sweep(batch_id)
         except OSError as error:
-            raise failed_sink(self._query, place, error) from error
+            raise self._failed(place, error) from error
 
     def _sweep(self, through: int, parts: Sequence[str] = ()) -> None:
         """Once, and when there is reason to: what was prepared for batches that did not come to be, or by attempts of
@@ -276,8 +276,13 @@ class FilesSink:
                     else:
                         delete(path)
         except OSError as error:
-            raise failed_sink(self._query, self._path, error) from error
+            raise self._failed(self._path, error) from error
         self._is_swept, self._waiting = is_whole, ""
+
+    def _failed(self, place: Path, error: OSError) -> SinkError:
+        """What this try has written under a name of its own is swept with the next."""
+        self._is_swept = False
+        return failed_sink(self._query, place, error)
 
     def _check_owner(self, asked: int = -1) -> None:
         """Files are named by batch alone, so a directory belongs to one query of one timeline, and to its newest

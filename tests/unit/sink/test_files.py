@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -207,6 +208,21 @@ def test_an_attempt_in_vain_goes_with_the_next(tmp_path: Path) -> None:
 
 
 # -- what goes wrong
+
+
+def test_what_a_failed_commit_has_written_goes_with_the_next(tmp_path: Path) -> None:
+    """Chaos seed 300111: results that wait with the state are written when they are committed, under a new name each
+    time."""
+    sink, disk = sink_of(tmp_path), FaultyDisk(tmp_path)
+    write(sink, 0)
+    for only in ("replace", "sync_directory", "unlink", "sync"):
+        with durable.use(disk):
+            disk.fail_at(disk.verbs + 1, errno.EIO, times=2, only=(only,))
+            for _ in range(3):
+                with contextlib.suppress(SinkError):
+                    sink.commit(1, "", TABLE)
+        assert names(tmp_path) == [f"part-{batch:012d}.parquet" for batch in range(2)]
+        assert hidden(tmp_path) == []
 
 
 def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
