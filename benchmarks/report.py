@@ -16,12 +16,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks import curves
 from benchmarks.quantities import minutes, quantity, span, times
 from benchmarks.result import MEASURES, TREE, Line, Measured, Result
 
 BLOCK = re.compile(r"<!-- figures: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 SEEN = 0.005
 """By how much a ratio has to differ from 1 to be a gain."""
+DRAWN = {"scale"}
+"""Of these there is a picture besides, `NAME.svg` beside the JSON."""
 PHASES_SHOWN = 8
 SHORT_SHOWN = 3
 """Of the lines that fall short, in the overview."""
@@ -35,8 +38,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
     options = parser.parse_args(arguments)
     before = options.page.read_text(encoding="utf-8")
+    results = read(options.folder)
     try:
-        after = filled(before, read(options.folder))
+        after = filled(before, results)
     except KeyError as missing:
         out.print(f"{options.page} names {missing.args[0]}, of which {options.folder} has no figures", soft_wrap=True)
         return 1
@@ -45,6 +49,9 @@ def main(arguments: list[str]) -> int:
         return 1
     if not options.check:
         options.page.write_text(after, encoding="utf-8")
+        for name in DRAWN & results.keys():
+            text = curves.draw(results[name].title, curves.rates(results[name]), "rows/s")
+            (options.folder / f"{name}.svg").write_text(text, encoding="utf-8")
     return 0
 
 

@@ -29,6 +29,7 @@ CORES = 2
 MEASURES = {
     "peak_mib": ("peak memory", "MiB"),
     "cpu_seconds_per_million": ("CPU per million rows", "s"),
+    "cpu_seconds_a_batch": ("CPU a batch", "s"),
     "shuffled_bytes_per_row": ("handed over per row", "bytes"),
     "shuffled_rows_per_row": ("shuffled rows per row", ""),
     "copies_per_row": ("copies per row", ""),
@@ -36,6 +37,8 @@ MEASURES = {
     "first_batch_seconds": ("first batch", "s"),
     "start_seconds": ("start", "s"),
     "create_seconds": ("queries accepted in", "s"),
+    "drop_seconds": ("20 queries dropped in", "s"),
+    "state_mib": ("state", "MiB"),
 }
 """What else a side may have measured -> how a reader calls it, and its unit."""
 

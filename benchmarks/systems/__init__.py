@@ -34,6 +34,7 @@ SYSTEMS = {
     "thalweg": "Thalweg, reading files",
     "thalweg-frame": "Thalweg, rows from a streaming DataFrame; the JVM has its optimising compiler",
     "thalweg-apart": "Thalweg with sharing off: every query over streams of its own",
+    "thalweg-unshared": "Thalweg with sharing off, but rows are read once: every aggregation groups by itself",
     "thalweg-called": "Thalweg, results handed to a callable in the driver instead of being dropped in the tasks",
     "spark": "N independent queries of Structured Streaming",
     "spark-rocksdb": "the same with the RocksDB state store",

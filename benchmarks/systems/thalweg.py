@@ -1,7 +1,7 @@
-"""Thalweg: files, a streaming DataFrame, with sharing off (`thalweg-apart`), or calling Python with results.
+"""Thalweg: files, a streaming DataFrame, with sharing off, or calling Python with results.
 
-Off: every query reads streams of its own over the same files, in one session, so that nothing is shared but the loop
-of batches.
+`thalweg-apart`: every query reads streams of its own over the same files, in one session, so that nothing is shared
+but the loop of batches. `thalweg-unshared`: rows are read once, and that is all that aggregations share (`unshared`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.result import CORES
 from benchmarks.systems import Given, eventlog, linked
 from benchmarks.systems.spark import columns_of, streaming_frame
+from benchmarks.systems.unshared import keep_apart
 from benchmarks.systems.usage import CpuWatch, process_started
 from benchmarks.workloads.model import Query, Stream
 
@@ -33,6 +35,8 @@ def missing() -> str | None:
 
 
 def run(system: str, given: Given) -> dict[str, Any]:
+    if system == "thalweg-unshared":
+        keep_apart()
     if given.settings.get("empty"):
         return _run_empty(given, int(given.settings["empty"]))
     with tempfile.TemporaryDirectory() as name, linked(given) as files, CpuWatch() as cpu:
@@ -56,6 +60,8 @@ def run(system: str, given: Given) -> dict[str, Any]:
             session.run_available()
         state.stop()
         found = _figures(session, cpu, given, lands=system == "thalweg-frame")
+        if given.settings.get("drop"):
+            found["drop_seconds"] = _drop(session, int(given.settings["drop"]))
         found |= {"create_seconds": created, **state.measured(), "dealt": _dealt(session)}
         session.stop()
         if shuffles is not None:
@@ -194,8 +200,19 @@ def _figures(session: Any, cpu: CpuWatch, given: Given, lands: bool) -> dict[str
             "seconds": seconds,
             "rows": rows,
             "cpu_seconds_per_million": cpu.seconds_between(since, last.ended) / rows * 1e6,
+            "cpu_seconds_a_batch": cpu.seconds_between(since, last.ended) / (len(full) - 1),
+            "batch_seconds": median(r.seconds for r in full[1:]),
         }
     return found
+
+
+def _drop(session: Any, many: int) -> float:
+    """Until the first queries are dropped, and a batch has run without them."""
+    began = time.perf_counter()
+    for number in range(many):
+        session.drop_query(f"q{number}")
+    session.run_available()
+    return time.perf_counter() - began
 
 
 def _dealt(session: Any) -> dict[str, dict[str, Any]]:
@@ -229,7 +246,8 @@ class StateWatch:
         self._thread.join()
 
     def measured(self) -> dict[str, Any]:
-        return {"state_bytes": max((s[0] for s in self._samples), default=0), "state_samples": self._samples}
+        held = max((s[0] for s in self._samples), default=0)
+        return {"state_bytes": held, "state_mib": held / 2**20, "state_samples": self._samples}
 
     def _watch(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from benchmarks.workloads.model import Query, Static, Stream, Workload, make_files
 
-MODULES = ("facts", "joins", "game", "ajoin", "tpch", "cluster", "taxi", "words", "clash")
+MODULES = ("facts", "joins", "many", "game", "ajoin", "tpch", "cluster", "taxi", "words", "clash")
 """Asked in this order."""
 
 __all__ = ["NAMES", "Query", "Static", "Stream", "Workload", "make_files", "named"]

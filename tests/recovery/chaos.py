@@ -305,18 +305,22 @@ def _run_many(given: argparse.Namespace, began: float) -> Iterator[Story]:
     end = float("inf") if given.minutes is None else began + 60 * given.minutes
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
         running = {pool.submit(run_seed, seed) for _, seed in zip(range(4 * given.processes), seeds, strict=False)}
-        tried = 0
+        tried = deaths = lost = doubled = 0
         while running:
             for future in as_completed(running):
                 running.remove(future)
                 if time.monotonic() < end and (seed := next(seeds, None)) is not None:
                     running.add(pool.submit(run_seed, seed))
                 story = future.result()
-                tried += 1
+                tried, deaths = tried + 1, deaths + story.deaths
+                lost, doubled = lost + story.lost, doubled + story.doubled
                 if story.wrong:
                     print(f"seed {story.seed}: {story.wrong[0].splitlines()[0]}", flush=True)
                 if tried % 100 == 0:
-                    print(f"{tried} seeds, {time.monotonic() - began:.0f} s", flush=True)
+                    seconds = time.monotonic() - began
+                    print(
+                        f"{tried} seeds, {deaths} deaths, {lost} lost, {doubled} doubled, {seconds:.0f} s", flush=True
+                    )
                 yield story
                 break
 

@@ -139,14 +139,21 @@ class Inputs:
             if kind == "parquet":
                 pq.write_table(table, path, row_group_size=7)
             else:
-                is_spoiled = (feed.stream, number) in self._world.spoiled
-                path.write_bytes(_text(table, kind, is_spoiled, "utf8" in poison, number % 2 == 0))
+                path.write_bytes(self._text(feed, number, table))
             os.utime(path, ns=(10 * number + 1, 10 * number + 1))
             if "grown" in poison:
                 self._growing.append(path)
         if not beside.exists() and (bad := _bad_file(table, poison)) is not None:
             beside.write_bytes(bad)
             os.utime(beside, ns=(10 * number + 5, 10 * number + 5))
+
+    def _text(self, feed: Feed, number: int, table: pa.Table) -> bytes:
+        """Made once for all lives and seeds of a world."""
+        texts, key = self._world.texts, (feed.stream, number)
+        if key not in texts:
+            kind, is_foreign = self._world.formats[feed.stream], "utf8" in self._world.poison_of(*key)
+            texts[key] = _text(table, kind, key in self._world.spoiled, is_foreign, number % 2 == 0)
+        return texts[key]
 
 
 def _newest(feed: Feed) -> int:

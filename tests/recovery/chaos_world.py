@@ -91,6 +91,8 @@ class World:
     epilogue: tuple[Step, ...] = field(default=())
     """Steps after all is done, the same for everyone: partners for rows that were kept, then rows so late that every
     window closes. What comes out is what the state meant."""
+    texts: dict[tuple[str, int], bytes] = field(default_factory=dict, compare=False)
+    """(stream, batch) -> the content of its file, once it was made."""
 
     @property
     def queries(self) -> dict[str, Query]:

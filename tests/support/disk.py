@@ -341,11 +341,12 @@ class FaultyDisk(Disk):
                     self._remove(path / name)
                 for name, node in names.items():
                     self._restore(path / name, node)
-            waiting += [child for child in self._nodes if child.parent == path and child not in waiting]
+            here = str(path)
+            waiting += [c for c in self._nodes if os.path.dirname(c) == here and c not in waiting]
 
     def _rekey(self, old: Path, new: Path) -> None:
         """What is known of a directory that has moved."""
-        for path in [path for path in self._nodes if path == old or old in path.parents]:
+        for path in [path for path in self._nodes if _is_within(path, old)]:
             self._nodes[new / path.relative_to(old)] = self._nodes.pop(path)
 
     def _remove(self, path: Path) -> None:
@@ -353,7 +354,7 @@ class FaultyDisk(Disk):
             shutil.rmtree(path)
         elif os.path.lexists(path):
             path.unlink()
-        for known in [known for known in self._nodes if known == path or path in known.parents]:
+        for known in [known for known in self._nodes if _is_within(known, path)]:
             del self._nodes[known]
 
     def _restore(self, path: Path, node: _Node | None) -> None:
@@ -428,10 +429,10 @@ class FaultyDisk(Disk):
         raise OSError(failure.code, os.strerror(failure.code), str(path))
 
     def _is_below(self, path: Path) -> bool:
-        return self.root in path.parents
+        return path != self.root and _is_within(path, self.root)
 
     def _relative(self, path: Path) -> str:
-        return path.relative_to(self.root).as_posix()
+        return str(path)[len(str(self.root)) + 1 :] or "."
 
 
 class _FaultyHandle(Handle):
@@ -491,5 +492,13 @@ def _part_of(file: _File, chance: Random) -> bytes:
     return found
 
 
+def _is_within(path: Path, directory: Path) -> bool:
+    """Or the directory itself. By text: it is asked of all names for each verb."""
+    text, above = str(path), str(directory)
+    return text.startswith(above) and (len(text) == len(above) or text[len(above)] == os.sep)
+
+
 def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))
+    text = str(path)
+    found = os.path.abspath(text)
+    return path if found == text else Path(found)

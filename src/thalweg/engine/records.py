@@ -26,13 +26,13 @@ class Records:
         """Whether this session has written one."""
         self.newest()
 
-    def newest(self) -> int:
-        """The newest batch that is there; -1: none is."""
+    def newest(self, asked: int = -1) -> int:
+        """The newest batch that is there; -1: none is. `asked`: the one that is to be committed."""
         found = self._found()
         if self._is_mine:
             check_still_mine(found, self._context, self._files.root)
         elif found is not None:
-            check_before_first(found, self._context, self._files.root, found.batch)
+            check_before_first(found, self._context, self._files.root, found.batch, asked)
         return -1 if found is None else found.batch
 
     def write(self, batch_id: int) -> None:

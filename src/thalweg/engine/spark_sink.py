@@ -67,7 +67,7 @@ class SparkSink(RowSink):
             else:
                 writer = self._writer(sections, "append")
                 if self._records is not None:
-                    if self._records.newest() < batch_id:
+                    if self._records.newest(batch_id) < batch_id:
                         self._records.write(batch_id)
                     self._records.sweep()
                     writer = writer.option("txnAppId", self._transaction).option("txnVersion", batch_id)

@@ -61,7 +61,7 @@ class StagedFiles:
     def commit(self, batch_id: int, sections: Sequence[Section], write: Callable[[str], None]) -> None:
         """`write` has Spark write the results into the directory that it is given."""
         with self._lock:
-            if self._records.newest() < batch_id:
+            if self._records.newest(batch_id) < batch_id:
                 self._publish(batch_id, self._stage(batch_id, results_of(sections), write))
                 self._records.write(batch_id)
                 faults.point("spark.committed")

@@ -118,7 +118,7 @@ class SinkContext:
     first_known: int = 0
     """The number of the first that is remembered."""
     newest: int = -1
-    """The newest batch that can have been committed."""
+    """The newest batch that can have been committed when the sink was opened."""
     pending: Callable[[], Sequence[Prepared]] = tuple
     """What was prepared and may still be committed, at any time."""
     callback: Callback | None = None

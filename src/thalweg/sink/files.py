@@ -221,7 +221,7 @@ class FilesSink:
             elif table is not None:
                 write_atomic(self._path / token, self._encode(table))
         except OSError as error:
-            raise failed_sink(self._query, self._path / token, error) from error
+            raise self._failed(self._path / token, error) from error
         return token
 
     def _encode(self, table: pa.Table) -> bytes | memoryview:
@@ -254,7 +254,7 @@ class FilesSink:
             self._is_swept &= bool(hidden.suffix)
             self._sweep(batch_id)
         except OSError as error:
-            raise failed_sink(self._query, place, error) from error
+            raise self._failed(place, error) from error
 
     def _sweep(self, through: int, parts: Sequence[str] = ()) -> None:
         """Once, and when there is reason to: what was prepared for batches that did not come to be, or by attempts of
@@ -276,12 +276,17 @@ class FilesSink:
                     else:
                         delete(path)
         except OSError as error:
-            raise failed_sink(self._query, self._path, error) from error
+            raise self._failed(self._path, error) from error
         self._is_swept, self._waiting = is_whole, ""
 
-    def _check_owner(self) -> None:
+    def _failed(self, place: Path, error: OSError) -> SinkError:
+        """What this try has written under a name of its own is swept with the next."""
+        self._is_swept = False
+        return failed_sink(self._query, place, error)
+
+    def _check_owner(self, asked: int = -1) -> None:
         """Files are named by batch alone, so a directory belongs to one query of one timeline, and to its newest
-        batches."""
+        batches. `asked`: the batch that is to be committed."""
         found = self._owner()
         if found is None:
             if any(_PART.fullmatch(path.name) for path in self._path.glob("part-*")):
@@ -292,14 +297,14 @@ class FilesSink:
             raise sink_directory_taken(self._query, self._path, f"query {found.query}")
         parts = (_PART.fullmatch(path.name) for path in self._path.glob("part-*"))
         newest = max([found.batch, *(int(part[1]) for part in parts if part)])
-        check_before_first(found, context, str(self._path), newest)
+        check_before_first(found, context, str(self._path), newest, asked)
 
     def _claim(self, batch_id: int) -> None:
         """Before a batch is to be seen: from then on no older state may write here."""
         if self._is_mine:
             check_still_mine(self._owner(), self._context, str(self._path))
         else:
-            self._check_owner()
+            self._check_owner(batch_id)
         write_atomic(self._path / _OWNER, msgspec.json.encode(owner_of(self._context, batch_id)), private=True)
         self._is_mine = True
 

@@ -25,14 +25,16 @@ def owner_of(context: SinkContext, batch_id: int) -> Owner:
     return Owner(context.query, context.timeline, batch_id, context.term, context.number)
 
 
-def check_before_first(found: Owner, context: SinkContext, place: str, newest: int) -> None:
+def check_before_first(found: Owner, context: SinkContext, place: str, newest: int, asked: int = -1) -> None:
     """Whether a session that has committed nothing yet may go on where `found` left off. `newest`: the newest batch
-    that is there."""
+    that is there; `asked`: the one that is to be committed now, perhaps again, as the first try left its name and
+    failed then."""
+    reached = max(context.newest, asked)
     is_known = found.term in (context.term, *context.known_terms) or found.number < context.first_known
     if found.term and not is_known:
         raise sink_of_a_copy(context.query, place)
-    if newest > context.newest:
-        raise sink_ahead(context.query, place, context.newest, newest)
+    if newest > reached:
+        raise sink_ahead(context.query, place, reached, newest)
 
 
 def check_still_mine(found: Owner | None, context: SinkContext, place: str) -> None:

@@ -86,7 +86,7 @@ class LocalStorage:
     def names(self, prefix: str) -> list[str]:
         start = len(os.path.join(self.place, ""))
         found = _files(os.path.join(self.place, prefix))
-        return sorted(path[start:] for path in found if not is_temporary(Path(path)))
+        return sorted(path[start:] for path in found if not is_temporary(path))
 
     def write(self, name: str, data: Data, durable: bool = True) -> None:
         write_atomic(self._place_for(name), data, durable, private=True)

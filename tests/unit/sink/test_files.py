@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -209,6 +210,21 @@ def test_an_attempt_in_vain_goes_with_the_next(tmp_path: Path) -> None:
 # -- what goes wrong
 
 
+def test_what_a_failed_commit_has_written_goes_with_the_next(tmp_path: Path) -> None:
+    """Chaos seed 300111: results that wait with the state are written when they are committed, under a new name each
+    time."""
+    sink, disk = sink_of(tmp_path), FaultyDisk(tmp_path)
+    write(sink, 0)
+    for only in ("replace", "sync_directory", "unlink", "sync"):
+        with durable.use(disk):
+            disk.fail_at(disk.verbs + 1, errno.EIO, times=2, only=(only,))
+            for _ in range(3):
+                with contextlib.suppress(SinkError):
+                    sink.commit(1, "", TABLE)
+        assert names(tmp_path) == [f"part-{batch:012d}.parquet" for batch in range(2)]
+        assert hidden(tmp_path) == []
+
+
 def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SinkError, match=r"revenue: results cannot be written to .*file") as raised:
@@ -233,6 +249,35 @@ def test_a_full_disk_is_a_sink_error(tmp_path: Path, step: str) -> None:
     check_hint_of_a_failed_sink(raised.value)
     assert names(tmp_path) == ["part-000000000000.parquet"]
     assert hidden(tmp_path) == []
+
+
+def test_a_first_commit_that_fails_anywhere_can_be_tried_again(tmp_path: Path) -> None:
+    """Chaos seed 200079: a sink that was opened before the first manifest had left the name of batch 0, and failed
+    then. It held that for the work of a state that knows more."""
+    for verb in range(1, 40):
+        out, disk = tmp_path / f"{verb}", FaultyDisk(tmp_path)
+        with durable.use(disk):
+            sink = sink_of(out, newest=-1)
+            token = sink.prepare(0, TABLE)
+            disk.fail_at(disk.verbs + verb, errno.EROFS, times=1)
+            try:
+                sink.commit(0, token, None)
+            except SinkError:
+                sink.commit(0, token, None)
+        assert names(out) == ["part-000000000000.parquet"]
+        assert owner(out)["batch"] == 0
+        if not disk.refused:
+            break
+    assert 3 < verb < 39
+
+
+def test_only_the_batch_that_is_committed_may_be_there_already(tmp_path: Path) -> None:
+    """A later one is of a state that knows more."""
+    sink = sink_of(tmp_path, newest=-1)
+    token = sink.prepare(0, TABLE)
+    write(sink_of(tmp_path), 1)
+    with pytest.raises(SinkError, match="holds results of batch 1, but the state has got only as far as batch 0"):
+        sink.commit(0, token, None)
 
 
 def check_hint_of_a_failed_sink(error: SinkError) -> None:
