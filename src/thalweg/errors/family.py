@@ -80,7 +80,7 @@ class UsageError(ThalwegError):
 
 
 class MissingArgumentError(UsageError, TypeError):
-    """The same of a call that lacks an argument, as Python's own error of it."""
+    """A call lacks an argument. It is a `TypeError`, too, as Python's own."""
 
 
 class InternalError(ThalwegError):

@@ -1,6 +1,6 @@
 """What happens, one line an event, through Python's `logging`: `event key=value ...`, below the logger `thalweg`.
 
-Nothing is printed unless a program asks for it, such as by `logging.basicConfig(level="INFO")` or `thalweg run -v`.
+Nothing is printed unless a program asks for it (docs/operating.md says how), or somebody by `thalweg run -v`.
 A value that could be taken for something else than one word is quoted, so a line stays one line.
 
     thalweg.session    a session comes and goes, queries are created and dropped
