@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -107,7 +108,8 @@ def play(console: Console, session: thalweg.Session, game: Game, interrupt: Inte
                 interrupt.wait(_TICK_SECONDS)
         if interrupt.pressed:
             return False
-    summarise(console, session, game, time.monotonic() - started)
+    changes = [event for event in SCHEDULE if event not in waiting]
+    summarise(console, session, game, changes, time.monotonic() - started)
     return True
 
 
@@ -151,7 +153,7 @@ def apply(session: thalweg.Session, event: Event) -> str:
     return f"created query {event.name}"
 
 
-def summarise(console: Console, session: thalweg.Session, game: Game, seconds: float) -> None:
+def summarise(console: Console, session: thalweg.Session, game: Game, made: Sequence[Event], seconds: float) -> None:
     state, explained = session.snapshot(), session.explain()
     console.print(show.progress(state))
     leaders = session.query(_LEADERS).results()
@@ -161,18 +163,19 @@ def summarise(console: Console, session: thalweg.Session, game: Game, seconds: f
     if game.explains:
         console.print(plain_lines(explained), markup=False, highlight=False, soft_wrap=True)
     console.print("What you have seen", style="bold")
-    for line in summary(state, game, seconds, explained.partition("\n")[0]):
+    for line in summary(state, game, made, seconds, explained.partition("\n")[0]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def summary(state: SessionProgress, game: Game, seconds: float, shared: str) -> list[str]:
-    """`shared`: the first line of EXPLAIN."""
+def summary(state: SessionProgress, game: Game, made: Sequence[Event], seconds: float, shared: str) -> list[str]:
+    """`made`: changes; `shared`: the first line of EXPLAIN."""
+    dropped = sum(event.select is None for event in made)
     rate = game.rows_per_second + game.rows_per_second // 2
     late = sum(stream.late for stream in state.streams.values())
     lines = [
         f"{state.rows:,} rows in {seconds:.0f} s and {state.batch + 1} batches. A generator made {rate:,} a second "
         "(--rows-per-second sets that): it says nothing of how many there could be. docs/benchmarks.md does.",
-        f"{len(QUERIES)} queries were created and {len(_DROPPED)} dropped. The others ran on; nothing was restarted.",
+        f"{len(made) - dropped} queries were created and {dropped} dropped. The others ran on: no restart.",
         f"In the end: {shared} Each of them alone would have read and grouped its rows again.",
         f"{late:,} rows were late: they came after their windows had closed, were left out and counted.",
     ]

@@ -67,13 +67,18 @@ def test_a_source_whose_directory_is_gone_is_shown() -> None:
 
 
 def test_the_demo_ends_with_what_a_newcomer_can_read() -> None:
-    lines = demo.summary(STATE, demo.Game(rows_per_second=1000), 30.2, "12 queries over 2 streams: 2 reads.")
+    lines = demo.summary(
+        STATE, demo.Game(rows_per_second=1000), demo.SCHEDULE, 30.2, "12 queries over 2 streams: 2 reads."
+    )
     assert lines[0].startswith("1,234,567 rows in 30 s and 4 batches. A generator made 1,500 a second")
     assert "12 queries over 2 streams: 2 reads." in lines[2]
     assert "12 rows were late" in lines[3]
     assert lines[-1].endswith("thalweg demo --explain")
     assert len(lines) == 5
-    assert demo.summary(STATE, demo.Game(rows_per_second=1000, explains=True), 30.2, "...")[:2] == lines[:2]
+    assert "15 queries were created and 3 dropped" in lines[1]
+    explained = demo.summary(STATE, demo.Game(rows_per_second=1000, explains=True), demo.SCHEDULE, 30.2, "...")
+    assert explained[:2] == lines[:2]
+    assert len(explained) == 4
 
 
 def test_a_line_tells_what_runs_and_what_was_left_out() -> None:
