@@ -37,17 +37,20 @@ class CombineOrSend(Adaptation[Combining, None]):
     def observe(self, memory: Combining, seen: Seen) -> Combining:
         loads = next_loads(memory.loads, seen.plan, seen.groups, seen.passed, seen.routing)
         shipped = sorted(id_ for stream in seen.plan.streams.values() for id_ in stream.shipped)
-        return Combining(loads=loads, shipped=tuple(shipped))
+        rows = sorted(name for name, stream in seen.plan.streams.items() if stream.keeps_rows)
+        return Combining(loads=loads, shipped=tuple(shipped), rows=tuple(rows))
 
     def keep(self, memory: Combining, seen: Seen) -> Measurements:
         return structs.replace(seen.measured, combining=memory)
 
     def propose(self, memory: Combining, decided: Decided) -> Decided:
-        measurements = replace(decided.measurements, groupings=loads_of(memory))
+        measurements = replace(decided.measurements, groupings=loads_of(memory), kept_rows=frozenset(memory.rows))
         return replace(decided, measurements=measurements)
 
     def explain(self, memory: Combining) -> Explanation:
-        return Explanation(answer=f"{len(memory.shipped)} of {len(memory.loads)} groupings are made in the slots")
+        answer = f"{len(memory.shipped)} of {len(memory.loads)} groupings are made in the slots"
+        kept = f"; rows are kept as they are of {', '.join(memory.rows)}" if memory.rows else ""
+        return Explanation(answer=answer + kept)
 
 
 def loads_of(measured: Combining) -> dict[str, GroupingLoad]:

@@ -3,7 +3,7 @@
 | kind | payload | for |
 |---|---|---|
 | GROUPED | partials, and whole rows, of streams | SLOT, first stage |
-| STORED | where rows lie that joins may need | SLOT, every stage |
+| STORED | where rows lie that joins may need, or groupings are made of | SLOT, every stage |
 | TUPLES | tuples of row numbers that look for further partners | SLOT, next stage |
 | JOINED | partials, and whole rows, of joined streams | SLOT, last stage |
 | RESULTS, PREPARED | results, or where they lie | the driver |
@@ -19,7 +19,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from thalweg.model.address import Address, NodeTuples
-from thalweg.model.bucket import RowBucket
+from thalweg.model.bucket import Bucket
 from thalweg.model.message import encode
 from thalweg.observe.stopwatch import ROUTE, Stopwatch
 from thalweg.route.bucket import pack
@@ -92,12 +92,12 @@ def next_stage_cells(sent: Sent, watch: Stopwatch) -> Cells:
                     yield cell
 
 
-def stored_cell(task: int, buckets: Sequence[RowBucket]) -> pa.RecordBatch:
+def stored_cell(task: int, buckets: Sequence[Bucket]) -> pa.RecordBatch:
     return make_cell(task, CellKind.STORED, encode(buckets))
 
 
-def stored_cells(buckets: Sequence[RowBucket], tasks: int) -> Cells:
-    """News for every task of where rows lie that joins may need."""
+def stored_cells(buckets: Sequence[Bucket], tasks: int) -> Cells:
+    """News for every task of where rows lie that it may need."""
     news = encode(buckets)
     for task in range(tasks):
         yield make_cell(task, CellKind.STORED, news)

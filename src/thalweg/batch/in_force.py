@@ -9,7 +9,7 @@ from thalweg.batch.decisions import Decisions
 from thalweg.batch.requests import running_queries
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Manifest
-from thalweg.model.plan import Plan
+from thalweg.model.plan import ROWS, Plan
 from thalweg.model.plan_input import PlanInput, PlanSettings
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
@@ -38,6 +38,8 @@ class PlanInForce:
         running, decided = running_queries(entries.values()), decisions.decided
         settings = PlanSettings(decided.slots, manifest.groups)
         given = PlanInput(running, streams, schemas, decided.measurements, decided.placement, settings)
+        held = frozenset(b.relation.removeprefix(ROWS) for b in manifest.buckets if b.relation.startswith(ROWS))
+        given = replace(given, held_rows=held)
         self._draft = plan_next(given, self._draft)
         return replace(self._draft.plan, functions=self._functions(entry.query for entry in running))
 

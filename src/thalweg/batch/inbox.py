@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from thalweg.batch.cells import CellKind
 from thalweg.model.address import Address, NodeTuples
-from thalweg.model.bucket import RowBucket
+from thalweg.model.bucket import Bucket
 from thalweg.model.message import decode
 from thalweg.route.bucket import unpack
 
@@ -17,7 +17,7 @@ from thalweg.route.bucket import unpack
 class Inbox:
     grouped: dict[int, dict[Address, list[pa.Table]]] = field(default_factory=dict)
     tuples: dict[int, list[tuple[NodeTuples, pa.Table]]] = field(default_factory=dict)
-    stored: list[RowBucket] = field(default_factory=list)
+    stored: list[Bucket] = field(default_factory=list)
 
     def put(self, slot: int, kind: CellKind, payload: pa.Scalar, is_last: bool) -> bool:
         """False for what is not for this stage."""
@@ -29,7 +29,7 @@ class Inbox:
             came = self.tuples.setdefault(slot, [])
             came += [(a, table) for a, table in unpack(payload.as_buffer()) if isinstance(a, NodeTuples)]
         elif kind == CellKind.STORED:
-            self.stored += decode(payload.as_py(), list[RowBucket])
+            self.stored += decode(payload.as_py(), list[Bucket])
         else:
             return False
         return True

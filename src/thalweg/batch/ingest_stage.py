@@ -18,7 +18,7 @@ from thalweg.batch.stores import new_rows, open_tables, probing_rows, sampled
 from thalweg.batch.task import open_outbox, open_outlet, result_cells, start_task
 from thalweg.batch.work import Work
 from thalweg.errors import ThalwegError
-from thalweg.model.plan import Plan
+from thalweg.model.plan import ROWS, Plan
 from thalweg.model.report import IngestReport
 from thalweg.model.trouble import consuming
 from thalweg.observe.stopwatch import READ, ROUTE, STATE_WRITE, Stopwatch
@@ -61,8 +61,9 @@ def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cell
         rows = new_rows(plan, work, report.task, outbox.rows_for_joins)
         report.kept, report.stored = work.keep(plan, report.task % plan.slots, chain(rows, stay))
     faults.point("task.stored")
-    if plan.joins.stores:
-        yield from stored_cells(report.stored, work.tasks)
+    kept = [bucket for bucket in report.kept if bucket.relation.startswith(ROWS)]
+    if plan.joins.stores or kept:
+        yield from stored_cells([*report.stored, *kept], work.tasks)
     with outbox.watch.during(ROUTE):
         report.samples = sampled(plan, outbox, report.stored)
         report.probing = probing_rows(plan, outbox.rows_for_joins)

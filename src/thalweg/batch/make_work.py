@@ -11,7 +11,7 @@ from thalweg.batch.work import Work
 from thalweg.model.bucket import RowBucket, SliceBucket
 from thalweg.model.budget import Budget
 from thalweg.model.entry import Entry
-from thalweg.model.plan import Plan, slot_stages, updated_groupings
+from thalweg.model.plan import Plan, relation_of, slot_stages, updated_groupings
 from thalweg.model.window import Stretch
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
@@ -53,8 +53,12 @@ def make_work(
 def _buckets_by_slot(plan: Plan, buckets: Iterable[SliceBucket]) -> dict[int, list[SliceBucket]]:
     by_slot: dict[int, list[SliceBucket]] = {}
     for bucket in buckets:
-        grouping = plan.groupings.get(bucket.relation)
+        grouping = relation_of(plan, bucket.relation)
         if grouping is None:
+            continue
+        if bucket.relation not in plan.groupings:  # kept rows: every slot's
+            for slot in range(plan.slots):
+                by_slot.setdefault(slot, []).append(bucket)
             continue
         held = np.diff(decode_offsets(bucket.offsets)) > 0
         owners = routing_table(plan, grouping.route_key).owners
@@ -94,7 +98,7 @@ def state_read(planned: PlannedBatch) -> int:
     plan, clock = planned.plan, planned.clock
     shown, total = updated_groupings(plan), sum(b.nbytes for b in planned.before.stores)
     for bucket in planned.before.buckets:
-        grouping = plan.groupings.get(bucket.relation)
+        grouping = relation_of(plan, bucket.relation)
         if grouping is None:
             continue
         closed, closing = clock.closed_us[grouping.stream], clock.closing_us[grouping.stream]

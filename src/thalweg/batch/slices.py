@@ -15,7 +15,7 @@ from thalweg.batch.work import Work
 from thalweg.model.address import Partials
 from thalweg.model.bucket import NewSlices, SliceBucket
 from thalweg.model.columns import START
-from thalweg.model.plan import Grouping, Plan
+from thalweg.model.plan import Grouping, Plan, relation_of
 from thalweg.model.report import SlotReport
 from thalweg.operate.grouping_state import StoredBucket
 from thalweg.operate.shipment import Shipment
@@ -35,7 +35,8 @@ def aggregate(plan: Plan, work: Work, slot: int, inbox: Inbox, report: SlotRepor
         return SlotResult()
     came = inbox.grouped.pop(slot, {})
     report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
-    result = run_slot(part, work.clock, came, *stored_buckets(part, work, slot), work.nodes)
+    new = [bucket for bucket in inbox.stored if isinstance(bucket, SliceBucket)]
+    result = run_slot(part, work.clock, came, *stored_buckets(part, work, slot, new), work.nodes, slot)
     report.served = result.served
     return result
 
@@ -44,19 +45,28 @@ def stage_plan(plan: Plan, stage: int, stages: int) -> Plan:
     """The groupings that a stage serves: over streams in the first, over joined rows in the last."""
     late = {name for name, joined in plan.joins.joined.items() if not joined.alone}
     chosen = {id_: g for id_, g in plan.groupings.items() if (stage == stages if g.stream in late else stage == 1)}
-    return replace(plan, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen))
+    streams = plan.streams if stage == 1 else {n: replace(s, rows=None) for n, s in plan.streams.items()}
+    return replace(
+        plan, streams=streams, groupings=chosen, members=tuple(m for m in plan.members if m.main.grouping in chosen)
+    )
 
 
-def stored_buckets(plan: Plan, work: Work, slot: int) -> tuple[dict[str, list[StoredBucket]], Runs]:
-    """grouping -> what earlier batches have kept of it, as the slot sees it; and which of these it is to merge."""
+def stored_buckets(
+    plan: Plan, work: Work, slot: int, new: Sequence[SliceBucket] = ()
+) -> tuple[dict[str, list[StoredBucket]], Runs]:
+    """grouping -> what earlier batches have kept of it, as the slot sees it; and which of these it is to merge.
+    `new`: what this batch has kept already."""
     stored: dict[str, list[StoredBucket]] = {}
     reader = StateReader(work.storage)
     for bucket in work.buckets.get(slot, ()):
-        grouping = plan.groupings.get(bucket.relation)
+        grouping = relation_of(plan, bucket.relation)
         if grouping is not None:
             stored.setdefault(grouping.id, []).append(_seen(plan, slot, grouping, bucket, reader))
     own = {id_: [s.bucket for s in found if s.whole] for id_, found in stored.items()}
-    return stored, {id_: slices_to_merge(buckets, work.clock.fences) for id_, buckets in own.items()}
+    runs = {id_: slices_to_merge(buckets, work.clock.fences) for id_, buckets in own.items()}
+    for bucket in sorted(new, key=lambda b: (b.relation, b.place)):
+        stored.setdefault(bucket.relation, []).append(StoredBucket(bucket, reader, [(0, plan.groups)], False))
+    return stored, runs
 
 
 def _seen(plan: Plan, slot: int, grouping: Grouping, bucket: SliceBucket, reader: StateReader) -> StoredBucket:
@@ -64,7 +74,8 @@ def _seen(plan: Plan, slot: int, grouping: Grouping, bucket: SliceBucket, reader
     owners = np.unique(routing.owners[np.diff(decode_offsets(bucket.offsets)) > 0])
     # Rows of several slots: the one that wrote them may merge them, whoever finishes their windows.
     whole = slot == (owners[0] if len(owners) == 1 else bucket.place % plan.slots)
-    return StoredBucket(bucket, reader, routing.slot_ranges(slot), whole)
+    is_rows = bucket.relation not in plan.groupings  # every slot's
+    return StoredBucket(bucket, reader, [(0, plan.groups)] if is_rows else routing.slot_ranges(slot), whole)
 
 
 def staying(shipments: Mapping[str, Shipment]) -> list[Mapping[str, Sequence[pa.Table]]]:
@@ -77,7 +88,8 @@ def keep_local(plan: Plan, work: Work, stay: Sequence[Mapping[str, Sequence[pa.T
     found = []
     for of_groupings in stay:
         for id_, tables in of_groupings.items():
-            grouping, table = plan.groupings[id_], pa.concat_tables(tables, promote_options="default")
+            grouping, table = relation_of(plan, id_), pa.concat_tables(tables, promote_options="default")
+            assert grouping is not None
             starts = tuple(pc.unique(table.column(START)).to_pylist())
             found.append(NewSlices(id_, 0, grouping.slice_us, starts, work.clock.batch, table))
     return found

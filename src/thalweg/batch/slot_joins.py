@@ -8,7 +8,7 @@ from thalweg.batch.inbox import Inbox
 from thalweg.batch.stores import new_intermediates, open_tables, open_views
 from thalweg.batch.work import Work
 from thalweg.model.address import QueryRows, WholeRows
-from thalweg.model.bucket import NewRows
+from thalweg.model.bucket import NewRows, RowBucket
 from thalweg.model.plan import Plan
 from thalweg.operate.consume import consume
 from thalweg.operate.materialise import Materialising
@@ -28,7 +28,7 @@ class SlotJoins:
 
     @classmethod
     def open(cls, plan: Plan, work: Work, inbox: Inbox) -> SlotJoins:
-        return cls(plan, work, open_views(plan, work, inbox.stored))
+        return cls(plan, work, open_views(plan, work, [b for b in inbox.stored if isinstance(b, RowBucket)]))
 
     def run(self, slot: int, inbox: Inbox, outbox: Outbox, outlet: Outlet) -> list[NewRows]:
         """New rows of intermediates. Results leave as they are made: there can be more of them than fit in memory."""

@@ -11,7 +11,7 @@ from msgspec import structs
 from thalweg.model.entry import Entry
 from thalweg.model.history import History
 from thalweg.model.manifest import Manifest, WatermarkReset
-from thalweg.model.plan import Plan
+from thalweg.model.plan import Plan, relation_of
 from thalweg.model.probe import Joined
 from thalweg.model.stream import Stream
 from thalweg.model.times import BatchTimes, StreamTimes, joint_name, joint_time
@@ -81,7 +81,8 @@ class Watermarks:
     def closes_state(self, plan: Plan) -> bool:
         """Whether they have moved over what is kept."""
         closed = self.manifest.closed
-        kept = {plan.groupings[b.relation].stream for b in self.manifest.buckets}
+        found = (relation_of(plan, name) for name in {b.relation for b in self.manifest.buckets})
+        kept = {relation.stream for relation in found if relation is not None}
         held = {b.relation for b in self.manifest.stores}
         kept |= {d.joined for d in plan.joins.decisions if d.stream in held}
         return any(self.in_plan(plan, stream) > closed[stream] for stream in kept)
@@ -167,7 +168,7 @@ def without_streams(manifest: Manifest, names: Collection[str], plan: Plan) -> M
         marks=left(manifest.marks),
         streams=streams,
         closed={name: us for name, us in manifest.closed.items() if name in kept or name in streams},
-        buckets=tuple(bucket for bucket in manifest.buckets if bucket.relation in plan.groupings),
+        buckets=tuple(b for b in manifest.buckets if relation_of(plan, b.relation) is not None),
         stores=tuple(bucket for bucket in manifest.stores if bucket.relation in joins.stores),
         history=history,
     )

@@ -22,6 +22,8 @@ class Combining(Section, frozen=True):
     """grouping -> groups per row."""
     shipped: tuple[str, ...] = ()
     """Groupings whose rows were sent whole."""
+    rows: tuple[str, ...] = ()
+    """Streams whose rows were kept as they are."""
 
 
 class HotJoinKeys(Section, frozen=True):

@@ -186,7 +186,10 @@ class Selection:
     types: tuple[str, ...]
 
 
-@canonical("StreamPlan(stream, columns, computed, groupings, selections, shipped, shipped_columns, users)")
+@canonical(
+    "StreamPlan(stream, columns, computed, groupings, selections, shipped, shipped_columns, users, rows?, "
+    "keeps_rows?, later?)"
+)
 @dataclass(frozen=True)
 class StreamPlan:
     """What INGEST does with the rows of one stream."""
@@ -204,6 +207,13 @@ class StreamPlan:
     """What of a row is shipped."""
     users: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """computed column or partial -> the ids of the queries that cannot do without it."""
+    rows: Grouping | None = None
+    """Of a stream of which the state holds rows as they are: these, as a grouping by nothing. Its groupings are made
+    of them when windows close."""
+    keeps_rows: bool = False
+    """Whether rows that come are kept so, or groupings are made of them at once."""
+    later: tuple[str, ...] = ()
+    """The computed columns that only groupings need, where rows are kept."""
 
 
 @canonical(
@@ -237,6 +247,18 @@ class Plan:
     """version -> the pickled code of an aggregate that the user has defined."""
     notes: tuple[str, ...] = ()
     """Why it is as it is, for EXPLAIN."""
+
+
+ROWS = "rows of "
+"""How the relation of a stream's rows is called that are kept as they are."""
+
+
+def relation_of(plan: Plan, name: str) -> Grouping | None:
+    """The grouping, or the kept rows of a stream, that a bucket of slices is of; None where the plan has none such."""
+    if not name.startswith(ROWS):
+        return plan.groupings.get(name)
+    stream = plan.streams.get(name.removeprefix(ROWS))
+    return None if stream is None else stream.rows
 
 
 def shipped_keys(plan: Plan, stream: StreamPlan) -> dict[str, list[Grouping]]:

@@ -61,6 +61,8 @@ class PlanMeasurements:
     groupings: Mapping[str, GroupingLoad] = field(default_factory=dict)
     """By grouping."""
     joins: JoinLoad = field(default_factory=JoinLoad)
+    kept_rows: frozenset[str] = frozenset()
+    """The streams whose rows are kept as they are, so far."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +95,5 @@ class PlanInput:
     measurements: PlanMeasurements = field(default_factory=PlanMeasurements)
     decisions: Placement = field(default_factory=Placement)
     settings: PlanSettings = field(default_factory=PlanSettings)
+    held_rows: frozenset[str] = frozenset()
+    """The streams of which the state holds rows as they are."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -40,6 +40,8 @@ class Closing:
     cover: Mapping[str, tuple[tuple[int, int, int], ...]]
     """grouping -> (stretch start, stretch span, window start): what of it makes up which window."""
     updates: bool = False
+    cover_of_rows: tuple[tuple[int, int, int], ...] = ()
+    """The same of the stream's kept rows."""
 
 
 def finish(
@@ -57,7 +59,7 @@ def finish(
             return {}
     results: dict[str, pa.Table] = {}
     for member in closing.members:
-        alone = Closing(closing.window, (member,), closing.cover, closing.updates)
+        alone = replace(closing, members=(member,))
         results.update(finish(alone, groupings, slices, failures))
     return results
 

@@ -13,6 +13,7 @@ from thalweg.model.times import BatchTimes
 from thalweg.observe.stopwatch import PRE_AGGREGATE, ROUTE
 from thalweg.operate import dense, duck
 from thalweg.operate.combine import Slices, admitted, make, roll_up
+from thalweg.operate.kept_rows import keep_rows
 from thalweg.operate.outbox import Outbox, count
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.shipping import ship
@@ -30,7 +31,9 @@ def pre_aggregate(plan: Plan, stream: StreamPlan, rows: pa.Table, clock: BatchTi
     if not stream.groupings:
         return 0
     rows, times, late = on_time(rows, plan, stream, clock.closed_us[stream.stream.name])
-    if rows.num_rows:
+    if rows.num_rows and stream.keeps_rows and stream.rows is not None:
+        keep_rows(plan, stream, stream.rows, rows, times, clock.batch, outbox)
+    elif rows.num_rows:
         _group(plan, stream, rows, times, clock, outbox)
     return late
 

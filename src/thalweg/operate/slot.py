@@ -6,8 +6,8 @@ does not depend on their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -23,6 +23,8 @@ from thalweg.operate import duck
 from thalweg.operate.finish import Closing, finish, order_rows
 from thalweg.operate.grouping_state import GroupingState, StoredBucket, grouping_state
 from thalweg.operate.keep_slices import keep_slices
+from thalweg.operate.kept_rows import OF_ROWS, KeptRows
+from thalweg.operate.merge_slices import SliceTable
 from thalweg.operate.shipping import unship
 
 END = -BEGINNING
@@ -46,20 +48,25 @@ def run_slot(
     held: Mapping[str, Sequence[StoredBucket]],
     merging: Mapping[str, Sequence[Sequence[SliceBucket]]],
     nodes: Mapping[str, frozenset[Stretch]],
+    slot: int = 0,
 ) -> SlotResult:
     """One slot's batch, for the groupings and members of the plan. `held`, `nodes` and `merging`, the runs of held
-    buckets that are to become one, are by grouping."""
+    buckets that are to become one, are by grouping, or by the relation of a stream's kept rows."""
     result, failures = SlotResult(), Failures()
     came, result.served = unship(plan, arrived, failures)
     states = {
         id_: grouping_state(g, clock.batch, came.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
         for id_, g in plan.groupings.items()
     }
-    for closing, batch_from in closings(plan, clock, states):
+    rows = kept_rows(plan, clock, held, slot, failures)
+    for closing, batch_from in closings(plan, clock, states, rows):
         slices = {
             id_: states[id_].tables(((start, span) for start, span, _ in parts), batch_from)
             for id_, parts in closing.cover.items()
         }
+        if closing.cover_of_rows:
+            stream = plan.groupings[closing.members[0].main.grouping].stream
+            closing = _of_rows(plan, closing, rows[stream], batch_from, slices)
         if not slices[closing.members[0].main.grouping]:
             continue
         with finishing(member.query for member in closing.members):
@@ -68,12 +75,37 @@ def run_slot(
             table = finished.get(member.query)
             if table is not None and table.num_rows:
                 _give(table, member, result)
-    for state in states.values():
+    for state in (*states.values(), *(of_stream.state for of_stream in rows.values())):
         kept = keep_slices(state, clock, merging.get(state.grouping.id, ()))
         result.kept += kept.new
         result.replaced += kept.replaced
     result.failures.update(failures)
     return result
+
+
+def kept_rows(
+    plan: Plan, clock: BatchTimes, held: Mapping[str, Sequence[StoredBucket]], slot: int, failures: Failures
+) -> dict[str, KeptRows]:
+    """By stream, where the state holds any."""
+    found = {}
+    for name, stream in plan.streams.items():
+        if stream.rows is not None and stream.rows.id in held:
+            state = grouping_state(stream.rows, clock.batch, (), held[stream.rows.id], frozenset())
+            found[name] = KeptRows(plan, stream, state, slot, failures)
+    return found
+
+
+def _of_rows(
+    plan: Plan, closing: Closing, rows: KeptRows, batch_from: int, slices: dict[str, list[SliceTable]]
+) -> Closing:
+    """Makes partials of the rows that the closing's windows hold, and says of which windows they are."""
+    stretches = {(start, span) for start, span, _ in closing.cover_of_rows}
+    made = tuple(dict.fromkeys((start, OF_ROWS, window) for start, _, window in closing.cover_of_rows))
+    cover = dict(closing.cover)
+    for id_ in closing.cover:
+        slices[id_].append(rows.partials(plan.groupings[id_], stretches, batch_from))
+        cover[id_] = (*cover[id_], *made)
+    return replace(closing, cover=cover)
 
 
 def _give(table: pa.Table, member: Member, result: SlotResult) -> None:
@@ -91,7 +123,9 @@ def _groupings_of(members: Sequence[Member]) -> set[str]:
 # -- closing windows
 
 
-def closings(plan: Plan, clock: BatchTimes, states: Mapping[str, GroupingState]) -> list[tuple[Closing, int]]:
+def closings(
+    plan: Plan, clock: BatchTimes, states: Mapping[str, GroupingState], rows: Mapping[str, KeptRows]
+) -> list[tuple[Closing, int]]:
     """What is to be finished: (closing, first batch that counts), queries that see the same rows together."""
     found = []
     for (_, window, updates, sight), members in _shares(plan).items():
@@ -99,20 +133,23 @@ def closings(plan: Plan, clock: BatchTimes, states: Mapping[str, GroupingState])
         limits = (clock.closed_us[stream], clock.closing_us[stream])
         batch_from, first, before = sight
         held = {id_: states[id_].stretches(batch_from) for id_ in _groupings_of(members)}
+        of_rows = rows[stream].stretches(batch_from) if stream in rows else set[Stretch]()
         if updates:
             main = states[members[0].main.grouping]
             touched = {(s, main.grouping.slice_us) for s in main.arrived_starts}
             chosen = {w for s in touched for w in window.starts_of(s, limits[0], END)}
         else:
-            chosen = {w for stretches in held.values() for s in stretches for w in window.starts_of(s, *limits)}
+            stretches = of_rows.union(*held.values())
+            chosen = {w for s in stretches for w in window.starts_of(s, *limits)}
         chosen = {w for w in chosen if first <= w < before}
         if chosen:
-            parts = {
-                id_: tuple((s, span, w) for w, (s, span) in window.covers(chosen, stretches))
-                for id_, stretches in held.items()
-            }
-            found.append((Closing(window, members, parts, updates), batch_from))
+            parts = {id_: _cover(window, chosen, stretches) for id_, stretches in held.items()}
+            found.append((Closing(window, members, parts, updates, _cover(window, chosen, of_rows)), batch_from))
     return found
+
+
+def _cover(window: Window, starts: Set[int], stretches: Set[Stretch]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((start, span, w) for w, (start, span) in window.covers(starts, stretches))
 
 
 _Sight = tuple[int, int, int]

@@ -300,6 +300,12 @@ class Draft:
     limits: Mapping[str, int] = field(default_factory=dict)
     join_plan: JoinPlan = field(default_factory=JoinPlan)
 
+    # keep_rows
+    updated: frozenset[str] = frozenset()
+    """The streams of which some query shows updates."""
+    kept_rows: Mapping[str, Part[bool]] = field(default_factory=dict)
+    """stream -> whether its rows are kept as they are."""
+
     # send_rows_whole
     sent_whole: Mapping[str, Part[tuple[str, ...]]] = field(default_factory=dict)
     """stream -> the groupings that slots make from whole rows."""

@@ -19,6 +19,7 @@ from thalweg.optimize.follow_route_keys import follow_route_keys
 from thalweg.optimize.form_cohorts import form_cohorts
 from thalweg.optimize.grow_probe_trees import grow_probe_trees
 from thalweg.optimize.keep_intermediates import keep_intermediates
+from thalweg.optimize.keep_rows import keep_rows
 from thalweg.optimize.lay_out_stores import lay_out_stores
 from thalweg.optimize.name_plan import name_plan
 from thalweg.optimize.order_probes import order_probes
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     keep_intermediates,  # which joins of two relations are stored
     grow_probe_trees,  # probes that queries of a cohort share
     lay_out_stores,  # what is kept of streams, found by what
+    keep_rows,  # whose rows are the state of their groupings
     send_rows_whole,  # what slots make from rows, not from partials (Holistic)
     prune_columns,  # what is read at all
     put_together,

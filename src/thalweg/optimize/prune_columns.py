@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from thalweg.model.canonical import named
-from thalweg.model.plan import Computed, Grouping, StreamPlan
+from thalweg.model.plan import ROWS, Computed, Grouping, StreamPlan
 from thalweg.model.stream import Stream
+from thalweg.model.window import slice_grid
 from thalweg.optimize.draft import Draft, PlannedStream, RolledUp, StreamShare, again
+from thalweg.optimize.keep_rows import read_by_groupings
 from thalweg.optimize.lay_out_stores import read_by_joins
 from thalweg.optimize.send_rows_whole import columns_sent, types_of
 
@@ -20,14 +22,23 @@ def prune_columns(draft: Draft, last: Draft) -> Draft:
     planned = dict(draft.begun(last).planned)
     for name in draft.touched:
         whole, read = draft.sent_whole[name].value, of_joins.get(name, frozenset())
-        given = draft.streams[name], draft.shares[name].value, draft.rolled_up[name], whole, read
+        keeps = draft.kept_rows[name].value
+        held = keeps or name in draft.given.held_rows
+        given = draft.streams[name], draft.shares[name].value, draft.rolled_up[name], whole, read, held, keeps
         planned[name] = again(last.planned.get(name), _plan_stream, *given)
     return replace(draft, planned=planned)
 
 
 def _plan_stream(
-    stream: Stream, share: StreamShare, rolled_up: RolledUp, whole: tuple[str, ...], of_joins: frozenset[str]
+    stream: Stream,
+    share: StreamShare,
+    rolled_up: RolledUp,
+    whole: tuple[str, ...],
+    of_joins: frozenset[str],
+    held: bool,
+    keeps: bool,
 ) -> PlannedStream:
+    """`held`: whether the state holds rows as they are; `keeps`: whether it does of those that come."""
     groupings = {id_: rolled.grouping for id_, rolled in rolled_up.made.items()}
     names = frozenset(stream.schema.names)
     read = {stream.time} | of_joins | names & share.read
@@ -46,6 +57,9 @@ def _plan_stream(
         whole,
         tuple(sorted(sent)) if whole else (),
         share.users,
+        kept_rows(stream, share, rolled_up) if held and groupings else None,
+        keeps,
+        _later(share, of_joins) if keeps else (),
     )
     name = _name(plan, rolled_up)
     of_rows = {id_ for id_ in whole if _counts_values(groupings[id_])}
@@ -57,7 +71,32 @@ def _name(plan: StreamPlan, rolled_up: RolledUp) -> str:
     """By the names of parts. Who uses a column or a partial follows from the queries, so it is not in it."""
     computed = tuple([c.name for c in plan.computed])
     made = tuple([rolled.name for rolled in rolled_up.made.values()])
-    return named("", plan.stream, plan.columns, computed, plan.groupings, made, plan.shipped, plan.shipped_columns)
+    rows = () if plan.rows is None else (plan.rows, plan.keeps_rows)
+    shipped = plan.shipped, plan.shipped_columns
+    return named("", plan.stream, plan.columns, computed, plan.groupings, made, *shipped, *rows)
+
+
+def kept_rows(stream: Stream, share: StreamShare, rolled_up: RolledUp) -> Grouping:
+    """The rows of the stream as a grouping by nothing, along slices that no window cuts."""
+    windows = tuple(dict.fromkeys(w for rolled in rolled_up.made.values() for w in rolled.grouping.windows))
+    width, start = slice_grid(windows)
+    columns = tuple(sorted(read_by_groupings(stream, share, rolled_up)))
+    name = ROWS + stream.name
+    return Grouping(name, stream.name, (), columns, (), windows, width, start, rows_are_partials=True)
+
+
+def _later(share: StreamShare, of_joins: frozenset[str]) -> tuple[str, ...]:
+    """The computed columns that neither joins nor queries without a window read."""
+    waiting = set(of_joins)
+    for selection in share.selections:
+        waiting.update((*selection.columns, *([selection.where] if selection.where is not None else ())))
+    needed: set[str] = set()
+    while waiting:
+        needed |= waiting
+        waiting = {
+            c for name in waiting if name in share.computed for c in share.computed[name].expr.columns
+        } - needed
+    return tuple(name for name in share.computed if name not in needed)
 
 
 def _counts_values(grouping: Grouping) -> bool:

@@ -33,7 +33,8 @@ def send_rows_whole(draft: Draft, last: Draft) -> Draft:
     loads, slots = draft.given.measurements.groupings, draft.given.settings.slots
     sent_whole = dict(draft.begun(last).sent_whole)
     for name in draft.touched:
-        measured: Loads = tuple(loads.get(id_) for id_ in draft.of_stream.get(name, ()))
+        kept = draft.kept_rows[name].value
+        measured: Loads = tuple(None if kept else loads.get(id_) for id_ in draft.of_stream.get(name, ()))
         given = (
             draft.streams[name],
             draft.shares[name].value,
@@ -101,7 +102,7 @@ def choose_sent_whole(
     apart = {k: sum(_apart(g, loads, columns_of, width_of) for g in by_key[k]) for k in keys}
     columns = {k: {c for g in by_key[k] for c in columns_of(g)} for k in keys}
     while keys:
-        row = _row_width(set().union(*(columns[k] for k in keys)), width_of)
+        row = row_width(set().union(*(columns[k] for k in keys)), width_of)
         if row * _copies(len(keys), slots) <= sum(apart[k] for k in keys):
             break
         keys.remove(max(keys, key=lambda k: _burden(k, keys, columns, width_of) - apart[k]))
@@ -136,15 +137,19 @@ def _burden(key: str, keys: Sequence[str], columns: Mapping[str, set[str]], widt
     return sum(width_of(column) for column in columns[key] - others) * len(keys)
 
 
-def _row_width(columns: Iterable[str], width_of: Width) -> int:
+def row_width(columns: Iterable[str], width_of: Width) -> int:
     return 8 + sum(width_of(column) for column in columns)
 
 
 def _apart(grouping: Grouping, loads: Mapping[str, GroupingLoad], columns_of: Columns, width_of: Width) -> float:
     """Bytes per row where the grouping is made at the source."""
+    return partials_width(grouping, width_of) * loads[grouping.id].groups_per_row
+
+
+def partials_width(grouping: Grouping, width_of: Width) -> int:
+    """Bytes of one group."""
     keys = sum(width_of(column) for column in (*grouping.keys, *grouping.values))
-    partials = sum(16 if "HUGE" in p.type or "DECIMAL" in p.type else 8 for p in grouping.partials)
-    return (10 + keys + partials) * loads[grouping.id].groups_per_row
+    return 10 + keys + sum(16 if "HUGE" in p.type or "DECIMAL" in p.type else 8 for p in grouping.partials)
 
 
 def type_width(kind: str) -> int:

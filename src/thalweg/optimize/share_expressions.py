@@ -40,8 +40,10 @@ def share_expressions(draft: Draft, last: Draft) -> Draft:
 def _only_queries_came(draft: Draft, last: Draft) -> bool:
     """Whether the streams of new queries are all that is planned otherwise than before."""
     given, before = draft.given, last.given
-    same = given.measurements.groupings == before.measurements.groupings and given.settings == before.settings
-    return draft.continues and same and draft.pins == last.pins
+    measured, known = given.measurements, before.measurements
+    same = measured.groupings == known.groupings and measured.kept_rows == known.kept_rows
+    held = given.held_rows == before.held_rows
+    return draft.continues and same and held and given.settings == before.settings and draft.pins == last.pins
 
 
 def _add(

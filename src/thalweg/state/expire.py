@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thalweg.model.bucket import RowBucket, SliceBucket
-from thalweg.model.plan import Plan
+from thalweg.model.plan import Plan, relation_of
 from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.window import needed_until
 
@@ -11,7 +11,7 @@ from thalweg.model.window import needed_until
 def is_live(bucket: SliceBucket | RowBucket, plan: Plan, clock: BatchTimes) -> bool:
     """Whether anything that runs may still need something of it, once the batch has closed what it closes."""
     if isinstance(bucket, SliceBucket):
-        grouping = plan.groupings.get(bucket.relation)
+        grouping = relation_of(plan, bucket.relation)
         if grouping is None:
             return False
         closing = clock.closing_us[grouping.stream]

@@ -1,0 +1,91 @@
+"""After roll-ups, because what partials weigh is known then; before rows are sent whole, because rows that are kept
+need not be: a stream's rows may themselves be the state of its groupings.
+
+A thousand queries over twenty thousand rows a batch make fifty times as many bytes of partials as there are bytes of
+rows. Then the rows are kept, once for all groupings, and groupings are made of them when windows close. Every slot
+reads them all, so they have to be that much fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from thalweg.model.plan import route_key
+from thalweg.model.stream import Stream
+from thalweg.optimize.draft import Draft, RolledUp, SharedGrouping, StreamShare, again
+from thalweg.optimize.send_rows_whole import Loads, columns_sent, partials_width, row_width, type_width, types_of
+
+WORTH = 2.0
+"""From so many times the bytes of rows on, partials make room for them."""
+STILL_WORTH = 1.0
+"""Below, groupings are made at once again."""
+MOST_OVERLAP = 16
+"""Windows that a row may be in: it is added up in each of them, where partials would be merged."""
+
+
+def keep_rows(draft: Draft, last: Draft) -> Draft:
+    given = draft.given
+    updated = draft.begun(last).updated.union(r.query.stream for r in draft.new if r.query.emit == "updates")
+    kept = dict(draft.begun(last).kept_rows)
+    for name in draft.touched:
+        ids = draft.of_stream.get(name, ())
+        loads: Loads = tuple(given.measurements.groupings.get(id_) for id_ in ids)
+        made_from = (
+            draft.streams[name],
+            draft.shares[name].value,
+            draft.rolled_up[name],
+            loads,
+            given.settings.slots,
+            name in given.measurements.kept_rows,
+            name in given.streams and name not in updated and _may([draft.shared[id_] for id_ in ids], draft),
+        )
+        kept[name] = again(last.kept_rows.get(name), _are_worth, *made_from)
+    return replace(draft, updated=updated, kept_rows=kept)
+
+
+def _may(groupings: Sequence[SharedGrouping], draft: Draft) -> bool:
+    """Whether rows of base streams can be the state of these: users' code runs where rows come in, and what a user
+    has asked to be dealt out is."""
+    return not any(
+        g.calls_users_code
+        or route_key(g.stream, g.keys) in draft.pins
+        or any(window.windows_per_row > MOST_OVERLAP for window in g.windows)
+        for g in groupings
+    )
+
+
+def _are_worth(
+    stream: Stream,
+    share: StreamShare,
+    rolled_up: RolledUp,
+    loads: Loads,
+    slots: int,
+    so_far: bool,
+    may: bool,
+) -> bool:
+    """By bytes per row, either way."""
+    groupings = [rolled.grouping for rolled in rolled_up.made.values()]
+    if not may or not any(loads):
+        return False
+    types = types_of(stream, share)
+
+    def width_of(column: str) -> int:
+        return type_width(types.get(column, "boolean"))
+
+    ratios = {g.id: load.groups_per_row for g, load in zip(groupings, loads, strict=True) if load is not None}
+    partials = sum(partials_width(g, width_of) * ratios.get(g.id, 0.0) for g in groupings)
+    rows = row_width(read_by_groupings(stream, share, rolled_up), width_of) * slots
+    return partials > rows * (STILL_WORTH if so_far else WORTH)
+
+
+def read_by_groupings(stream: Stream, share: StreamShare, rolled_up: RolledUp) -> set[str]:
+    """The columns that rows come with from which all groupings of the stream can be made."""
+    names, types = frozenset(stream.schema.names), types_of(stream, share)
+    waiting = {stream.time}.union(*(columns_sent(rolled, types) for rolled in rolled_up.made.values()))
+    found: set[str] = set()
+    while waiting:
+        found |= waiting
+        computed = [share.computed[name] for name in waiting if name in share.computed]
+        waiting = {column for c in computed for column in c.expr.columns} - found
+    return found & names
