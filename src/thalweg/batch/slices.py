@@ -36,7 +36,9 @@ def aggregate(plan: Plan, work: Work, slot: int, inbox: Inbox, report: SlotRepor
     came = inbox.grouped.pop(slot, {})
     report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
     new = [bucket for bucket in inbox.stored if isinstance(bucket, SliceBucket)]
-    result = run_slot(part, work.clock, came, *stored_buckets(part, work, slot, new), work.nodes, slot)
+    result = run_slot(
+        part, work.clock, came, *stored_buckets(part, work, slot, new), work.nodes, slot, work.uncollected
+    )
     report.served = result.served
     return result
 

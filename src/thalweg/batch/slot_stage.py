@@ -79,6 +79,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: Inbox, joins: SlotJoins,
         report.work_seconds = watch.read() - probed
         for query, table in result.results:
             outlet.add(query, table)
+        outlet.counted.update(result.counted)
         yield from result_cells(slot, outlet)
         report.counted = dict(outlet.counted)
         if intermediates and not work.is_last:

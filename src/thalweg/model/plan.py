@@ -6,6 +6,7 @@ and in the state of every earlier batch: that is what lets a new query find what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ from thalweg.model.own import OwnPartial
 from thalweg.model.probe import JoinPlan
 from thalweg.model.stream import Stream
 from thalweg.model.window import Window
+
+_NAME = re.compile(r'"((?:[^"]|"")*)"')
+"""In a text of SQL."""
 
 FILTER = "/*filter*/"
 """Where the filter of a partial goes in its combine text; at the end where the mark is missing."""
@@ -71,6 +75,12 @@ class Partial:
     """The column that `op` reads; None: every row counts."""
     own: OwnPartial | None = None
     """Of an aggregate that the user has defined: its states."""
+
+    @property
+    def reads(self) -> set[str]:
+        """The columns that it is made from, as its text and its filter name them."""
+        found = {name.replace('""', '"') for name in _NAME.findall(self.combine)}
+        return found if self.filter is None else found | {self.filter}
 
 
 @canonical("Quantile(value, partial, share)")
@@ -254,7 +264,7 @@ ROWS = "rows of "
 
 
 def relation_of(plan: Plan, name: str) -> Grouping | None:
-    """The grouping, or the kept rows of a stream, that a bucket of slices is of; None where the plan has none such."""
+    """The grouping, or the kept rows of a stream, that a bucket of slices is of; None where the plan has none."""
     if not name.startswith(ROWS):
         return plan.groupings.get(name)
     stream = plan.streams.get(name.removeprefix(ROWS))

@@ -49,6 +49,48 @@ class _Comparison:
     constant: int | float
 
 
+@dataclass(frozen=True)
+class Ranges:
+    """The values of a column that a comparison admits: some half-open ranges, None: without an end."""
+
+    column: str
+    kinds: tuple[pa.DataType, ...]
+    """Of the column, for which the text means this."""
+    within: tuple[tuple[int | float | None, int | float | None], ...]
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def ranges_of(sql: str) -> Ranges | None:
+    """None where the text is not a comparison that is understood. NaN is in every range without an upper end."""
+    found = _read(sql)
+    if found is None or found.constant == _GREATEST:
+        return None
+    here, after = found.constant, _next(found.constant)
+    within = _WITHIN[found.op]
+    return Ranges(found.column, found.kinds, tuple((_end(a, here, after), _end(b, here, after)) for a, b in within))
+
+
+def _next(constant: int | float) -> int | float:
+    """The least value that is greater."""
+    return math.nextafter(constant, math.inf) if isinstance(constant, float) else constant + 1
+
+
+def _end(of: str, here: int | float, after: int | float) -> int | float | None:
+    return {"": None, "here": here, "after": after}[of]
+
+
+_GREATEST = (1 << 63) - 1
+"""Nothing of 64 bits is above it."""
+_WITHIN = {
+    "=": (("here", "after"),),
+    "<>": (("", "here"), ("after", "")),
+    "<": (("", "here"),),
+    "<=": (("", "after"),),
+    ">": (("after", ""),),
+    ">=": (("here", ""),),
+}
+
+
 @lru_cache(maxsize=MOST_KNOWN)
 def _read(sql: str) -> _Comparison | None:
     match = _INTEGER.fullmatch(sql)

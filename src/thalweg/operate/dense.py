@@ -7,9 +7,10 @@ goes through DuckDB; both give the same groups, and a test holds them against ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,12 @@ import pyarrow.compute as pc
 from thalweg.kernel import frozen_view
 from thalweg.model.plan import Partial
 from thalweg.model.types import as_type
+from thalweg.operate.classes import MOST_FILTERS, Classes, Span, by_filters
 from thalweg.operate.dense_kernels import (
     add_values,
     count_rows,
     extend,
     gather_values,
-    mark,
-    number_sets,
     take_greatest,
     take_least,
     tell_apart,
@@ -39,12 +39,8 @@ MOST_PLACES = 2**31 - 1
 _EVERY_ROW: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
 WORTH_CLASSES = 3
 """Filters from which on rows are told apart by all of them at once."""
-MOST_FILTERS = 64
-"""A bit for each in one word."""
-MOST_CLASSES = 1024
-"""Thresholds of one column make one more class than there are, predicates of many columns soon too many."""
-SOME_ROWS = 1 << 15
-"""Rows that show whether there are too many."""
+_FEW_SPANS = 4
+"""Of more, classes are gathered one by one."""
 ROWS_A_CLASS_CELL = 2
 """Rows that there must be for a place of each class: what is folded in the end must be less than what is read."""
 
@@ -57,6 +53,16 @@ class Key:
     low: int
     width: int
     type: pa.DataType
+
+
+class HasValues(Protocol):
+    def values(self, name: str) -> tuple[Array, Array] | None:
+        """(values, which are not NULL), the latter empty where all are not; None for another type."""
+        ...
+
+    def filter(self, name: str) -> Array:
+        """Which rows a boolean column admits; NULL does not."""
+        ...
 
 
 @dataclass
@@ -84,15 +90,13 @@ class Columns:
     def filter(self, name: str) -> Array:
         """Which rows a boolean column admits; NULL does not."""
         if name not in self._filters:
-            column = self.table.column(name)
-            known = pc.fill_null(column, False) if column.null_count else column
-            self._filters[name] = frozen_view(known.to_numpy())
+            self._filters[name] = as_filter(self.table.column(name))
         return self._filters[name]
 
     def classes(self, filters: tuple[str | None, ...]) -> Classes | None:
         """None where there are too many."""
         if filters not in self._classes:
-            self._classes[filters] = _classes(self, filters)
+            self._classes[filters] = by_filters(filters, self.table.num_rows, self.filter)
         return self._classes[filters]
 
 
@@ -114,6 +118,11 @@ def as_values(column: pa.ChunkedArray) -> tuple[Array, Array] | None:
         return frozen_view(numbers.to_numpy()), _EVERY_ROW
     values, valid = _unpacked(numbers.chunk(0) if numbers.num_chunks == 1 else numbers.combine_chunks())
     return frozen_view(values), frozen_view(valid)
+
+
+def as_filter(column: pa.ChunkedArray) -> Array:
+    known = pc.fill_null(column, False) if column.null_count else column
+    return frozen_view(known.to_numpy())
 
 
 def _unpacked(numbers: pa.Array) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -138,52 +147,6 @@ def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 @dataclass(frozen=True)
-class Classes:
-    """Rows told apart by which of some filters admit them; those that none admits are in no class."""
-
-    numbers: npt.NDArray[np.int32]
-    """The class of each row, or -1."""
-    count: int
-    members: Mapping[str | None, npt.NDArray[np.int64]]
-    """Filter -> the classes that it admits."""
-
-    def apart(self, places: Places) -> Places:
-        """The places of every class, one class after the other."""
-        rounds = []
-        for cells in places.rounds:
-            out = np.empty_like(cells)
-            tell_apart(frozen_view(cells), self.numbers, np.int32(places.count), out)
-            rounds.append(out)
-        return Places(tuple(rounds), places.count * self.count, places.keys)
-
-
-def _classes(columns: Columns, filters: tuple[str | None, ...]) -> Classes | None:
-    rows = columns.table.num_rows
-    if rows > SOME_ROWS and _numbered(columns, filters, SOME_ROWS) is None:
-        return None
-    found = _numbered(columns, filters, rows)
-    if found is None:
-        return None
-    numbers, known = found
-    members = {name: np.flatnonzero(known >> np.uint64(bit) & np.uint64(1)) for bit, name in enumerate(filters)}
-    return Classes(frozen_view(numbers), len(known), members)
-
-
-def _numbered(columns: Columns, filters: tuple[str | None, ...], rows: int) -> tuple[Array, Array] | None:
-    """(class of each of the first rows, the filters of each class as bits); None where there are too many classes."""
-    sets: npt.NDArray[np.uint64] = np.zeros(rows, dtype=np.uint64)
-    for bit, name in enumerate(filters):
-        if name is None:
-            sets |= np.uint64(1 << bit)
-        else:
-            mark(sets, columns.filter(name)[:rows], np.uint64(bit))
-    known, table = np.empty(MOST_CLASSES, np.uint64), np.full(4 * MOST_CLASSES, -1, np.int32)
-    numbers = np.empty(rows, np.int32)
-    count = number_sets(frozen_view(sets), known, table, numbers)
-    return None if count < 0 else (numbers, known[:count])
-
-
-@dataclass(frozen=True)
 class Places:
     """Which place each row falls into, and how places turn back into keys."""
 
@@ -198,11 +161,11 @@ class Places:
         rest = occupied
         for key in reversed(self.keys):
             rest, digit = np.divmod(rest, key.width)
-            columns.append(_restore(digit.astype(np.int64) + key.low, key.type))
+            columns.append(restore(digit.astype(np.int64) + key.low, key.type))
         return columns[::-1]
 
 
-def _restore(values: Array, kind: pa.DataType) -> pa.Array:
+def restore(values: Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date32(kind):
         return pa.array(values.astype(np.int32)).cast(kind)
     return as_type(pa.array(values), kind)
@@ -262,14 +225,14 @@ def aggregate(
     }
 
 
-def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], merging: bool) -> _Lanes | _ClassLanes:
+def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], merging: bool) -> _Lanes | ClassLanes:
     """Filter by filter, or, where there are several and groups are few, by class."""
     filters = () if merging else tuple(dict.fromkeys(p.filter for p in partials))
     most = columns.table.num_rows // (places.count * ROWS_A_CLASS_CELL)
     if WORTH_CLASSES <= len(filters) <= MOST_FILTERS and most > 1:
         classes = columns.classes(filters)
         if classes is not None and classes.count <= most:
-            return _ClassLanes(places, columns, classes)
+            return ClassLanes(places, columns, classes)
     return _Lanes(places, columns, merging)
 
 
@@ -291,7 +254,7 @@ class _Empty:
 class _Lanes:
     """Aggregates partial after partial over the same places; what several need is counted once."""
 
-    def __init__(self, places: Places, columns: Columns, merging: bool) -> None:
+    def __init__(self, places: Places, columns: HasValues, merging: bool) -> None:
         self.places = places
         self.rounds = [frozen_view(cells) for cells in places.rounds]
         self.columns = columns
@@ -355,15 +318,18 @@ class _Lanes:
         return out
 
 
-class _ClassLanes:
+class ClassLanes:
     """The same with many filters: every row is added up once, in its class, and a filter's lane is that of its
     classes together. A hundred queries over the same keys look at a row about as often as one does."""
 
-    def __init__(self, places: Places, columns: Columns, classes: Classes) -> None:
+    def __init__(self, places: Places, columns: HasValues, classes: Classes) -> None:
         self.shape = (classes.count, places.count)
         self.classes = classes
-        self.apart = _Lanes(classes.apart(places), columns, merging=False)
+        self.apart = _Lanes(_apart(places, classes), columns, merging=False)
         self.made: dict[tuple[str | None, str | None, str], tuple[Array, Array] | None] = {}
+        self.folded: dict[tuple[int, np.ufunc, Span], Array] = {}
+        self.runs: dict[tuple[int, np.ufunc, bool], Array] = {}
+        self.members: dict[str | None, Array] = {}
 
     def occupied(self) -> Array:
         found: Array = np.logical_or.reduce(self.apart.occupied().reshape(self.shape))
@@ -372,7 +338,7 @@ class _ClassLanes:
     def run(self, partial: Partial) -> tuple[Array, Array] | None:
         kind = (partial.op, partial.argument, partial.type)
         if kind not in self.made:
-            self.made[kind] = self.apart.run(replace(partial, filter=None))
+            self.made[kind] = self.apart.run(_of_every_row(*kind))
         found = self.made[kind]
         if found is None:
             return None
@@ -381,11 +347,52 @@ class _ClassLanes:
         return self._fold(folding, values, partial.filter), self._fold(np.add, seen, partial.filter)
 
     def _fold(self, folding: np.ufunc, of: Array, name: str | None) -> Array:
-        chosen = of.reshape(self.shape)[self.classes.members[name]]
-        if len(chosen) == 0:  # no row was admitted: nobody looks at the values
+        spans = self.classes.spans[name]
+        if len(spans) > _FEW_SPANS:
+            if name not in self.members:
+                self.members[name] = np.array([at for span in spans for at in range(*span)])
+            folded: Array = folding.reduce(of.reshape(self.shape)[self.members[name]], axis=0)
+            return folded
+        lanes = [self._lane(folding, of, span) for span in spans if span[0] < span[1]]
+        if not lanes:  # no row was admitted: nobody looks at the values
             return np.zeros(self.shape[1], dtype=of.dtype)
-        folded: Array = folding.reduce(chosen, axis=0)
+        folded = lanes[0]
+        for lane in lanes[1:]:
+            folded = folding(folded, lane)
         return folded
+
+    def _lane(self, folding: np.ufunc, of: Array, span: Span) -> Array:
+        """Of classes that follow one another. Many begin with the first class, or end with the last."""
+        first, last = span
+        block: Array = of.reshape(self.shape)
+        if last - first == 1:
+            one: Array = block[first]
+            return one
+        if first > 0 and last < len(block):
+            if (id(of), folding, span) not in self.folded:
+                self.folded[id(of), folding, span] = folding.reduce(block[first:last], axis=0)
+            return self.folded[id(of), folding, span]
+        from_first = first == 0
+        if (id(of), folding, from_first) not in self.runs:
+            ordered = block if from_first else block[::-1]
+            self.runs[id(of), folding, from_first] = folding.accumulate(ordered, axis=0)
+        run: Array = self.runs[id(of), folding, from_first][last - 1 if from_first else len(block) - 1 - first]
+        return run
+
+
+@lru_cache(maxsize=1 << 10)
+def _of_every_row(op: str, argument: str | None, kind: str) -> Partial:
+    return Partial("", "", None, "", kind, op=op, argument=argument)
+
+
+def _apart(places: Places, classes: Classes) -> Places:
+    """The places of every class, one class after the other."""
+    rounds = []
+    for cells in places.rounds:
+        out = np.empty_like(cells)
+        tell_apart(frozen_view(cells), classes.numbers, np.int32(places.count), out)
+        rounds.append(out)
+    return Places(tuple(rounds), places.count * classes.count, places.keys)
 
 
 def _neutral(kind: np.dtype[Any], op: str) -> Any:

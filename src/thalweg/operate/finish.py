@@ -64,6 +64,22 @@ def finish(
     return results
 
 
+def finish_merged(closing: Closing, groupings: Mapping[str, Grouping], merged: pa.Table) -> dict[str, pa.Table]:
+    """The same of partials of the main grouping that are merged already; nothing is joined to it."""
+    statement = _Statement(closing, groupings, ())
+    wide = statement.choose(merged)
+    assert wide is not None
+    return {
+        member.query: statement.rows_of(wide, member, texts)
+        for member, texts in zip(closing.members, statement.texts, strict=True)
+    }
+
+
+def partials_of(member: Member, main: Grouping) -> frozenset[str]:
+    """The partials of the main grouping that the member is finished from, by name; other names may be among them."""
+    return _texts(member, main.keys, (), False).partials
+
+
 def _finish_together(
     closing: Closing, groupings: Mapping[str, Grouping], slices: Mapping[str, Sequence[SliceTable]]
 ) -> dict[str, pa.Table]:

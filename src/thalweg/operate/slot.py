@@ -6,7 +6,8 @@ does not depend on their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from thalweg.model.trouble import finishing
 from thalweg.model.window import BEGINNING, Stretch, Window
 from thalweg.operate import duck
 from thalweg.operate.finish import Closing, finish, order_rows
+from thalweg.operate.finish_rows import Finished, finish_rows
 from thalweg.operate.grouping_state import GroupingState, StoredBucket, grouping_state
 from thalweg.operate.keep_slices import keep_slices
 from thalweg.operate.kept_rows import OF_ROWS, KeptRows
@@ -37,6 +39,8 @@ class SlotResult:
     replaced: list[str] = field(default_factory=list)
     """Names of stored buckets that a kept one now stands for."""
     failures: Failures = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
+    """query -> the rows of its result, where nobody takes them."""
     served: dict[str, GroupedRows] = field(default_factory=dict)
     """grouping -> the rows that were shipped whole for it."""
 
@@ -49,9 +53,11 @@ def run_slot(
     merging: Mapping[str, Sequence[Sequence[SliceBucket]]],
     nodes: Mapping[str, frozenset[Stretch]],
     slot: int = 0,
+    uncollected: Collection[str] = (),
 ) -> SlotResult:
     """One slot's batch, for the groupings and members of the plan. `held`, `nodes` and `merging`, the runs of held
-    buckets that are to become one, are by grouping, or by the relation of a stream's kept rows."""
+    buckets that are to become one, are by grouping, or by the relation of a stream's kept rows. `uncollected`: the
+    queries whose results nobody takes."""
     result, failures = SlotResult(), Failures()
     came, result.served = unship(plan, arrived, failures)
     states = {
@@ -65,8 +71,14 @@ def run_slot(
             for id_, parts in closing.cover.items()
         }
         if closing.cover_of_rows:
-            stream = plan.groupings[closing.members[0].main.grouping].stream
-            closing = _of_rows(plan, closing, rows[stream], batch_from, slices)
+            main = plan.groupings[closing.members[0].main.grouping]
+            if not slices[main.id]:
+                with finishing(member.query for member in closing.members):
+                    done = finish_rows(closing, main, rows[main.stream], batch_from, uncollected, result.failures)
+                closing = _after(done, closing, result)
+                if not closing.members:
+                    continue
+            closing = _of_rows(plan, closing, rows[main.stream], batch_from, slices)
         if not slices[closing.members[0].main.grouping]:
             continue
         with finishing(member.query for member in closing.members):
@@ -93,6 +105,15 @@ def kept_rows(
             state = grouping_state(stream.rows, clock.batch, (), held[stream.rows.id], frozenset())
             found[name] = KeptRows(plan, stream, state, slot, failures)
     return found
+
+
+def _after(done: Finished, closing: Closing, result: SlotResult) -> Closing:
+    """What is left to do."""
+    for member, table in done.results:
+        if table.num_rows:
+            _give(table, member, result)
+    result.counted.update(done.counted)
+    return replace(closing, members=done.left)
 
 
 def _of_rows(

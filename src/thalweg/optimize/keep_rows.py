@@ -20,6 +20,8 @@ WORTH = 2.0
 """From so many times the bytes of rows on, partials make room for them."""
 STILL_WORTH = 1.0
 """Below, groupings are made at once again."""
+UNMEASURED = 0.02
+"""Groups per row of a grouping that has not been measured."""
 MOST_OVERLAP = 16
 """Windows that a row may be in: it is added up in each of them, where partials would be merged."""
 
@@ -66,7 +68,7 @@ def _are_worth(
 ) -> bool:
     """By bytes per row, either way."""
     groupings = [rolled.grouping for rolled in rolled_up.made.values()]
-    if not may or not any(loads):
+    if not may or not groupings:
         return False
     types = types_of(stream, share)
 
@@ -74,7 +76,7 @@ def _are_worth(
         return type_width(types.get(column, "boolean"))
 
     ratios = {g.id: load.groups_per_row for g, load in zip(groupings, loads, strict=True) if load is not None}
-    partials = sum(partials_width(g, width_of) * ratios.get(g.id, 0.0) for g in groupings)
+    partials = sum(partials_width(g, width_of) * ratios.get(g.id, UNMEASURED) for g in groupings)
     rows = row_width(read_by_groupings(stream, share, rolled_up), width_of) * slots
     return partials > rows * (STILL_WORTH if so_far else WORTH)
 

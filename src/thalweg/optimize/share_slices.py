@@ -4,15 +4,11 @@ of all of them decide on its slices. Roll-ups need to know those, so they come l
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 
 from thalweg.model.plan import Grouping, Partial
 from thalweg.model.window import Window, slice_grid
 from thalweg.optimize.draft import AskedGrouping, Draft, SharedGrouping, again, as_before
-
-_NAME = re.compile(r'"((?:[^"]|"")*)"')
-"""In a text of SQL."""
 
 
 def share_slices(draft: Draft, last: Draft) -> Draft:
@@ -54,7 +50,7 @@ class _Shared:
         of = self.first
         known = known or SharedGrouping(of.id, of.stream, of.keys, of.values)
         partials = {name: partial for name, partial in self.partials.items() if name not in known.partials}
-        names = {name for partial in partials.values() for name in _names(partial)}
+        names = {name for partial in partials.values() for name in partial.reads}
         return replace(
             known,
             partials={**known.partials, **partials},
@@ -62,12 +58,6 @@ class _Shared:
             names=known.names | names,
             calls_users_code=known.calls_users_code or any(p.own is not None for p in partials.values()),
         )
-
-
-def _names(partial: Partial) -> set[str]:
-    """The columns that a partial reads, as its text and its filter name them."""
-    found = {name.replace('""', '"') for name in _NAME.findall(partial.combine)}
-    return found if partial.filter is None else found | {partial.filter}
 
 
 def _grouping(shared: SharedGrouping) -> Grouping:

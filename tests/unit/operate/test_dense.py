@@ -17,7 +17,7 @@ from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping
 from thalweg.model.query import Aggregate
 from thalweg.model.window import Window
-from thalweg.operate import dense, dense_kernels
+from thalweg.operate import classes, dense, dense_kernels
 from thalweg.operate.combine import Slices, combine, combine_dense
 
 SECOND = 1_000_000
@@ -94,8 +94,8 @@ def test_direct_address_equals_duckdb(seed: int) -> None:
 def test_many_filters_equal_duckdb(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     by_class = []
-    original = dense.Classes.apart
-    monkeypatch.setattr(dense.Classes, "apart", lambda *args: by_class.append(1) or original(*args))
+    original = dense._apart
+    monkeypatch.setattr(dense, "_apart", lambda *args: by_class.append(1) or original(*args))
     filters = [column(flag) for flag in rng.sample(FLAGS, rng.choice([3, 4]))] + [None] * rng.choice([0, 1])
     few = seed % 4 == 0
     check_against_duckdb(rng, rows(rng, 20 if few else 3000), grouping(rng.choice([(), ("k",)]), filters))
@@ -108,9 +108,9 @@ def test_forty_thresholds_are_forty_classes() -> None:
     table = rows(rng, 20_000)
     for i, step in enumerate(STEPS):
         table = table.append_column(step, pc.less(table.column("x"), -(10**6) + (i + 1) * 49_000))
-    classes = dense.Columns(table).classes(STEPS)
-    assert classes is not None
-    assert classes.count == 40  # and those that are below none
+    found = dense.Columns(table).classes(STEPS)
+    assert found is not None
+    assert found.count == 40  # and those that are below none
     check_against_duckdb(rng, table, grouping((), [column(step) for step in STEPS]))
 
 
@@ -123,7 +123,7 @@ def test_rows_that_no_filter_admits_make_no_group() -> None:
 
 @pytest.mark.parametrize("first", [0, 20, 32, 52])
 def test_every_filter_has_a_say_in_where_its_sets_are_looked_for(first: int) -> None:
-    mask = 4 * dense.MOST_CLASSES - 1
+    mask = 4 * classes.MOST_CLASSES - 1
     slots = {int(dense_kernels._slot(np.uint64(v << first), np.uint64(mask))) for v in range(1, mask + 1)}
     assert len(slots) > mask / 2
 
@@ -134,13 +134,13 @@ def test_classes_of_the_last_of_64_filters_are_told_apart() -> None:
     table = pa.table(
         {name: [rng.random() < 0.5 if i >= 54 else False for _ in range(60_000)] for i, name in enumerate(names)}
     )
-    classes = dense.Columns(table).classes(names)
-    assert classes is not None
-    assert classes.count == 1023
+    found = dense.Columns(table).classes(names)
+    assert found is not None
+    assert found.count == 1023
 
 
 def test_too_many_classes_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "MOST_CLASSES", 3)
+    monkeypatch.setattr(classes, "MOST_CLASSES", 3)
     rng = random.Random(2)
     table = rows(rng, 3000)
     assert dense.Columns(table).classes(FLAGS) is None

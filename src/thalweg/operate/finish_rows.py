@@ -1,0 +1,231 @@
+"""Windows finished from kept rows: every row is added up once for each window, aggregate and column of predicates,
+however many queries there are.
+
+Rows have a place by window and group, and a class by what predicates over one column admit (`operate/classes`). Each
+query's aggregate is then a lane: that of its classes together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from thalweg.kernel import frozen_view
+from thalweg.model.columns import WINDOW, key
+from thalweg.model.failure import Failures, OfQuery
+from thalweg.model.plan import Grouping, Member, Partial
+from thalweg.model.types import as_type
+from thalweg.operate import dense, duck
+from thalweg.operate.classes import MOST_FILTERS, Classes, by_filters, everyone
+from thalweg.operate.comparison import Ranges
+from thalweg.operate.finish import Closing, finish_merged, partials_of
+from thalweg.operate.kept_rows import GroupedRows, KeptRows, RowView
+
+MOST_CELLS = 1 << 22
+"""Places of all classes that are added up at the same time: queries beyond are finished after others."""
+SMALLEST_LIMIT = 1 << 16
+"""So many places are always affordable."""
+Lane = tuple[dense.Array, dense.Array]
+"""(aggregate, how many values went into it), by place."""
+
+
+@dataclass
+class Finished:
+    results: list[tuple[Member, pa.Table]] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
+    """query -> how many rows it has, where nobody takes them."""
+    left: tuple[Member, ...] = ()
+    """Members that are finished from partials."""
+
+
+def finish_rows(
+    closing: Closing,
+    grouping: Grouping,
+    kept: KeptRows,
+    batch_from: int,
+    uncollected: Collection[str],
+    failures: Failures,
+) -> Finished:
+    """The rows of the members' results; of queries that nobody collects, how many they are."""
+    finished, known = Finished(left=closing.members), {p.name: p for p in grouping.partials}
+    needs = [(m, n) for m in closing.members if (n := _needed(m, grouping, known)) is not None]
+    placed = _Placed.of(closing, grouping, kept, batch_from) if needs else None
+    if placed is None:
+        return finished
+    done: set[int] = set()
+    for portion in _portions(needs, placed):
+        blocks = _Blocks(placed, [p for _, partials in portion for p in partials])
+        for member, partials in portion:
+            lanes = {p.name: lane for p in partials if (lane := blocks.run(p)) is not None}
+            if len(lanes) < len(partials):
+                continue
+            done.add(id(member))
+            if member.query in uncollected and member.having is None:
+                count = int(np.count_nonzero(lanes[member.present][0]))
+                finished.counted[member.query] = finished.counted.get(member.query, 0) + count
+            else:
+                _finish_one(closing, grouping, placed, member, partials, lanes, finished, failures)
+    finished.left = tuple(m for m in closing.members if id(m) not in done)
+    return finished
+
+
+def _needed(member: Member, grouping: Grouping, known: Mapping[str, Partial]) -> list[Partial] | None:
+    """The partials that the member is finished from; None where they are not lanes."""
+    if member.further or member.updates:
+        return None
+    needed = [known[name] for name in sorted(partials_of(member, grouping)) if name in known]
+    return needed if all(p.op for p in needed) else None
+
+
+def _finish_one(
+    closing: Closing,
+    grouping: Grouping,
+    placed: _Placed,
+    member: Member,
+    partials: Sequence[Partial],
+    lanes: Mapping[str, Lane],
+    finished: Finished,
+    failures: Failures,
+) -> None:
+    occupied = np.flatnonzero(lanes[member.present][0])
+    if not len(occupied):
+        return
+    merged = placed.merged(occupied, partials, lanes)
+    try:
+        made = finish_merged(replace(closing, members=(member,)), {grouping.id: grouping}, merged)
+        finished.results.append((member, made[member.query]))
+    except duck.Error as error:
+        failures[OfQuery(member.query)] = duck.reason(error)
+
+
+def _portions(
+    needs: Sequence[tuple[Member, list[Partial]]], placed: _Placed
+) -> Iterator[Sequence[tuple[Member, list[Partial]]]]:
+    """So many together that memory is bounded; those with predicates over the same column together."""
+    size = max(1, MOST_CELLS // max(1, placed.places.count) // 2)
+    if len(needs) <= size:
+        yield needs
+        return
+    ordered = sorted(needs, key=lambda need: placed.view.place_of({p.filter for p in need[1]}))
+    for first in range(0, len(ordered), size):
+        yield ordered[first : first + size]
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The rows of a closing, each at its place by window and group."""
+
+    view: RowView
+    grouped: GroupedRows
+    rows: npt.NDArray[np.int64]
+    """Their numbers in the view."""
+    places: dense.Places
+    windows: npt.NDArray[np.int64]
+    _values: dict[str, tuple[dense.Array, dense.Array] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, closing: Closing, grouping: Grouping, kept: KeptRows, batch_from: int) -> _Placed | None:
+        """None where keys do not lend themselves, or there are too many places."""
+        view = kept.view({(start, span) for start, span, _ in closing.cover_of_rows}, batch_from)
+        grouped = view.grouped(kept, grouping)
+        if grouped is None:
+            return None
+        windows = sorted({w for _, _, w in closing.cover_of_rows})
+        lookup = _windows_of(closing, view, windows)
+        count = len(windows) * grouped.count
+        if count > max(SMALLEST_LIMIT, 4 * len(grouped.rows) * len(lookup)):
+            return None
+        rounds = [numbers[grouped.at] for numbers in lookup]
+        rows, group = grouped.rows, grouped.group
+        inside = np.logical_or.reduce([numbers >= 0 for numbers in rounds])
+        if not inside.all():
+            rows, group, rounds = rows[inside], group[inside], [numbers[inside] for numbers in rounds]
+        cells = tuple(
+            np.where(numbers < 0, np.int32(-1), numbers * np.int32(grouped.count) + group) for numbers in rounds
+        )
+        return cls(view, grouped, rows, dense.Places(cells, count, ()), np.array(windows, np.int64))
+
+    def values(self, name: str) -> tuple[dense.Array, dense.Array] | None:
+        if name not in self._values:
+            found = self.view.values(name)
+            if found is not None:
+                values, valid = found
+                found = frozen_view(values[self.rows]), frozen_view(valid[self.rows]) if valid.size else valid
+            self._values[name] = found
+        return self._values[name]
+
+    def filter(self, name: str) -> dense.Array:
+        return frozen_view(self.view.filter(name)[self.rows])
+
+    def merged(
+        self, occupied: npt.NDArray[np.int64], partials: Sequence[Partial], lanes: Mapping[str, Lane]
+    ) -> pa.Table:
+        """The given places: their windows and keys, and what was added up there."""
+        window, group = np.divmod(occupied, self.grouped.count)
+        chosen = pa.array(group)
+        columns = {WINDOW: pa.array(self.windows[window])}
+        columns |= {key(i): column.take(chosen) for i, column in enumerate(self.grouped.keys)}
+        for p in partials:
+            values, seen = lanes[p.name]
+            empty = None if p.op == "count" else seen[occupied] == 0
+            made = pa.array(values[occupied], mask=empty if empty is not None and empty.any() else None)
+            columns[p.name] = as_type(made, duck.arrow_type(p.type))
+        return pa.table(columns)
+
+
+def _windows_of(closing: Closing, view: RowView, windows: Sequence[int]) -> list[npt.NDArray[np.int32]]:
+    """The windows of every stretch, by number: as many arrays as the busiest has windows, -1 where there is none."""
+    known, _ = view.at
+    place, number = {stretch: i for i, stretch in enumerate(known)}, {w: i for i, w in enumerate(windows)}
+    of_stretch: dict[int, list[int]] = {}
+    for start, span, w in closing.cover_of_rows:
+        of_stretch.setdefault(place[start, span], []).append(number[w])
+    lookup = np.full((max(map(len, of_stretch.values())), len(known)), -1, np.int32)
+    for at, found in of_stretch.items():
+        lookup[: len(found), at] = found
+    return list(lookup)
+
+
+class _Blocks:
+    """Aggregates by class and place, for each column of predicates."""
+
+    def __init__(self, placed: _Placed, partials: Iterable[Partial]) -> None:
+        self.placed = placed
+        self.lanes: dict[str | None, dense.ClassLanes] = {}
+        """Filter -> the classes that have its lane."""
+        for classes in _classes(placed, dict.fromkeys(p.filter for p in partials)):
+            self.lanes.update(dict.fromkeys(classes.spans, dense.ClassLanes(placed.places, placed, classes)))
+
+    def run(self, partial: Partial) -> Lane | None:
+        return self.lanes[partial.filter].run(partial)
+
+
+def _classes(placed: _Placed, filters: Iterable[str | None]) -> Iterator[Classes]:
+    view, rows = placed.view, placed.rows
+    by_column: dict[str, dict[str, Ranges]] = {}
+    others: list[str] = []
+    for name in filters:
+        ranges = None if name is None else view.ranges(name)
+        if name is None:
+            yield everyone(len(rows))
+        elif ranges is None:
+            others.append(name)
+        else:
+            by_column.setdefault(ranges.column, {})[name] = ranges
+    for column, compared in by_column.items():
+        yield view.cuts(column).classes(compared).of(rows)
+    view.compute(others)
+    for first in range(0, len(others), MOST_FILTERS):
+        together = tuple(others[first : first + MOST_FILTERS])
+        found = by_filters(together, len(rows), placed.filter)
+        alone = ((name,) for name in together)
+        for names in alone if found is None else ():
+            one = by_filters(names, len(rows), placed.filter)
+            assert one is not None  # of two classes at most
+            yield one
+        if found is not None:
+            yield found
