@@ -40,10 +40,13 @@ from thalweg.frontend.bind import bind
 from thalweg.model.entry import Entry
 from thalweg.model.offsets import Offsets
 from thalweg.model.query import Query, SinkSpec
+from thalweg.model.shown import shown, shown_schema
 from thalweg.model.split import Split, dump_splits
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.state.places import open_storage
+from thalweg.state.reader import StateReader
 from thalweg.state.requests import CreateQuery, RequestLog
+from thalweg.state.storage import Storage
 from thalweg.state.term import take_term
 
 MINUTES = (0.5, 1)
@@ -112,11 +115,9 @@ def _show_digest() -> None:
     queries, batches = CHECKED
     found, rows = hashlib.blake2b(digest_size=16), 0
 
-    def take(batch: int, results: Mapping[str, Made]) -> None:
+    def take(batch: int, results: Mapping[str, pa.Table]) -> None:
         nonlocal rows
-        for query, made in sorted(results.items()):
-            assert made.table is not None
-            table = made.table
+        for query, table in sorted(results.items()):
             table = table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
             rows += table.num_rows
             found.update(f"{batch} {query} {table.schema}".encode())
@@ -131,7 +132,7 @@ def run(
     queries: int,
     batches: int,
     sink: str,
-    take: Callable[[int, Mapping[str, Made]], None] = lambda batch, results: None,
+    take: Callable[[int, Mapping[str, pa.Table]], None] = lambda batch, results: None,
 ) -> Iterator[Spent]:
     """`take` is shown the results of every batch."""
     with tempfile.TemporaryDirectory() as name:
@@ -193,13 +194,19 @@ def _split(directory: Path, number: int) -> Split:
 class _Shown(Preparing):
     """Shows what it is given."""
 
-    def __init__(self, take: Callable[[int, Mapping[str, Made]], None], *given: Any) -> None:
-        super().__init__(*given)
-        self._take = take
+    def __init__(self, take: Callable[[int, Mapping[str, pa.Table]], None], storage: Storage, *given: Any) -> None:
+        super().__init__(storage, *given)
+        self._take, self._reader = take, StateReader(storage)
 
     def prepare(self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]) -> Preparation:
-        self._take(batch, results)
+        self._take(batch, {query: self._whole(made) for query, made in results.items() if made.rows})
         return super().prepare(batch, results, live)
+
+    def _whole(self, made: Made) -> pa.Table:
+        """What came with reports, and what tasks have prepared."""
+        schema = shown_schema(made.entry.query)
+        prepared = [shown(self._reader.read(section), schema) for section in made.sections]
+        return pa.concat_tables([*prepared, *([made.table] if made.table is not None else ())])
 
 
 class _Watch(Orderly):

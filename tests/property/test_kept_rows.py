@@ -32,13 +32,16 @@ from thalweg.optimize import keep_rows
 
 pytestmark = pytest.mark.slow
 
-SO_MANY = 10_000.0
-"""Groups per row at which rows are always less than partials."""
+KEPT, MADE = 0.5, 0.001
+"""Groups per row, of which the tests say that rows are kept, or that groupings are made of them at once."""
 
 
 @pytest.fixture(autouse=True)
-def _any_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep_rows, "MOST_OVERLAP", 1000)
+    monkeypatch.setattr(keep_rows, "UNMEASURED", 0.0)
+    for name in ("WORTH", "STILL_WORTH"):
+        monkeypatch.setattr(keep_rows, name, 0.03)
 
 
 def decide(rng: random.Random, pipeline: LocalPipeline, kept: bool) -> None:
@@ -46,7 +49,7 @@ def decide(rng: random.Random, pipeline: LocalPipeline, kept: bool) -> None:
     if rng.random() < 0.5:
         pipeline.batches.adaptations.change("slot_count", slots=rng.choice([1, 2, 3]))
     groupings = sorted(pipeline.preview({}).groupings)
-    loads = {id_: GroupingLoad(SO_MANY if kept else 0.001) for id_ in groupings}
+    loads = {id_: GroupingLoad(KEPT if kept else MADE) for id_ in groupings}
     plan = pipeline.preview(loads)
     pipeline.decide(loads=loads, partitioning=Partitioning(random_assignment(rng, plan), {}, plan.slots))
 

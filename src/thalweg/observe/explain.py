@@ -103,12 +103,26 @@ def _explain_stream(
         lines.append(f"  computes {count(plain, 'expression')} once per row")
     for selection in stream.selections:
         lines.append(f"  selects rows for {queries[selection.query].name}")
+    lines += [f"  {line}" for line in _explain_kept_rows(stream, manifest)]
     lines += [f"  {line}" for line in explain_shipping(plan, stream, partitioning.streams.get(name))]
     for i, id_ in enumerate(stream.groupings):
         last = i == len(stream.groupings) - 1
         body = _explain_grouping(plan, plan.groupings[id_], stream, queries, manifest, partitioning)
         lines.append(f"  {'└─' if last else '├─'} {body[0]}")
         lines += [f"  {'  ' if last else '│ '} {line}" for line in body[1:]]
+    return lines
+
+
+def _explain_kept_rows(stream: StreamPlan, manifest: Manifest) -> list[str]:
+    if stream.rows is None:
+        return []
+    lines = []
+    if stream.keeps_rows:
+        columns = ", ".join(stream.rows.values)
+        lines.append(f"keeps rows as they are ({columns}), which are fewer bytes than partials of all groupings")
+    held = [b for b in manifest.buckets if b.relation == stream.rows.id]
+    if held:
+        lines.append(f"holds {sum(b.section.rows for b in held):,} rows in {count(held, 'bucket')}")
     return lines
 
 
@@ -135,6 +149,8 @@ def _explain_grouping(
     lines = [head]
     if grouping.id in stream.shipped:
         lines.append(shipped_line(plan, grouping, stream))
+    elif stream.keeps_rows:
+        lines.append(f"{count(grouping.partials, 'aggregate')} made of the rows when windows close")
     elif grouping.finer is not None:
         finer = plan.groupings[grouping.finer]
         lines.append(f"rolled up from the partials by {', '.join(name_of(c, stream) for c in finer.keys)}")

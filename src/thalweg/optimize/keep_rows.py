@@ -14,7 +14,15 @@ from dataclasses import replace
 from thalweg.model.plan import route_key
 from thalweg.model.stream import Stream
 from thalweg.optimize.draft import Draft, RolledUp, SharedGrouping, StreamShare, again
-from thalweg.optimize.send_rows_whole import Loads, columns_sent, partials_width, row_width, type_width, types_of
+from thalweg.optimize.send_rows_whole import (
+    STILL_MANY,
+    Loads,
+    columns_sent,
+    partials_width,
+    row_width,
+    type_width,
+    types_of,
+)
 
 WORTH = 2.0
 """From so many times the bytes of rows on, partials make room for them."""
@@ -75,8 +83,10 @@ def _are_worth(
     def width_of(column: str) -> int:
         return type_width(types.get(column, "boolean"))
 
-    ratios = {g.id: load.groups_per_row for g, load in zip(groupings, loads, strict=True) if load is not None}
-    partials = sum(partials_width(g, width_of) * ratios.get(g.id, UNMEASURED) for g in groupings)
+    ratios = [UNMEASURED if load is None else load.groups_per_row for load in loads]
+    # Of groupings that combining hardly makes smaller, rows are sent whole: shared too, and only where needed.
+    combined = [(g, ratio) for g, ratio in zip(groupings, ratios, strict=True) if ratio < STILL_MANY]
+    partials = sum(partials_width(g, width_of) * ratio for g, ratio in combined)
     rows = row_width(read_by_groupings(stream, share, rolled_up), width_of) * slots
     return partials > rows * (STILL_WORTH if so_far else WORTH)
 
