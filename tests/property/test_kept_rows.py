@@ -56,7 +56,7 @@ def decide(rng: random.Random, pipeline: LocalPipeline, kept: bool) -> None:
 
 def random_query(rng: random.Random, name: str) -> Query:
     keys = rng.choice([(), ("a",), ("a", "b"), ("a", "v")])
-    return query(name, keys, rng.choice(WINDOWS), rng.choice([None, 20, 50]), random_aggregates(rng))
+    return query(name, keys, rng.choice(WINDOWS), rng.choice([None, 20, 50, 45]), random_aggregates(rng))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -223,7 +223,7 @@ class StreamPlan:
     keeps_rows: bool = False
     """Whether rows that come are kept so, or groupings are made of them at once."""
     later: tuple[str, ...] = ()
-    """The computed columns that only groupings need, where rows are kept."""
+    """The computed columns that only groupings need. They are worked out where groupings are made."""
 
 
 @canonical(

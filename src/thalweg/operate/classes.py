@@ -8,7 +8,7 @@ Filters of any other form tell rows apart by which of them admit a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,29 +96,32 @@ class Cuts:
 
     @classmethod
     def of(cls, values: pa.ChunkedArray, ranges: Sequence[Ranges]) -> Cuts:
-        ends = {end for r in ranges for within in r.within for end in within if end is not None}
         kind = np.float64 if pa.types.is_floating(values.type) else np.int64
-        return cls(values, np.array(sorted(ends), dtype=kind))
+        return cls(values, np.array(sorted(_ends(ranges)), dtype=kind))
 
     @property
     def numbers(self) -> Numbers:
-        """The class of each row; NULL has one of its own, after the last."""
+        """The class of each row; NULL has none."""
         if self._numbers is None:
             column = self.values
             known = pc.fill_null(column, 0) if column.null_count else column
             found = _classes_of(known.to_numpy(), self.at)
             if column.null_count:
-                found[pc.is_null(column).to_numpy()] = len(self.at) + 1
+                found[pc.is_null(column).to_numpy()] = -1
             self._numbers = frozen_view(found)
         return self._numbers
 
-    def classes(self, filters: Mapping[str, Ranges]) -> Classes:
-        """By these filters alone: what others tell apart is one class."""
-        ends = {end for r in filters.values() for within in r.within for end in within if end is not None}
-        mine = np.searchsorted(self.at, np.array(sorted(ends), dtype=self.at.dtype))
-        fewer = np.searchsorted(mine, np.arange(len(self.at) + 2)).astype(np.int32)
-        fewer[-1] = -1
-        place = {end: i + 1 for i, end in enumerate(sorted(ends))}
+    def classes(self, filters: Mapping[str, Ranges], most: int = 0) -> Classes:
+        """By these filters: what only others tell apart is one class, unless there are at most so many of all."""
+        ends = np.array(sorted(_ends(filters.values())), dtype=self.at.dtype)
+        numbers = self.numbers
+        if len(self.at) + 1 <= most:
+            ends = self.at
+        else:
+            fewer = np.searchsorted(np.searchsorted(self.at, ends), np.arange(len(self.at) + 2)).astype(np.int32)
+            fewer[-1] = -1  # of NULL
+            numbers = frozen_view(fewer[numbers])
+        place = {end: i + 1 for i, end in enumerate(ends.tolist())}
         count = len(ends) + 1
 
         def span(low: float | None, high: float | None) -> Span:
@@ -127,7 +130,11 @@ class Cuts:
         spans: dict[str | None, tuple[Span, ...]] = {
             name: tuple(span(*within) for within in r.within) for name, r in filters.items()
         }
-        return Classes(frozen_view(fewer[self.numbers]), count, spans)
+        return Classes(numbers, count, spans)
+
+
+def _ends(ranges: Iterable[Ranges]) -> set[float]:
+    return {end for r in ranges for within in r.within for end in within if end is not None}
 
 
 def _classes_of(values: npt.NDArray[np.generic], cuts: npt.NDArray[np.generic]) -> Numbers:

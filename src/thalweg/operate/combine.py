@@ -15,6 +15,7 @@ from thalweg.model.failure import Failures, OfPartial
 from thalweg.model.plan import FILTER, Grouping, Partial, weighted_mean
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
+from thalweg.operate.columns import Columns, Key
 
 
 def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
@@ -30,7 +31,7 @@ class Slices:
 
     starts: np.ndarray
     first: int
-    key: dense.Key
+    key: Key
 
     @classmethod
     def of(cls, times_us: np.ndarray, grouping: Grouping) -> Slices:
@@ -38,22 +39,24 @@ class Slices:
         low, high = int(starts.min()), int(starts.max())
         width = (high - low) // grouping.slice_us + 1
         numbers = np.floor_divide(starts - low, grouping.slice_us)
-        return cls(starts, low, dense.Key(numbers, 0, width, pa.int64()))
+        return cls(starts, low, Key(numbers, 0, width, pa.int64()))
 
 
-def make(rows: pa.Table, columns: dense.Columns, slices: Slices, grouping: Grouping, failures: Failures) -> pa.Table:
+def make(columns: Columns, slices: Slices, grouping: Grouping, failures: Failures) -> pa.Table:
     """A grouping from the rows: as they are, by direct address, or by DuckDB."""
     if grouping.rows_are_partials:
-        return lift(rows, slices, grouping)
+        return lift(columns, slices, grouping)
     names = (*grouping.keys, *grouping.values)
     table = combine_dense(columns, slices, grouping, names, merging=False)
     if table is not None:
         return table
+    reads = {c for p in (*grouping.partials, *grouping.extra) for c in p.reads}
+    rows = columns.with_computed([*names, *sorted(reads)])
     return combine(rows.append_column(START, pa.array(slices.starts)), grouping, failures)
 
 
 def combine_dense(
-    columns: dense.Columns, slices: Slices, grouping: Grouping, names: Sequence[str], merging: bool
+    columns: Columns, slices: Slices, grouping: Grouping, names: Sequence[str], merging: bool
 ) -> pa.Table | None:
     """The partials of one grouping by direct address; None where its keys or partials do not lend themselves.
 
@@ -95,7 +98,7 @@ def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
     return pa.Table.from_arrays(columns, names=names)
 
 
-def lift(rows: pa.Table, slices: Slices, grouping: Grouping) -> pa.Table:
+def lift(rows: Columns, slices: Slices, grouping: Grouping) -> pa.Table:
     """Every row that some query admits as a partial of its own: a value that was seen once."""
     columns = [pa.chunked_array([slices.starts]), *(rows.column(c) for c in (*grouping.keys, *grouping.values))]
     columns += [_seen_once(rows, p) for p in grouping.partials]
@@ -105,20 +108,20 @@ def lift(rows: pa.Table, slices: Slices, grouping: Grouping) -> pa.Table:
     return table if mask is None else table.filter(pa.array(mask))
 
 
-def _seen_once(rows: pa.Table, partial: Partial) -> pa.ChunkedArray:
+def _seen_once(rows: Columns, partial: Partial) -> pa.ChunkedArray:
     if partial.filter is None:
-        return pa.chunked_array([pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)])
+        return pa.chunked_array([pa.repeat(pa.scalar(1, pa.int64()), rows.table.num_rows)])
     return pc.fill_null(rows.column(partial.filter), False).cast(pa.int64())
 
 
-def admitted(rows: pa.Table, partials: Sequence[Partial]) -> np.ndarray | None:
+def admitted(rows: Columns, partials: Sequence[Partial]) -> np.ndarray | None:
     """Which rows make any of the partials; None for all."""
     filters = admitting(partials)
     if not filters:
         return None
-    found = np.zeros(rows.num_rows, dtype=bool)
+    found = np.zeros(rows.table.num_rows, dtype=bool)
     for name in filters:
-        found |= pc.fill_null(rows.column(name), False).to_numpy()
+        found |= rows.filter(name)
     return found
 
 
@@ -128,7 +131,7 @@ def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
     if finer.num_rows:
         slices = Slices.of(finer.column(START).to_numpy(), grouping)
         names = [key(source.keys.index(k)) for k in grouping.keys]
-        table = combine_dense(dense.Columns(finer), slices, grouping, names, merging=True)
+        table = combine_dense(Columns(finer), slices, grouping, names, merging=True)
         if table is not None:
             return table
     origin, width = grouping.slice_start_us, grouping.slice_us

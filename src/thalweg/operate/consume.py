@@ -47,7 +47,8 @@ def consume(
 
 def _compute(plan: Plan, stream: StreamPlan, rows: pa.Table, outbox: Outbox) -> pa.Table:
     """The rows with their computed columns; plain queries have theirs."""
-    computed = [c for c in stream.computed if c.name not in stream.later] if stream.later else stream.computed
+    later = frozenset(stream.later)
+    computed = [c for c in stream.computed if c.name not in later]
     rows = add_computed(rows, stream.stream.name, computed, outbox.failures)
     for selection in _selections(plan, stream):
         outbox.emit(selection.query, select(rows, selection))

@@ -7,20 +7,20 @@ goes through DuckDB; both give the same groups, and a test holds them against ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from thalweg.kernel import frozen_view
 from thalweg.model.plan import Partial
 from thalweg.model.types import as_type
-from thalweg.operate.classes import MOST_FILTERS, Classes, Span, by_filters
+from thalweg.operate.classes import Classes, Span
+from thalweg.operate.columns import EVERY_ROW, WORTH_CLASSES, Array, Columns, Key
 from thalweg.operate.dense_kernels import (
     add_values,
     count_rows,
@@ -31,28 +31,14 @@ from thalweg.operate.dense_kernels import (
     tell_apart,
 )
 
-Array = npt.NDArray[Any]
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
 MOST_PLACES = 2**31 - 1
 """Places have numbers of 32 bits."""
-_EVERY_ROW: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-WORTH_CLASSES = 3
-"""Filters from which on rows are told apart by all of them at once."""
 _FEW_SPANS = 4
 """Of more, classes are gathered one by one."""
 ROWS_A_CLASS_CELL = 2
 """Rows that there must be for a place of each class: what is folded in the end must be less than what is read."""
-
-
-@dataclass(frozen=True)
-class Key:
-    """A grouping column as whole numbers from `low` on, `width` of them."""
-
-    values: Array
-    low: int
-    width: int
-    type: pa.DataType
 
 
 class HasValues(Protocol):
@@ -63,87 +49,6 @@ class HasValues(Protocol):
     def filter(self, name: str) -> Array:
         """Which rows a boolean column admits; NULL does not."""
         ...
-
-
-@dataclass
-class Columns:
-    """The columns of one table as NumPy arrays, each converted once for all groupings over it."""
-
-    table: pa.Table
-    _keys: dict[str, Key | None] = field(default_factory=dict)
-    _values: dict[str, tuple[Array, Array] | None] = field(default_factory=dict)
-    _filters: dict[str, Array] = field(default_factory=dict)
-    _classes: dict[tuple[str | None, ...], Classes | None] = field(default_factory=dict)
-
-    def key(self, name: str) -> Key | None:
-        """None where the column cannot be a place in an array: another type, a NULL."""
-        if name not in self._keys:
-            self._keys[name] = as_key(self.table.column(name))
-        return self._keys[name]
-
-    def values(self, name: str) -> tuple[Array, Array] | None:
-        """(values, which are not NULL), the latter empty where all are not; None for another type."""
-        if name not in self._values:
-            self._values[name] = as_values(self.table.column(name))
-        return self._values[name]
-
-    def filter(self, name: str) -> Array:
-        """Which rows a boolean column admits; NULL does not."""
-        if name not in self._filters:
-            self._filters[name] = as_filter(self.table.column(name))
-        return self._filters[name]
-
-    def classes(self, filters: tuple[str | None, ...]) -> Classes | None:
-        """None where there are too many."""
-        if filters not in self._classes:
-            self._classes[filters] = by_filters(filters, self.table.num_rows, self.filter)
-        return self._classes[filters]
-
-
-def as_key(column: pa.ChunkedArray) -> Key | None:
-    numbers = _as_numbers(column)
-    if numbers is None or column.null_count or len(column) == 0:
-        return None
-    low, high = (int(end.as_py()) for end in pc.min_max(numbers).values())
-    values = frozen_view(numbers.to_numpy())
-    return Key(values, low, high - low + 1, column.type)
-
-
-def as_values(column: pa.ChunkedArray) -> tuple[Array, Array] | None:
-    kind = column.type
-    numbers = column if pa.types.is_floating(kind) else _as_numbers(column)
-    if numbers is None:
-        return None
-    if column.null_count == 0:
-        return frozen_view(numbers.to_numpy()), _EVERY_ROW
-    values, valid = _unpacked(numbers.chunk(0) if numbers.num_chunks == 1 else numbers.combine_chunks())
-    return frozen_view(values), frozen_view(valid)
-
-
-def as_filter(column: pa.ChunkedArray) -> Array:
-    known = pc.fill_null(column, False) if column.null_count else column
-    return frozen_view(known.to_numpy())
-
-
-def _unpacked(numbers: pa.Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """The values, 0 for NULL, and which are none. From the buffers: Arrow's functions take five times as long, and
-    thousands of columns come this way in a batch."""
-    bits, data = numbers.buffers()
-    start, end = numbers.offset, numbers.offset + len(numbers)
-    valid = np.unpackbits(np.frombuffer(bits, np.uint8), count=end, bitorder="little")[start:].view(np.bool_)
-    values = np.frombuffer(data, numbers.type.to_pandas_dtype(), count=end)[start:]
-    return np.where(valid, values, values.dtype.type(0)), valid
-
-
-def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    kind = column.type
-    if pa.types.is_signed_integer(kind):
-        return column
-    if pa.types.is_date32(kind):
-        return column.cast(pa.int32())
-    if pa.types.is_timestamp(kind):
-        return column.cast(pa.int64())
-    return None
 
 
 @dataclass(frozen=True)
@@ -225,15 +130,31 @@ def aggregate(
     }
 
 
-def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], merging: bool) -> _Lanes | ClassLanes:
+def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], merging: bool) -> _Lanes | _MixedLanes:
     """Filter by filter, or, where there are several and groups are few, by class."""
+    plain = _Lanes(places, columns, merging)
     filters = () if merging else tuple(dict.fromkeys(p.filter for p in partials))
     most = columns.table.num_rows // (places.count * ROWS_A_CLASS_CELL)
-    if WORTH_CLASSES <= len(filters) <= MOST_FILTERS and most > 1:
-        classes = columns.classes(filters)
-        if classes is not None and classes.count <= most:
-            return ClassLanes(places, columns, classes)
-    return _Lanes(places, columns, merging)
+    if len(filters) < WORTH_CLASSES or most <= 1:
+        return plain
+    lanes: dict[str | None, _Lanes | ClassLanes] = dict.fromkeys(filters, plain)
+    for classes in columns.told_apart(filters, most):
+        lanes.update(dict.fromkeys(classes.spans, ClassLanes(places, columns, classes)))
+    return _MixedLanes(lanes)
+
+
+class _MixedLanes:
+    """Some filters by class, some one by one."""
+
+    def __init__(self, lanes: Mapping[str | None, _Lanes | ClassLanes]) -> None:
+        self.lanes = lanes
+
+    def occupied(self) -> Array:
+        found: Array = np.logical_or.reduce([lanes.occupied() for lanes in {*self.lanes.values()}])
+        return found
+
+    def run(self, partial: Partial) -> tuple[Array, Array] | None:
+        return self.lanes[partial.filter].run(partial)
 
 
 class _Empty:
@@ -272,7 +193,7 @@ class _Lanes:
         """(aggregate, how many values went into it), by place."""
         argument = partial.name if self.merging else partial.argument
         name = None if self.merging else partial.filter
-        passing = _EVERY_ROW if name is None else self.columns.filter(name)
+        passing = EVERY_ROW if name is None else self.columns.filter(name)
         if name not in self.rows:
             self.rows[name] = self._count(passing)
         if not partial.op:

@@ -21,6 +21,7 @@ from thalweg.model.plan import Grouping, Member, Partial
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.classes import MOST_FILTERS, Classes, by_filters, everyone
+from thalweg.operate.columns import Array, Columns
 from thalweg.operate.comparison import Ranges
 from thalweg.operate.finish import Closing, finish_merged, partials_of
 from thalweg.operate.kept_rows import GroupedRows, KeptRows, RowView
@@ -29,7 +30,7 @@ MOST_CELLS = 1 << 22
 """Places of all classes that are added up at the same time: queries beyond are finished after others."""
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
-Lane = tuple[dense.Array, dense.Array]
+Lane = tuple[Array, Array]
 """(aggregate, how many values went into it), by place."""
 
 
@@ -110,9 +111,15 @@ def _portions(
     if len(needs) <= size:
         yield needs
         return
-    ordered = sorted(needs, key=lambda need: placed.view.place_of({p.filter for p in need[1]}))
+    ordered = sorted(needs, key=lambda need: _place_of(placed.view.columns, {p.filter for p in need[1]}))
     for first in range(0, len(ordered), size):
         yield ordered[first : first + size]
+
+
+def _place_of(columns: Columns, filters: Iterable[str | None]) -> tuple[str, float]:
+    """By which those with filters over the same column stand together, in the order of its values."""
+    found = [r for name in filters if name is not None and (r := columns.ranges(name)) is not None]
+    return min(((r.column, float(r.within[0][0] or r.within[0][1] or 0)) for r in found), default=("", 0.0))
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ class _Placed:
     """Their numbers in the view."""
     places: dense.Places
     windows: npt.NDArray[np.int64]
-    _values: dict[str, tuple[dense.Array, dense.Array] | None] = field(default_factory=dict)
+    _values: dict[str, tuple[Array, Array] | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, closing: Closing, grouping: Grouping, kept: KeptRows, batch_from: int) -> _Placed | None:
@@ -149,17 +156,17 @@ class _Placed:
         )
         return cls(view, grouped, rows, dense.Places(cells, count, ()), np.array(windows, np.int64))
 
-    def values(self, name: str) -> tuple[dense.Array, dense.Array] | None:
+    def values(self, name: str) -> tuple[Array, Array] | None:
         if name not in self._values:
-            found = self.view.values(name)
+            found = self.view.columns.values(name)
             if found is not None:
                 values, valid = found
                 found = frozen_view(values[self.rows]), frozen_view(valid[self.rows]) if valid.size else valid
             self._values[name] = found
         return self._values[name]
 
-    def filter(self, name: str) -> dense.Array:
-        return frozen_view(self.view.filter(name)[self.rows])
+    def filter(self, name: str) -> Array:
+        return frozen_view(self.view.columns.filter(name)[self.rows])
 
     def merged(
         self, occupied: npt.NDArray[np.int64], partials: Sequence[Partial], lanes: Mapping[str, Lane]
@@ -205,11 +212,11 @@ class _Blocks:
 
 
 def _classes(placed: _Placed, filters: Iterable[str | None]) -> Iterator[Classes]:
-    view, rows = placed.view, placed.rows
+    columns, rows = placed.view.columns, placed.rows
     by_column: dict[str, dict[str, Ranges]] = {}
     others: list[str] = []
     for name in filters:
-        ranges = None if name is None else view.ranges(name)
+        ranges = None if name is None else columns.ranges(name)
         if name is None:
             yield everyone(len(rows))
         elif ranges is None:
@@ -217,8 +224,8 @@ def _classes(placed: _Placed, filters: Iterable[str | None]) -> Iterator[Classes
         else:
             by_column.setdefault(ranges.column, {})[name] = ranges
     for column, compared in by_column.items():
-        yield view.cuts(column).classes(compared).of(rows)
-    view.compute(others)
+        yield columns.cuts(column).classes(compared).of(rows)
+    columns.compute(others)
     for first in range(0, len(others), MOST_FILTERS):
         together = tuple(others[first : first + MOST_FILTERS])
         found = by_filters(together, len(rows), placed.filter)

@@ -7,7 +7,7 @@ slot reads them, and groups what is its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from thalweg.model.columns import GROUP, START, key
 from thalweg.model.failure import Failures
-from thalweg.model.plan import Computed, Grouping, Plan, StreamPlan
+from thalweg.model.plan import Grouping, Plan, StreamPlan
+from thalweg.model.types import to_inner_arrow
 from thalweg.model.window import Stretch
 from thalweg.operate import dense
-from thalweg.operate.classes import Cuts
+from thalweg.operate.columns import Columns, Key, as_key
 from thalweg.operate.combine import Slices, make
-from thalweg.operate.comparison import Ranges, ranges_of
-from thalweg.operate.compute import add_computed
 from thalweg.operate.grouping_state import GroupingState, of_starts
 from thalweg.operate.merge_slices import SliceTable
 from thalweg.operate.outbox import Outbox, count
@@ -65,7 +64,7 @@ def _count_groups(
 ) -> None:
     """Of some groupings: the groups that would have been made at once. Of others what is known goes on."""
     turns = -(-len(stream.groupings) // COUNTED)
-    columns = dense.Columns(rows)
+    columns = Columns(rows)
     for id_ in stream.groupings[batch % turns :: turns]:
         grouping = plan.groupings[id_]
         names = (*grouping.keys, *grouping.values)
@@ -121,10 +120,9 @@ class KeptRows:
     def partials(self, grouping: Grouping, stretches: Set[Stretch], batch_from: int) -> SliceTable:
         """Of one grouping, by slice: those that are the slot's."""
         view, starts = self.view(stretches, batch_from), sorted({start for start, _ in stretches})
-        slices, unit = _slices(view.rows.column(START).to_numpy())
+        slices, unit = _slices(view.starts)
         apart = replace(grouping, slice_us=unit, slice_start_us=slices.first % unit, finer=None, extra=())
-        rows = view.with_computed(_read_by(grouping))
-        table = make(rows, dense.Columns(rows), slices, apart, self.failures)
+        table = make(view.columns, slices, apart, self.failures)
         keys = [table.column(key(i)) for i in range(len(grouping.keys))]
         groups = key_groups(hash_rows(keys, rows=table.num_rows), self.plan.groups)
         mine = routing_table(self.plan, grouping.route_key).owners[groups] == self.slot
@@ -132,16 +130,12 @@ class KeptRows:
         return SliceTable(of_starts(table, starts), OF_ROWS, tuple(starts), False)
 
 
-def _read_by(grouping: Grouping) -> list[str]:
-    return [*grouping.keys, *grouping.values, *sorted({c for p in grouping.partials for c in p.reads})]
-
-
 def _slices(starts: npt.NDArray[np.int64]) -> tuple[Slices, int]:
     """Of rows that know theirs, whatever the grid was when they came; and how far apart they are at least."""
     low = int(starts.min())
     unit = math.gcd(*(np.unique(starts) - low).tolist()) or 1
     numbers = (starts - low) // unit
-    return Slices(starts, low, dense.Key(numbers, 0, int(numbers.max()) + 1, pa.int64())), unit
+    return Slices(starts, low, Key(numbers, 0, int(numbers.max()) + 1, pa.int64())), unit
 
 
 @dataclass
@@ -152,16 +146,29 @@ class RowView:
     stretches: set[Stretch]
     parts: Sequence[SliceTable]
     failures: Failures
-    _columns: dict[str, pa.ChunkedArray] = field(default_factory=dict)
-    _values: dict[str, tuple[dense.Array, dense.Array] | None] = field(default_factory=dict)
-    _filters: dict[str, dense.Array] = field(default_factory=dict)
-    _cuts: dict[str, Cuts] = field(default_factory=dict)
     _grouped: dict[tuple[str, ...], GroupedRows | None] = field(default_factory=dict)
 
     @cached_property
-    def rows(self) -> pa.Table:
-        """As they were kept."""
-        return pa.concat_tables([part.table for part in self.parts], promote_options="default").combine_chunks()
+    def _rows(self) -> pa.Table:
+        """Rows that came before a column was wanted have NULL there: nobody who wants it looks at them."""
+        rows = pa.concat_tables([part.table for part in self.parts], promote_options="default").combine_chunks()
+        types = {f.name: f.type for f in self.stream.stream.schema.fields}
+        lacking = set(self.stream.rows.values if self.stream.rows is not None else ()) - set(rows.column_names)
+        for name in sorted(lacking):
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, to_inner_arrow(types[name])))
+        return rows
+
+    @cached_property
+    def columns(self) -> Columns:
+        computed = {c.name: c for c in self.stream.computed}
+        rows = self._rows.drop_columns([START, GROUP])
+        return Columns(rows, self.stream.stream.name, computed, self.failures)
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Of each row's slice."""
+        found: npt.NDArray[np.int64] = self._rows.column(START).to_numpy()
+        return found
 
     @cached_property
     def at(self) -> tuple[list[Stretch], npt.NDArray[np.int32]]:
@@ -171,93 +178,15 @@ class RowView:
         found = []
         for part in self.parts:
             starts = np.sort(np.asarray(part.starts, dtype=np.int64))
-            of_starts_ = np.array([numbers[int(start), part.span] for start in starts], dtype=np.int32)
-            found.append(of_starts_[np.searchsorted(starts, part.table.column(START).to_numpy())])
+            of_start = np.array([numbers[int(start), part.span] for start in starts], dtype=np.int32)
+            found.append(of_start[np.searchsorted(starts, part.table.column(START).to_numpy())])
         return known, np.concatenate(found)
-
-    @cached_property
-    def computed(self) -> dict[str, Computed]:
-        return {c.name: c for c in self.stream.computed}
-
-    # -- columns
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        if name not in self.computed:
-            return self.rows.column(name)
-        if name not in self._columns:
-            self.compute([name])
-        return self._columns[name]
-
-    def with_computed(self, names: Iterable[str]) -> pa.Table:
-        """The rows, with at least these of what is computed of the stream."""
-        self.compute([*names])
-        base = self.rows.drop_columns([START, GROUP])
-        made = {name: column for name, column in self._columns.items() if name in self.computed}
-        return pa.Table.from_arrays([*base.columns, *made.values()], names=[*base.column_names, *made])
-
-    def compute(self, names: Sequence[str]) -> None:
-        """With all that these read."""
-        waiting, needed = [n for n in names if n in self.computed], dict[str, None]()
-        while waiting:
-            needed.update(dict.fromkeys(waiting))
-            read = {column for name in waiting for column in self.computed[name].expr.columns}
-            waiting = [name for name in sorted(read) if name in self.computed and name not in needed]
-        todo = [c for c in self.stream.computed if c.name in needed and c.name not in self._columns]
-        if todo:
-            known = pa.Table.from_arrays(
-                [*self.rows.columns, *self._columns.values()], names=[*self.rows.column_names, *self._columns]
-            )
-            made = add_computed(known, self.stream.stream.name, todo, self.failures)
-            self._columns.update({c.name: made.column(c.name) for c in todo})
-
-    def values(self, name: str) -> tuple[dense.Array, dense.Array] | None:
-        if name not in self._values:
-            self._values[name] = dense.as_values(self.column(name))
-        return self._values[name]
-
-    def filter(self, name: str) -> dense.Array:
-        if name not in self._filters:
-            self._filters[name] = dense.as_filter(self.column(name))
-        return self._filters[name]
-
-    # -- groups
 
     def grouped(self, kept: KeptRows, grouping: Grouping) -> GroupedRows | None:
         """By the grouping's keys, what is the slot's; None where they do not lend themselves."""
         if grouping.keys not in self._grouped:
             self._grouped[grouping.keys] = _group(self, kept, grouping)
         return self._grouped[grouping.keys]
-
-    # -- comparisons
-
-    def ranges(self, name: str) -> Ranges | None:
-        """What a computed column admits, where it compares a column that came with the rows."""
-        computed = self.computed.get(name)
-        found = None if computed is None else ranges_of(computed.expr.sql)
-        if found is None or found.column in self.computed:
-            return None
-        at = self.rows.schema.get_field_index(found.column)
-        return found if at >= 0 and self.rows.schema.field(at).type in found.kinds else None
-
-    def cuts(self, column: str) -> Cuts:
-        """By all that the stream's queries compare the column with."""
-        if column not in self._cuts:
-            self._cuts[column] = Cuts.of(self.rows.column(column), self._ranges_by_column.get(column, ()))
-        return self._cuts[column]
-
-    def place_of(self, filters: Iterable[str | None]) -> tuple[str, float]:
-        """By which filters over the same column stand together, in the order of its values."""
-        found = [r for name in filters if name is not None and (r := self.ranges(name)) is not None]
-        return min(((r.column, float(r.within[0][0] or r.within[0][1] or 0)) for r in found), default=("", 0.0))
-
-    @cached_property
-    def _ranges_by_column(self) -> dict[str, list[Ranges]]:
-        found: dict[str, list[Ranges]] = {}
-        for name in self.computed:
-            ranges = self.ranges(name)
-            if ranges is not None:
-                found.setdefault(ranges.column, []).append(ranges)
-        return found
 
 
 @dataclass(frozen=True)
@@ -285,8 +214,8 @@ class _Coded(NamedTuple):
 
 
 def _group(view: RowView, kept: KeptRows, grouping: Grouping) -> GroupedRows | None:
-    coded = [c for c in (_coded(view.column(name)) for name in grouping.keys) if c is not None]
-    count, width = view.rows.num_rows, math.prod(c.width for c in coded)
+    coded = [c for c in (_coded(view.columns.column(name)) for name in grouping.keys) if c is not None]
+    count, width = len(view.starts), math.prod(c.width for c in coded)
     if len(coded) < len(grouping.keys) or width >= MOST_CODES:
         return None
     codes = np.zeros(count, np.int64)
@@ -314,7 +243,7 @@ def _group(view: RowView, kept: KeptRows, grouping: Grouping) -> GroupedRows | N
 
 
 def _coded(column: pa.ChunkedArray) -> _Coded | None:
-    known = dense.as_key(column)
+    known = as_key(column)
     if known is not None and known.width <= max(FEW_CODES, 4 * len(column)):
         low, kind = known.low, known.type
         codes = known.values.astype(np.int64) - low

@@ -16,6 +16,7 @@ from thalweg.model.columns import GROUP, NEW, SPAN, START, WINDOW, key, value
 from thalweg.model.plan import Grouping, Partial, Quantile
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
+from thalweg.operate.columns import Columns, Key
 from thalweg.operate.combine import group_columns
 
 MOST_BETWEEN = 1 << 16
@@ -106,7 +107,7 @@ def merge_quantiles(
 class _Placed:
     """The rows of tables, each at its place by window and key."""
 
-    columns: dense.Columns
+    columns: Columns
     places: dense.Places
     windows: list[int]
     keys: int
@@ -124,7 +125,7 @@ class _Placed:
             return None
         if not tables:
             return None
-        columns = dense.Columns(pa.concat_tables(tables).combine_chunks())
+        columns = Columns(pa.concat_tables(tables).combine_chunks())
         found = [k for k in (columns.key(name) for name in names) if k is not None]
         if len(found) < len(names):
             return None
@@ -133,7 +134,7 @@ class _Placed:
             return None
         windows = sorted({w for _, _, w in cover})
         rounds = window_rounds(slices, cover, {w: i for i, w in enumerate(windows)})
-        first = dense.Key(rounds[0], 0, len(windows), pa.int64())
+        first = Key(rounds[0], 0, len(windows), pa.int64())
         places = dense.place(rounds, first, found, columns.table.num_rows)
         return None if places is None else cls(columns, places, windows, len(names))
 

@@ -11,7 +11,8 @@ from thalweg.model.columns import GROUP, START, key
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys, updated_groupings
 from thalweg.model.times import BatchTimes
 from thalweg.observe.stopwatch import PRE_AGGREGATE, ROUTE
-from thalweg.operate import dense, duck
+from thalweg.operate import duck
+from thalweg.operate.columns import Columns
 from thalweg.operate.combine import Slices, admitted, make, roll_up
 from thalweg.operate.kept_rows import keep_rows
 from thalweg.operate.outbox import Outbox, count
@@ -66,7 +67,9 @@ def _group(
     plan: Plan, stream: StreamPlan, rows: pa.Table, times: np.ndarray, clock: BatchTimes, outbox: Outbox
 ) -> None:
     grids: dict[tuple[int, int], Slices] = {}
-    columns = dense.Columns(rows)
+    computed = {c.name: c for c in stream.computed}
+    columns = Columns(rows, stream.stream.name, computed, outbox.failures)
+    columns.compute_expressions()
     made: dict[str, pa.Table] = {}
     may_stay, closing_us = staying_groupings(plan, stream), clock.closing_us[stream.stream.name]
     for id_ in stream.groupings:
@@ -82,10 +85,10 @@ def _group(
                 grid = (grouping.slice_us, grouping.slice_start_us)
                 if grid not in grids:
                     grids[grid] = Slices.of(times, grouping)
-                table = make(rows, columns, grids[grid], grouping, outbox.failures)
+                table = make(columns, grids[grid], grouping, outbox.failures)
         made[id_] = table
         count(outbox.groups, id_, table.num_rows)
-        mask = admitted(rows, grouping.partials)
+        mask = admitted(columns, grouping.partials)
         count(outbox.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
         extra = [p.name for p in grouping.extra]
         with outbox.watch.during(ROUTE):
@@ -95,7 +98,7 @@ def _group(
             route(plan, grouping, table, outbox)
     if stream.shipped:
         with outbox.watch.during(ROUTE):
-            _ship(plan, stream, rows, times, clock, outbox)
+            _ship(plan, stream, columns.with_computed(stream.shipped_columns), times, clock, outbox)
 
 
 def _ship(

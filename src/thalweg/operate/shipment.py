@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from thalweg.model.plan import Grouping
 from thalweg.model.report import GroupedRows, ShipmentReport, SkewReport
+from thalweg.operate.columns import Columns
 from thalweg.operate.combine import Slices, admitted
 from thalweg.route.hash import Hashes, hash_rows, key_groups
 from thalweg.route.router import sample_groups
@@ -142,7 +143,7 @@ Counts = npt.NDArray[np.int64]
 
 def groups_made(rows: pa.Table, times: Times, grouping: Grouping) -> tuple[int, int]:
     """How many groups of a grouping some of the rows would make, of those that it admits; and how many these are."""
-    mask = admitted(rows, grouping.partials)
+    mask = admitted(Columns(rows), grouping.partials)
     if mask is not None:
         rows, times = rows.filter(pa.array(mask)), times[mask]
     if rows.num_rows == 0:

@@ -19,7 +19,7 @@ from thalweg.model.failure import Failures
 from thalweg.model.partitioning import LOCAL
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
 from thalweg.model.report import GroupedRows
-from thalweg.operate import dense
+from thalweg.operate.columns import Columns
 from thalweg.operate.combine import Slices, admitted, make
 from thalweg.operate.partitioners import Partitioners
 from thalweg.operate.shipment import KeySkew, Shipment, grouped_rows, groups_made
@@ -45,7 +45,7 @@ def ship(
     keys = shipped_keys(plan, stream)
     hashes = [_hashes(rows, groupings[0].keys) for groupings in keys.values()]
     groups = [key_groups(h, plan.groups) for h in hashes]
-    needs = [_admitted(rows, groupings) for groupings in keys.values()]
+    needs = [_admitted(Columns(rows), groupings) for groupings in keys.values()]
     closing = times < closing_us
     ways = _Ways(plan, list(keys), groups, closing)
     for k, name in enumerate(keys):
@@ -93,9 +93,9 @@ def _stay(
         rows, times, hashes = rows.filter(pa.array(stays)), times[stays], hashes[stays]
     if rows.num_rows == 0:
         return
-    columns = dense.Columns(rows)
+    columns = Columns(rows)
     for grouping in groupings:
-        table = make(rows, columns, Slices.of(times, grouping), grouping, failures)
+        table = make(columns, Slices.of(times, grouping), grouping, failures)
         of_rows = grouping.rows_are_partials and table.num_rows == rows.num_rows
         found = hashes if of_rows else _hashes(table, [key(i) for i in range(len(grouping.keys))])
         groups = pa.array(key_groups(found, plan.groups))
@@ -165,9 +165,9 @@ def unship(
                 mine = _serving(rows, bit)
                 if mine.num_rows == 0:
                     continue
-                times, columns = mine.column(stream.stream.time).cast(pa.int64()).to_numpy(), dense.Columns(mine)
+                times, columns = mine.column(stream.stream.time).cast(pa.int64()).to_numpy(), Columns(mine)
                 for grouping in groupings:
-                    table = make(mine, columns, Slices.of(times, grouping), grouping, failures)
+                    table = make(columns, Slices.of(times, grouping), grouping, failures)
                     hashes = _hashes(table, [key(i) for i in range(len(grouping.keys))])
                     groups = key_groups(hashes, plan.groups)
                     ready.setdefault(grouping.id, []).append(table.append_column(GROUP, pa.array(groups)))
@@ -179,7 +179,7 @@ def _hashes(rows: pa.Table, columns: Sequence[str]) -> Hashes:
     return hash_rows([rows.column(c) for c in columns], rows=rows.num_rows)
 
 
-def _admitted(rows: pa.Table, groupings: Sequence[Grouping]) -> npt.NDArray[np.bool_] | None:
+def _admitted(rows: Columns, groupings: Sequence[Grouping]) -> npt.NDArray[np.bool_] | None:
     """The rows that some query of these groupings admits; None for all."""
     found: npt.NDArray[np.bool_] | None = None
     for grouping in groupings:

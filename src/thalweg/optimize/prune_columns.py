@@ -59,7 +59,7 @@ def _plan_stream(
         share.users,
         kept_rows(stream, share, rolled_up) if held and groupings else None,
         keeps,
-        _later(share, of_joins) if keeps else (),
+        _later(share, of_joins),
     )
     name = _name(plan, rolled_up)
     of_rows = {id_ for id_ in whole if _counts_values(groupings[id_])}

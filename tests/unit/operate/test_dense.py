@@ -17,7 +17,7 @@ from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping
 from thalweg.model.query import Aggregate
 from thalweg.model.window import Window
-from thalweg.operate import classes, dense, dense_kernels
+from thalweg.operate import classes, columns, dense, dense_kernels
 from thalweg.operate.combine import Slices, combine, combine_dense
 
 SECOND = 1_000_000
@@ -108,7 +108,7 @@ def test_forty_thresholds_are_forty_classes() -> None:
     table = rows(rng, 20_000)
     for i, step in enumerate(STEPS):
         table = table.append_column(step, pc.less(table.column("x"), -(10**6) + (i + 1) * 49_000))
-    found = dense.Columns(table).classes(STEPS)
+    found = columns.Columns(table).classes(STEPS)
     assert found is not None
     assert found.count == 40  # and those that are below none
     check_against_duckdb(rng, table, grouping((), [column(step) for step in STEPS]))
@@ -134,7 +134,7 @@ def test_classes_of_the_last_of_64_filters_are_told_apart() -> None:
     table = pa.table(
         {name: [rng.random() < 0.5 if i >= 54 else False for _ in range(60_000)] for i, name in enumerate(names)}
     )
-    found = dense.Columns(table).classes(names)
+    found = columns.Columns(table).classes(names)
     assert found is not None
     assert found.count == 1023
 
@@ -143,14 +143,14 @@ def test_too_many_classes_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(classes, "MOST_CLASSES", 3)
     rng = random.Random(2)
     table = rows(rng, 3000)
-    assert dense.Columns(table).classes(FLAGS) is None
+    assert columns.Columns(table).classes(FLAGS) is None
     check_against_duckdb(rng, table, grouping(("k",), [column(flag) for flag in FLAGS]))
 
 
 def check_against_duckdb(rng: random.Random, table: pa.Table, group: Grouping) -> None:
     times = [rng.randint(-20, 60) * SECOND // 2 for _ in range(table.num_rows)]
     slices = Slices.of(pa.array(times, pa.int64()).to_numpy(), group)
-    direct = combine_dense(dense.Columns(table), slices, group, group.keys, merging=False)
+    direct = combine_dense(columns.Columns(table), slices, group, group.keys, merging=False)
     assert direct is not None
     failures: Failures = {}
     hashed = combine(table.append_column(START, pa.array(slices.starts)), group, failures)
@@ -175,7 +175,7 @@ def test_what_does_not_lend_itself_is_left_to_duckdb(bad: str) -> None:
     else:
         table = table.set_column(2, "x", pa.array([2**62] * 50, pa.int64()))
     slices = Slices.of(pa.array([0] * 50, pa.int64()).to_numpy(), group)
-    assert combine_dense(dense.Columns(table), slices, group, group.keys, merging=False) is None
+    assert combine_dense(columns.Columns(table), slices, group, group.keys, merging=False) is None
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_values_and_which_are_null(kind: pa.DataType, start: int, length: int) -
             [numbers.slice(start, length // 2), numbers.slice(start + length // 2, length - length // 2)]
         ),
     ):
-        found = dense.as_values(column)
+        found = columns.as_values(column)
         assert found is not None
         values, valid = found
         wanted = listed[start : start + length]

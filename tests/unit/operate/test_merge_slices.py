@@ -14,7 +14,7 @@ import pytest
 from thalweg.model.columns import START, key
 from thalweg.model.plan import Grouping, Partial
 from thalweg.model.window import Window
-from thalweg.operate import dense
+from thalweg.operate import columns, dense
 from thalweg.operate import merge_slices as slices
 from thalweg.operate.merge_slices import SliceTable, window_rounds
 
@@ -68,9 +68,9 @@ def test_many_windows_of_many_rows_are_left_to_duckdb(monkeypatch: pytest.Monkey
 def test_places_have_numbers_of_32_bits() -> None:
     rows = 20_000
     windows = [np.zeros(rows, np.int32)] * 64
-    wide = dense.Key(np.arange(rows, dtype=np.int64), 0, 40_000, pa.int64())
-    assert dense.place(windows, dense.Key(windows[0], 0, 60, pa.int64()), [wide], rows) is not None
-    assert dense.place(windows * 2000, dense.Key(windows[0], 0, 60_000, pa.int64()), [wide], rows) is None
+    wide = columns.Key(np.arange(rows, dtype=np.int64), 0, 40_000, pa.int64())
+    assert dense.place(windows, columns.Key(windows[0], 0, 60, pa.int64()), [wide], rows) is not None
+    assert dense.place(windows * 2000, columns.Key(windows[0], 0, 60_000, pa.int64()), [wide], rows) is None
 
 
 @dataclass
