@@ -312,6 +312,15 @@ def rename(sql: str, names: Mapping[str, str]) -> str:
     return "".join(out)
 
 
+def first_rows(table: pa.Table, member: Member, failures: Failures) -> pa.Table | None:
+    """In order, as many as a LIMIT lets through; None where that fails."""
+    try:
+        return order_rows(table, member)
+    except duck.Error as error:
+        failures[OfQuery(member.query)] = duck.reason(error)
+        return None
+
+
 def order_rows(table: pa.Table, member: Member) -> pa.Table:
     """ORDER BY and LIMIT of a member, per window; ties are broken by the result's own columns."""
     directions = [

@@ -17,14 +17,15 @@ import pyarrow as pa
 from thalweg.kernel import frozen_view
 from thalweg.model.columns import WINDOW, key
 from thalweg.model.failure import Failures, OfQuery
-from thalweg.model.plan import Grouping, Member, Partial
+from thalweg.model.plan import Grouping, Member, Partial, Plan
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.classes import MOST_FILTERS, Classes, by_filters, everyone
 from thalweg.operate.columns import Array, Columns
 from thalweg.operate.comparison import Ranges
 from thalweg.operate.finish import Closing, finish_merged, partials_of
-from thalweg.operate.kept_rows import GroupedRows, KeptRows, RowView
+from thalweg.operate.kept_rows import OF_ROWS, GroupedRows, KeptRows, RowView
+from thalweg.operate.merge_slices import SliceTable
 
 MOST_CELLS = 1 << 22
 """Places of all classes that are added up at the same time: queries beyond are finished after others."""
@@ -72,6 +73,19 @@ def finish_rows(
                 _finish_one(closing, grouping, placed, member, partials, lanes, finished, failures)
     finished.left = tuple(m for m in closing.members if id(m) not in done)
     return finished
+
+
+def add_partials(
+    plan: Plan, closing: Closing, rows: KeptRows, batch_from: int, slices: Mapping[str, list[SliceTable]]
+) -> Closing:
+    """Makes partials of the rows that the closing's windows hold, and says of which windows they are."""
+    stretches = {(start, span) for start, span, _ in closing.cover_of_rows}
+    made = tuple(dict.fromkeys((start, OF_ROWS, window) for start, _, window in closing.cover_of_rows))
+    cover = dict(closing.cover)
+    for id_ in closing.cover:
+        slices[id_].append(rows.partials(plan.groupings[id_], stretches, batch_from))
+        cover[id_] = (*cover[id_], *made)
+    return replace(closing, cover=cover)
 
 
 def _needed(member: Member, grouping: Grouping, known: Mapping[str, Partial]) -> list[Partial] | None:

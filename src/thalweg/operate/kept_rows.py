@@ -7,7 +7,7 @@ slot reads them, and groups what is its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,12 +19,13 @@ import pyarrow as pa
 from thalweg.model.columns import GROUP, START, key
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Grouping, Plan, StreamPlan
+from thalweg.model.times import BatchTimes
 from thalweg.model.types import to_inner_arrow
 from thalweg.model.window import Stretch
 from thalweg.operate import dense
 from thalweg.operate.columns import Columns, Key, as_key
 from thalweg.operate.combine import Slices, make
-from thalweg.operate.grouping_state import GroupingState, of_starts
+from thalweg.operate.grouping_state import GroupingState, StoredBucket, grouping_state, of_starts
 from thalweg.operate.merge_slices import SliceTable
 from thalweg.operate.outbox import Outbox, count
 from thalweg.route.hash import hash_rows, key_groups
@@ -128,6 +129,18 @@ class KeptRows:
         mine = routing_table(self.plan, grouping.route_key).owners[groups] == self.slot
         table = table.append_column(GROUP, pa.array(groups)).filter(pa.array(mine))
         return SliceTable(of_starts(table, starts), OF_ROWS, tuple(starts), False)
+
+
+def open_kept_rows(
+    plan: Plan, clock: BatchTimes, held: Mapping[str, Sequence[StoredBucket]], slot: int, failures: Failures
+) -> dict[str, KeptRows]:
+    """By stream, where the state holds any."""
+    found = {}
+    for name, stream in plan.streams.items():
+        if stream.rows is not None and stream.rows.id in held:
+            state = grouping_state(stream.rows, clock.batch, (), held[stream.rows.id], frozenset())
+            found[name] = KeptRows(plan, stream, state, slot, failures)
+    return found
 
 
 def _slices(starts: npt.NDArray[np.int64]) -> tuple[Slices, int]:
