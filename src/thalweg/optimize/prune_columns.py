@@ -22,7 +22,7 @@ def prune_columns(draft: Draft, last: Draft) -> Draft:
         whole, read = draft.sent_whole[name].value, of_joins.get(name, frozenset())
         given = draft.streams[name], draft.shares[name].value, draft.rolled_up[name], whole, read
         planned[name] = again(last.planned.get(name), _plan_stream, *given)
-    return replace(draft, planned=planned)
+    return replace(draft, planned={name: planned[name] for name in draft.shares})
 
 
 def _plan_stream(
