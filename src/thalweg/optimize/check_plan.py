@@ -63,12 +63,15 @@ def _to_look_at(plan: Plan, known: Plan, changed: Mapping[str, Grouping]) -> Ite
     """The members that were not there before, or that read what does no longer make all that it made."""
     if not known.members or plan.partitioners != known.partitioners:
         return plan.members
-    there = {id(member) for member in known.members}
     less = known.groupings.keys() - plan.groupings.keys()
     for id_ in changed.keys() & known.groupings.keys():
         made, before = changed[id_], known.groupings[id_]
         if not {*made.windows} >= {*before.windows} or not _makes(made) >= _makes(before):
             less.add(id_)
+    count = len(known.members)
+    if not less and plan.members[:count] == known.members:
+        return plan.members[count:]
+    there = {id(member) for member in known.members}
     return [m for m in plan.members if id(m) not in there or (less and not less.isdisjoint(_reads(m)))]
 
 

@@ -156,10 +156,12 @@ class CohortCosts:
         column = {edge: i for i, edge in enumerate(sorted(frozenset().union(*self.edges_of)))}
         self._members: dict[str, list[tuple[int, Demand]]] = {}
         self._asks = np.zeros((self.count, len(column)), np.float32)
-        for query, demand in enumerate(demands):
-            self._asks[query, [column[edge] for edge in demand.edges]] = 1
-            for edge in demand.edges if self.measured[query] else ():
-                self._members.setdefault(edge, []).append((query, demand))
+        asked = [(query, column[edge]) for query, edges in enumerate(self.edges_of) for edge in edges]
+        if asked:
+            self._asks[tuple(zip(*asked, strict=True))] = 1
+        for query in np.flatnonzero(self.measured).tolist():
+            for edge in demands[query].edges:
+                self._members.setdefault(edge, []).append((query, demands[query]))
         self._edges: dict[str, _Edge] = {}
 
     def _is_measured(self, demand: Demand) -> bool:

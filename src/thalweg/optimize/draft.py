@@ -334,6 +334,8 @@ class Draft:
     planned: Mapping[str, Part[PlannedStream]] = field(default_factory=dict)
 
     # name_plan
+    query_names: tuple[str, ...] = ()
+    """Of what each query is of the plan."""
     joined_names: Mapping[str, str] = field(default_factory=dict)
     """Of joined rows, by their content."""
 

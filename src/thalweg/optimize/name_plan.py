@@ -15,7 +15,8 @@ from thalweg.optimize.draft import Draft
 
 
 def name_plan(draft: Draft, last: Draft) -> Draft:
-    plan, parts = draft.plan, draft.parts
+    plan, known = draft.plan, last.query_names if draft.only_adds else ()
+    queries = (*known, *[draft.parts[running.id].value.name for running in draft.given.queries[len(known) :]])
     joined = {
         name: last.joined_names[name] if last.joined.get(name) is rows else named("", rows)
         for name, rows in plan.joins.joined.items()
@@ -23,12 +24,12 @@ def name_plan(draft: Draft, last: Draft) -> Draft:
     name = named(
         "plan",
         (plan.slots, plan.groups),
-        " ".join([parts[running.id].value.name for running in draft.given.queries]),
+        " ".join(queries),
         [(name, part.value.name) for name, part in draft.planned.items()],
         (plan.assignment, plan.follows, plan.partitioners, plan.pinned, plan.spread),
         _joins(draft, joined),
     )
-    return replace(draft, joined_names=joined, plan=replace(plan, id=name))
+    return replace(draft, query_names=queries, joined_names=joined, plan=replace(plan, id=name))
 
 
 def _joins(draft: Draft, joined: Mapping[str, str]) -> tuple[object, ...]:

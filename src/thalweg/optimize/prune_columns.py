@@ -67,8 +67,8 @@ def _counts_values(grouping: Grouping) -> bool:
 
 def _in_order(computed: Mapping[str, Computed]) -> tuple[Computed, ...]:
     """Those that read other computed columns (registers and ranks) after the ones they read."""
-    first = [c for c in computed.values() if c.kind == "sql"]
-    return (*first, *[c for c in computed.values() if c.kind != "sql"])
+    later = [c for c in computed.values() if c.kind != "sql"]
+    return (*([c for c in computed.values() if c.kind == "sql"] if later else computed.values()), *later)
 
 
 def _after_finer(groupings: Iterable[Grouping]) -> dict[str, None]:

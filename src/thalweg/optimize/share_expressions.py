@@ -90,7 +90,9 @@ def _ask_otherwise(
     users = ask_otherwise(known.users, _uses(gone), _uses(new), uses)
     computed_for = ask_otherwise(known.computed_for, _columns(gone), _columns(new), columns)
     added = {c.name: c for asks in new.values() for c in asks.computed}
-    computed = {name: known.computed.get(name) or added[name] for name in computed_for}
+    computed = {**known.computed, **{name: c for name, c in added.items() if name not in known.computed}}
+    if not draft.only_adds:
+        computed = {name: computed[name] for name in computed_for}
     selections = _selections(known, stream, gone, new, draft) if kind == 0 else ()
     return StreamShare(
         computed,
