@@ -45,6 +45,9 @@ ASIDE = (
     "SELECT sum({v}) FILTER (WHERE {k} > 3) AS f, max({v} + 1) AS window FROM {s} GROUP BY window(ts, '10 seconds')",
     "SELECT count(*) AS n, n + 1 AS m, sum(n) AS o FROM {s} WHERE {k} = 3 GROUP BY {k}, window(ts, '10 seconds')",
     "SELECT {k} FROM {s} WHERE n > 3",
+    "SELECT {k} FROM {s} WHERE {v} > 1 AND {k}",
+    "SELECT {k} FROM {s} WHERE {v} > 1 AND 'true' AND NOT ({k} = 2)",
+    "SELECT * FROM {s} WHERE ({v} > 1 OR {k}) AND {k} IN (1, 2) AND {v} IS NOT NULL",
 )
 
 

@@ -14,7 +14,7 @@ An integer counts with its digits: so wide is the decimal that Spark makes of it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
@@ -29,11 +29,16 @@ from thalweg.frontend.tree import (
     Case,
     Column,
     In,
+    Is,
+    Like,
     Literal,
     Node,
     Select,
+    Source,
     Span,
     Star,
+    Unary,
+    chain,
     walk,
 )
 from thalweg.model.analysis import Columns, Learned
@@ -71,21 +76,47 @@ class Template:
 def template_of(tree: Select, frame: Frame, text: str, told: tuple[str, ...]) -> Template:
     """`text`: as Spark gets it, with everything in the place that the tree says. `told`: the types of aggregates that
     Spark does not know."""
-    conditions = [c for source in tree.sources if source.on is not None for c in free(source.on, text)]
-    seen = _masked(text, (tree.sources[0].span[0], tree.sources[-1].end), conditions)
-    where: tuple[Key, ...] = ()
-    if tree.where is not None:
-        where = (("where", seen, _masked(text, tree.where.span, free(tree.where, text))),)
+    seen = _named(tree.sources)
+    where = tuple(("where", seen, shown) for shown in _conditions(tree.where, text))
     found = None if told else _in_parts(tree, frame.final, text, seen)
     if found is not None:
-        return Template((*where, *found.parts), found.items)
+        return Template((*where, *_joined(tree, text), *found.parts), found.items)
     # As a whole, but for WHERE.
     grouped = bool(tree.group)
     masks = [c for item in tree.items if item.alias is not None for c in free(item.expr, text, grouped)]
     masks += free(tree.having, text, grouped) if tree.having is not None else ()
     masks += [(tree.where.span, "?")] if tree.where is not None else ()
-    whole = _masked(text, (0, len(text)), [*masks, *conditions])
+    masks += [c for source in tree.sources if source.on is not None for c in free(source.on, text)]
+    whole = _masked(text, (0, len(text)), masks)
     return Template(where, ((("select", whole, *told), None),))
+
+
+def _named(sources: Sequence[Source]) -> str:
+    """Which names there are: what is joined in FROM, but for the conditions."""
+    shown = [(s.kind, s.apart, s.name, s.alias, [c.parts for c in s.using]) for s in sources]
+    return repr(shown)
+
+
+def _joined(tree: Select, text: str) -> Iterator[Key]:
+    """The conditions in FROM, each with the names that it can mean."""
+    for place, source in enumerate(tree.sources):
+        names = _named(tree.sources[: place + 1])
+        yield from (("on", names, shown) for shown in _conditions(source.on, text))
+
+
+def _conditions(node: Node | None, text: str) -> list[str]:
+    """What must all hold: one by one, where each is a condition whatever the others are."""
+    several = [] if node is None else chain(node, "and")
+    if node is not None and not all(map(_is_condition, several)):
+        several = [node]
+    return [_masked(text, part.span, free(part, text)) for part in several]
+
+
+def _is_condition(node: Node) -> bool:
+    """Whether its value can be nothing but true, false or unknown."""
+    if isinstance(node, Binary):
+        return node.op in ("=", "<>", "<", "<=", ">", ">=", "<=>", "or")
+    return isinstance(node, (Between, In, Is, Like)) or (isinstance(node, Unary) and node.op == "not")
 
 
 def _in_parts(tree: Select, scope: Scope, text: str, seen: str) -> Template | None:
@@ -101,6 +132,8 @@ def _in_parts(tree: Select, scope: Scope, text: str, seen: str) -> Template | No
         return None
     parts = tuple(("group", seen, spaced(text[slice(*node.span)])) for node in tree.group)
     window = spaced(text[slice(*windows[0].span)]) if grouped else ""
+    if not grouped and len(tree.items) == 1 and isinstance(tree.items[0].expr, Star):
+        return Template(parts, ((("item", seen, spaced(text[slice(*tree.items[0].expr.span)])), None),))
     items: list[tuple[Key, str | None]] = []
     for item in tree.items:
         masks = free(item.expr, text, grouped) if item.alias is not None else ()
