@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "handle": VALUES | {"observe"},
     "rehearsal": VALUES | {"engine", "state"},
     "catalog": VALUES | {"handle", "state"},
-    "statements": VALUES | {"frontend", "verbs"},
+    "statements": VALUES | {"frontend", "rehearsal", "verbs"},
     "verbs": VALUES
     | DATA_PATH
     | {"adapt", "batch", "catalog", "engine", "frontend", "handle", "observe", "optimize", "partition"}

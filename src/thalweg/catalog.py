@@ -28,6 +28,8 @@ class Catalog:
     streams: Mapping[str, Stream] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     queries: Mapping[str, QueryHandle] = field(default_factory=dict)
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    """Name of a query in small letters -> as it is written."""
     restored: frozenset[str] = frozenset()
     """Streams and tables that the state holds and the program has not named again yet."""
 
@@ -44,9 +46,9 @@ class Catalog:
 
     def check_case(self, query: str) -> None:
         """Of a query that is new: SQL's SELECT does not tell names by case."""
-        for name in self.queries:
-            if name != query and name.lower() == query.lower():
-                raise errors.name_differs_by_case("query", name)
+        name = self.spelled.get(query.lower(), query)
+        if name != query:
+            raise errors.name_differs_by_case("query", name)
 
     def readers_of(self, stream: str) -> tuple[str, ...]:
         """The queries that read it."""
@@ -77,10 +79,14 @@ class Catalog:
         return replace(self, tables=_without(self.tables, name), restored=self.restored - {name})
 
     def with_queries(self, handles: Iterable[QueryHandle]) -> Catalog:
-        return replace(self, queries={**self.queries, **{h.name: h for h in handles}})
+        more = {h.name: h for h in handles}
+        spelled = {**self.spelled, **{name.lower(): name for name in more}}
+        return replace(self, queries={**self.queries, **more}, spelled=spelled)
 
     def without_query(self, name: str) -> Catalog:
-        return replace(self, queries=_without(self.queries, name))
+        queries = _without(self.queries, name)
+        # Anew: states of earlier releases may hold others that differ by case.
+        return replace(self, queries=queries, spelled={other.lower(): other for other in queries})
 
 
 def load_catalog(storage: Storage, newest: Manifest | None, requests: RequestLog) -> Catalog:

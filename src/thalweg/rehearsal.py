@@ -14,7 +14,9 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 
 from thalweg.engine.contract import Analyzer
+from thalweg.model.analysis import Columns, Learned
 from thalweg.model.bucket import Section
+from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 from thalweg.state.catalog import Table
 
@@ -34,6 +36,8 @@ class Trial:
         self._told: Counter[str] = Counter()
         self.rows: deque[pa.Table | None] = deque()
         """Of the tables that were tried, in their order: they are not read twice. None: of one that is kept."""
+        self.bound: dict[str, tuple[object, Query]] = {}
+        """Name -> what a query was bound from, and the query: it is not bound twice either."""
 
     def register(self, stream: Stream) -> None:
         self._analyzer.register(stream)
@@ -50,8 +54,12 @@ class Trial:
         self._analyzer.unregister(name)
         self._told[name] += 1
 
-    def analyze(self, sql: str) -> list[tuple[str, str]]:
+    def analyze(self, sql: str) -> Columns:
         return self._analyzer.analyze(sql)
+
+    @property
+    def learned(self) -> Learned:
+        return self._analyzer.learned
 
     def take_back(self, *, all_: bool = True) -> None:
         """Has the analyser know what there is, and no more. Not all: but for names that are new and were given once.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -18,7 +18,7 @@ from thalweg.model.query import SinkSpec
 from thalweg.model.stream import Stream
 from thalweg.state.catalog import Table
 from thalweg.statements import run_statements
-from thalweg.verbs import explaining, looking, opening, queries, running, streams, tables
+from thalweg.verbs import explaining, looking, new_queries, opening, queries, running, streams, tables
 from thalweg.verbs.explaining import copy_state
 from thalweg.verbs.looking import SessionProgress
 from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none, spark_or_none
@@ -194,8 +194,25 @@ class Session:
         Of a name that is taken, `replace=True` ends the query that has it, unless it says the same, and begins this
         one with the same batch; if this one is refused, the other goes on. `if_not_exists=True` leaves it as it is.
         """
-        if_there = IfThere(replace, if_not_exists)
-        return queries.create_query(self._parts, name, select, sink, emit, options, if_there)
+        given = new_queries.Given(name, select, sink, emit, options, IfThere(replace, if_not_exists))
+        return new_queries.create_queries(self._parts, [given])[0]
+
+    def create_queries(
+        self,
+        given: Iterable[Sequence[Any] | Mapping[str, Any]],
+        *,
+        replace: bool = False,
+        if_not_exists: bool = False,
+    ) -> list[QueryHandle]:
+        """Many continuous queries at once: all of them are created, or none.
+
+        Each is given as `(name, select)`, `(name, select, sink)`, or as a dictionary of the arguments of
+        `create_query`. They are durable when this returns, together, and take part from the next batch on; the
+        handles come in the same order. What is wrong with one is raised as `create_query` would raise it, with its
+        place in the list, and nothing has been created then. `replace` and `if_not_exists` are as for one query, and
+        hold for each. It takes much less time than one after the other.
+        """
+        return new_queries.create_list(self._parts, given, IfThere(replace, if_not_exists))
 
     def drop_query(self, name: str, *, if_exists: bool = False) -> None:
         """Ends a query from the next batch on; state that only it used is freed then."""

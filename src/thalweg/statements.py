@@ -27,6 +27,7 @@ from thalweg.frontend.statements import (
     ShowCreate,
     Statement,
 )
+from thalweg.rehearsal import Trial
 from thalweg.verbs import creating, describing, explaining, queries, selecting, showing, streams, tables
 from thalweg.verbs.parts import Parts
 
@@ -44,16 +45,38 @@ def run_statements(parts: Parts, text: str) -> list[Any]:
             for statement in statements:
                 _try(trying, statement, text)
             trial.take_back(all_=False)
-            for statement in statements:
-                rows = trial.rows.popleft() if isinstance(statement, CreateTable) else None
-                results.append(execute(parts, statement, text, rows))
-                done.append(_label(statement))
+            for several in _together(statements):
+                results += _execute_together(parts, several, text, trial)
+                done += [_label(statement) for statement in several]
     except errors.ThalwegError as error:
         raise errors.of_a_list(error, done, len(statements)) from error.__cause__
     except BaseException as error:
         error.add_note(errors.statements_done(done, len(statements)))
         raise
     return results
+
+
+def _together(statements: list[Statement]) -> list[list[Statement]]:
+    """Queries that are created one after the other are created at once, but for those of one name."""
+    groups: list[list[Statement]] = []
+    names: set[str] = set()
+    for statement in statements:
+        name = statement.name.lower() if isinstance(statement, CreateQuery) else None
+        if name is None or not names or name in names:
+            groups.append([])
+            names = set()
+        groups[-1].append(statement)
+        names |= {name} if name is not None else set()
+    return groups
+
+
+def _execute_together(parts: Parts, statements: list[Statement], text: str, trial: Trial) -> list[Any]:
+    created = [statement for statement in statements if isinstance(statement, CreateQuery)]
+    if created:
+        return [*creating.create_queries_from(parts, created, text, trial.bound)]
+    (statement,) = statements
+    rows = trial.rows.popleft() if isinstance(statement, CreateTable) else None
+    return [execute(parts, statement, text, rows)]
 
 
 def _try(trying: Parts, statement: Statement, text: str) -> None:
@@ -99,7 +122,7 @@ def execute(parts: Parts, statement: Statement, text: str, rows: pa.Table | None
         case CreateTable():
             return creating.create_table_from(parts, statement, rows)
         case CreateQuery():
-            return creating.create_query_from(parts, statement, text)
+            return creating.create_queries_from(parts, [statement], text, {})[0]
         case AlterStream(name, changes):
             return streams.alter_stream(parts, name, streams.Changes(**changes))
         case ResetWatermark(stream):

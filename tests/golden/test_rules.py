@@ -119,7 +119,7 @@ def _shown_streams(draft: Draft) -> Iterator[str]:
 def _shown_joins(draft: Draft) -> Iterator[str]:
     if draft.formed is not None:
         yield from (f"cohort of {', '.join(ids)}" for ids in draft.cohorts)
-        yield from draft.formed.value[1]
+        yield from draft.formed.value.notes
     for orders in draft.orders.values():
         for (id_, start), order in orders.value.orders.items():
             yield f"{id_}: rows of {start} find {', then '.join(order)}"

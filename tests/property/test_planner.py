@@ -25,6 +25,7 @@ from thalweg.model.plan_input import (
     PlanSettings,
     RunningQuery,
 )
+from thalweg.optimize import split_aggregates
 from thalweg.optimize.planner import NOTHING, make_plan, plan_next
 
 STEPS = 6
@@ -48,11 +49,7 @@ def test_it_does_not_matter_what_was_planned_before(worlds: list[Recorded], seed
     draft = plan_next(asked, NOTHING)
     names = {draft.plan.id: write(replace(draft.plan, id=""))}
     for _ in range(STEPS):
-        for _ in range(rng.choice((0, 1, 1, 3))):
-            if waiting:
-                running.append(waiting.pop())
-        if running and rng.random() < 0.3:
-            waiting.append(running.pop(rng.randrange(len(running))))
+        _turn(rng, running, waiting)
         asked = replace(asked, queries=tuple(running))
         if rng.random() < 0.4:
             asked = _decided(rng, asked, draft.plan)
@@ -60,6 +57,39 @@ def test_it_does_not_matter_what_was_planned_before(worlds: list[Recorded], seed
         assert write(draft.plan) == write(fresh)
         assert names.setdefault(fresh.id, write(replace(fresh, id=""))) == write(replace(fresh, id=""))
     assert len(set(names.values())) == len(names)
+
+
+def _turn(rng: random.Random, running: list[RunningQuery], waiting: list[RunningQuery]) -> None:
+    """Queries come, mostly at the end, go from anywhere, and change where they are."""
+    for _ in range(rng.choice((0, 1, 1, 3))):
+        if waiting:
+            running.insert(len(running) if rng.random() < 0.8 else rng.randint(0, len(running)), waiting.pop())
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        if running:
+            waiting.insert(rng.randint(0, len(waiting)), running.pop(rng.randrange(len(running))))
+    if running and rng.random() < 0.3:
+        at = rng.randrange(len(running))
+        changed = {"fence": rng.choice((None, (3, 1_000_000))), "complete_from": rng.choice((None, 5))}
+        running[at] = running[at]._replace(**changed)
+
+
+@pytest.mark.parametrize("kind", ["aggregations-1", "joins-1"])
+def test_one_that_comes_or_goes_is_all_that_is_taken_apart(
+    worlds: list[Recorded], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = next(world for name, world in load().items() if name == kind)
+    running = [RunningQuery(f"{query.name}@{i}", query) for i, query in enumerate(world.queries)]
+    asked = PlanInput(tuple(running[:-1]), world.streams, world.tables)
+    draft, split = plan_next(asked, NOTHING), split_aggregates._split
+    seen: list[str] = []
+    monkeypatch.setattr(split_aggregates, "_split", lambda one, time: seen.append(one.id) or split(one, time))
+    came = plan_next(replace(asked, queries=tuple(running)), draft)
+    gone = plan_next(replace(asked, queries=tuple(running[1:])), came)
+    changed = (running[1], running[2]._replace(fence=(3, 1_000_000)), *running[3:])
+    plan_next(replace(asked, queries=changed), gone)
+    assert seen == [running[-1].id, running[2].id]
+    assert gone.continues
+    assert [one.id for one in gone.gone] == [running[0].id]
 
 
 def test_the_same_input_is_not_planned_again(worlds: list[Recorded]) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from thalweg.engine.spark import further_session
 from thalweg.errors import SqlError, analysis_failed, bad_columns, unknown_column, unknown_stream
+from thalweg.model.analysis import Columns, Learned
 from thalweg.model.stream import Schema, Stream
 
 _SETTINGS = {
@@ -26,8 +27,8 @@ _SETTINGS = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.runSQLOnFiles": "false",
 }
-MOST_KNOWN = 10_000
-"""Texts whose types are remembered; queries that come and go bring ever new ones."""
+MOST_LEARNED = 10_000
+"""Of answers; queries that come and go bring ever new ones."""
 _CLASS = re.compile(r"^\[[A-Z_.0-9]+\]\s*")
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(;\s*line \d+ pos \d+.*)?$", re.DOTALL)
 
@@ -76,7 +77,14 @@ class SparkAnalyzer:
         self._names: set[str] = set()
         self._views: dict[str, tuple[str, Schema]] = {}
         """Name in small letters, as Spark takes it -> what the view was made for."""
-        self._known: dict[str, list[tuple[str, str]]] = {}
+        self._learned: Learned = {}
+
+    @property
+    def learned(self) -> Learned:
+        """What others have learned from answers since a name was last given another meaning."""
+        if len(self._learned) >= MOST_LEARNED:
+            self._learned = {}
+        return self._learned
 
     def register(self, stream: Stream) -> None:
         """Make the stream known by its name; a second time replaces it. Refused columns leave all as it was."""
@@ -96,7 +104,7 @@ class SparkAnalyzer:
         self._run(kind, name, f"CREATE OR REPLACE TEMPORARY VIEW {_quote(name)} AS {_select(schema)}")
         self._names.add(name)
         self._views[name.lower()] = kind, schema
-        self._known = {}
+        self._learned = {}
 
     def _run(self, kind: str, name: str, sql: str) -> None:
         try:
@@ -110,19 +118,10 @@ class SparkAnalyzer:
             self._names.remove(name)
             self._views.pop(name.lower(), None)
             self._spark.catalog.dropTempView(name)
-            self._known = {}
+            self._learned = {}
 
-    def analyze(self, sql: str) -> list[tuple[str, str]]:
+    def analyze(self, sql: str) -> Columns:
         """(name, type) of each result column. Nothing is run."""
-        known = self._known  # another thread may register something meanwhile: then this answer is not kept
-        found = known.get(sql)
-        if found is None:
-            if len(known) >= MOST_KNOWN:
-                known.clear()
-            known[sql] = found = self._analyze(sql)
-        return list(found)
-
-    def _analyze(self, sql: str) -> list[tuple[str, str]]:
         try:
             with _SILENCE.kept():
                 schema = self._spark.sql(sql).schema

@@ -10,6 +10,7 @@ import pyarrow as pa
 from thalweg.batch.contract import Runner, SinkOpener
 from thalweg.batch.listeners import Listeners
 from thalweg.errors import ThalwegError
+from thalweg.model.analysis import Columns, Learned
 from thalweg.model.stream import Schema, Stream
 from thalweg.state.storage import Storage
 
@@ -75,8 +76,13 @@ class Analyzer(Protocol):
 
     def unregister(self, name: str) -> None: ...
 
-    def analyze(self, sql: str) -> list[tuple[str, str]]:
+    def analyze(self, sql: str) -> Columns:
         """(name, type) of each result column. Nothing is run."""
+        ...
+
+    @property
+    def learned(self) -> Learned:
+        """What follows from its answers, as long as they hold; another mapping from then on."""
         ...
 
 

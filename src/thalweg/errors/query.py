@@ -128,3 +128,13 @@ def bad_size(query: str, option: str, value: str) -> UsageError:
         f"query '{query}': {option} = '{value}' is not a size",
         hint="give a number of bytes above 0, or one with a unit, such as '500 MB' or '1 GiB'",
     )
+
+
+def wrong_query(place: int, given: object, why: str) -> UsageError:
+    """One of a list of queries."""
+    return UsageError(
+        f"query {place + 1:,} of the list is {given!r}",
+        detail=why,
+        hint="give (name, select), (name, select, sink), or the arguments of create_query by their names: "
+        "{'name': ..., 'select': ..., 'sink': ..., 'emit': ..., 'options': ...}",
+    )

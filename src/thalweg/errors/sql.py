@@ -161,6 +161,13 @@ def of_a_list(error: ThalwegError, done: list[str], total: int) -> ThalwegError:
     return type(error)(error.message, detail=detail, hint=error.hint, sql=error.sql, span=error.span)
 
 
+def of_queries(error: ThalwegError, place: int, name: object, total: int) -> ThalwegError:
+    """The same error, with which of the queries of a list it is of."""
+    said = f"This is query {place + 1:,} of {total:,}, {name!r}; none of them has been created."
+    detail = said if not error.detail else f"{error.detail.rstrip('.')}. {said}"
+    return type(error)(error.message, detail=detail, hint=error.hint, sql=error.sql, span=error.span)
+
+
 def statements_done(done: list[str], total: int) -> str:
     if not done:
         return f"None of the {total} statements has taken effect."

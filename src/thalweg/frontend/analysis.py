@@ -9,15 +9,24 @@ from thalweg.frontend.aggregates import type_told
 from thalweg.frontend.joins import same_windows
 from thalweg.frontend.scope import Frame, Scope
 from thalweg.frontend.standins import stand_in
+from thalweg.frontend.templates import spaced, template_of, template_of_expression
 from thalweg.frontend.tree import Call, Item, Select, Span, nodes_of, walk
+from thalweg.model.analysis import Columns, Learned
 from thalweg.model.query import Query
+
+_WHERE_IS_RIGHT: Columns = []
 
 
 class Analyzer(Protocol):
     """Spark's analyser, seen from here."""
 
-    def analyze(self, sql: str) -> list[tuple[str, str]]:
+    def analyze(self, sql: str) -> Columns:
         """(name, Spark type) of each result column of a SELECT over the registered streams."""
+        ...
+
+    @property
+    def learned(self) -> Learned:
+        """What follows from its answers, as long as they hold; another mapping from then on."""
         ...
 
 
@@ -38,15 +47,22 @@ def _replaced(text: str, span: Span, word: str) -> str:
     return text[:start] + word + blank + text[end:]
 
 
-def analyze(spark: str, tree: Select, select: str, analyzer: Analyzer) -> list[tuple[str, str]]:
-    """Names and types of the result as Spark sees it, with aggregates of the same type in the place of users' own."""
+def analyze(spark: str, tree: Select, frame: Frame, select: str, analyzer: Analyzer) -> Columns:
+    """Names and types of the result as Spark sees it, with aggregates of the same type in the place of users' own.
+
+    Spark is asked once for each template: of a text whose parts it has found right, the answer is known."""
     calls = [n for n in nodes_of(tree, conditions=False) if isinstance(n, Call) and type_told(n) is not None]
     windows = [n for n in nodes_of(tree, conditions=False) if isinstance(n, Call) and n.shown]
-    shown = stand_in(spark, [(call, type_told(call) or "") for call in calls], windows)
-    try:
-        columns = analyzer.analyze(shown.text)
-    except SqlError as error:
-        raise moved(shown.back(error), select, 0) from None
+    types = tuple(type_told(call) or "" for call in calls)
+    template, learned = template_of(tree, frame, spark, types), analyzer.learned
+    columns = template.known(learned)
+    if columns is None:
+        shown = stand_in(spark, zip(calls, types, strict=True), windows)
+        try:
+            columns = analyzer.analyze(shown.text)
+        except SqlError as error:
+            raise moved(shown.back(error), select, 0) from None
+        template.learn(columns, learned)
     if calls:
         columns = [_renamed(item, column, select) for item, column in zip(tree.items, columns, strict=False)]
     return columns
@@ -60,7 +76,7 @@ def _renamed(item: Item, column: tuple[str, str], text: str) -> tuple[str, str]:
     return " ".join(text[slice(*item.expr.span)].split()), column[1]
 
 
-def check_types(query: Query, columns: list[tuple[str, str]], frame: Frame, analyzer: Analyzer) -> None:
+def check_types(query: Query, columns: Columns, frame: Frame, analyzer: Analyzer) -> None:
     """Every type this package worked out must be the one Spark works out; a difference is refused."""
     text = frame.final.text
     for (column, type_), output in zip(columns, query.outputs, strict=True):
@@ -89,13 +105,23 @@ def _check_scope(scope: Scope, analyzer: Analyzer) -> None:
     typed = scope.compiler.typed
     if not typed:
         return
-    texts = sorted(typed)
-    listed = ", ".join(f"{text} AS c{i}" for i, text in enumerate(texts))
-    for text, (_, spark) in zip(texts, analyzer.analyze(f"SELECT {listed} FROM {scope.source}"), strict=True):
+    for text, spark in sorted(_types_of(scope, analyzer).items()):
         ours, node = typed[text]
         if not _same(spark, ours):
             detail = f"Spark types it as {spark}, Thalweg as {ours}"
             raise not_supported(f"'{text}'", scope.text, node.span, detail=detail)
+
+
+def _types_of(scope: Scope, analyzer: Analyzer) -> dict[str, str]:
+    """Of each compound expression, by its text, the type that Spark gives it. Only what is new to it is asked."""
+    typed, learned, source = scope.compiler.typed, analyzer.learned, spaced(scope.source)
+    keys = {text: ("type", source, template_of_expression(node, scope.text)) for text, (_, node) in typed.items()}
+    new = sorted(text for text, key in keys.items() if key not in learned)
+    if new:
+        listed = ", ".join(f"{text} AS c{i}" for i, text in enumerate(new))
+        for text, column in zip(new, analyzer.analyze(f"SELECT {listed} FROM {scope.source}"), strict=True):
+            learned[keys[text]] = [column]
+    return {text: learned[key][0][1] for text, key in keys.items()}
 
 
 def _same(spark: str, ours: str) -> bool:

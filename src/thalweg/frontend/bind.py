@@ -86,7 +86,7 @@ def _bind(
     draft = read_join(tree, frame, select) if frame.joins else None
     check_shape(tree, frame, select)
     check_names(tree, frame)
-    columns = analyze(spark, tree, select, analyzer)
+    columns = analyze(spark, tree, frame, select, analyzer)
     join, where = (None, where_of(tree, frame)) if draft is None else compile_join(draft)
     query = (grouped if tree.group else plain)(name, tree, frame, where, columns)
     if join is not None:

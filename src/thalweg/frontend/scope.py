@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thalweg.errors import (
+    SqlError,
     ambiguous_column,
     no_stream,
     not_supported,
@@ -135,6 +136,13 @@ class Scope:
         near = difflib.get_close_matches(parts[-1], sorted(self.names), 3, 0.6)
         name = ".".join(column.parts)
         raise unknown_column(name, near, self.text, column.span, function_hint(name))
+
+    def meant(self, column: Column) -> tuple[Found, ...] | None:
+        """The same; None where a name stands for none, or for several."""
+        try:
+            return self.find(column)
+        except SqlError:
+            return None
 
     def check(self, node: Node) -> None:
         """Raises for names that mean several columns, or none any more; an unknown one may be an alias."""

@@ -120,9 +120,9 @@ class Join:
                         far[i, j] = min(far.get((i, j), far[i, k] + far[k, j]), far[i, k] + far[k, j])
         return far
 
-    def reach_us(self, relation: str) -> int:
-        """How long a row of the relation is needed: so much later may the row be that asks for it."""
-        far = self.farthest()
+    def reach_us(self, relation: str, far: Mapping[tuple[str, str], int]) -> int:
+        """How long a row of the relation is needed: so much later may the row be that asks for it. `far`: as of
+        `farthest`."""
         later = [far[relation, r.name] for r in self.relations if r.name != relation]
         if self.kind != "inner":
             # It is asked for once more when the last row that it could match is decided.

@@ -20,7 +20,7 @@ def what_is_broken_in_joins(plan: Plan, before: Plan) -> Iterator[Broken]:
         if known.stores.get(name) is not store or before.streams.get(name) is not stream:
             yield from _of_store(store, stream, name in joins.intermediates)
     both = joins.stores.keys() | known.stores.keys()
-    changed = {name for name in both if known.stores.get(name) is not joins.stores.get(name)}
+    changed = {name for name in both if _has_less(joins.stores.get(name), known.stores.get(name))}
     for id_, cohort in joins.cohorts.items():
         probed = {role.stream for role in cohort.roles.values()}
         if known.cohorts.get(id_) is not cohort or joins.stages < known.stages or not probed.isdisjoint(changed):
@@ -28,6 +28,13 @@ def what_is_broken_in_joins(plan: Plan, before: Plan) -> Iterator[Broken]:
     yield from _of_flags(joins)
     for decision in joins.decisions:
         yield from _of_node(decision.node, f"query {decision.query}", joins.stores)
+
+
+def _has_less(store: Store | None, before: Store | None) -> bool:
+    """Than before. Who has found there all that is needed finds it in one that has more."""
+    if store is before or before is None:
+        return False
+    return store is None or not ({*store.columns} >= {*before.columns} and {*store.indexes} >= {*before.indexes})
 
 
 def _of_store(store: Store, stream: StreamPlan | None, is_kept: bool) -> Iterator[Broken]:

@@ -45,8 +45,9 @@ def what_is_broken(
     for grouping in groupings:
         if grouping.id in changed or grouping.finer in changed or grouping.stream not in plan.streams:
             yield from _of_grouping(grouping, plan)
+    makes: dict[str, set[str]] = {}
     for member in _to_look_at(plan, known, changed):
-        yield from _of_member(member, plan)
+        yield from _of_member(member, plan, makes)
     if sum(len(stream.groupings) for stream in plan.streams.values()) != len(plan.groupings):
         yield Broken("prune_columns", "the plan", "has groupings that no stream makes")
     for name, stream in streams.items():
@@ -58,16 +59,28 @@ def what_is_broken(
         yield Broken(*broken)
 
 
-def _to_look_at(plan: Plan, known: Plan, changed: Mapping[str, Grouping]) -> tuple[Member, ...]:
-    """All members, unless those before are still there and so is all that they read."""
-    count = len(known.members)
-    if count == 0 or plan.members[:count] != known.members or plan.partitioners != known.partitioners:
+def _to_look_at(plan: Plan, known: Plan, changed: Mapping[str, Grouping]) -> Iterable[Member]:
+    """The members that were not there before, or that read what does no longer make all that it made."""
+    if not known.members or plan.partitioners != known.partitioners:
         return plan.members
+    less = known.groupings.keys() - plan.groupings.keys()
     for id_ in changed.keys() & known.groupings.keys():
-        if not {p.name for p in changed[id_].partials} >= {p.name for p in known.groupings[id_].partials}:
-            return plan.members
-    gone = len(plan.groupings) < len(known.groupings) + sum(id_ not in known.groupings for id_ in changed)
-    return plan.members if gone else plan.members[count:]
+        made, before = changed[id_], known.groupings[id_]
+        if not {*made.windows} >= {*before.windows} or not _makes(made) >= _makes(before):
+            less.add(id_)
+    count = len(known.members)
+    if not less and plan.members[:count] == known.members:
+        return plan.members[count:]
+    there = {id(member) for member in known.members}
+    return [m for m in plan.members if id(m) not in there or (less and not less.isdisjoint(_reads(m)))]
+
+
+def _makes(grouping: Grouping) -> set[str]:
+    return {partial.name for partial in grouping.partials}
+
+
+def _reads(member: Member) -> list[str]:
+    return [piece.grouping for piece in (member.main, *member.further)]
 
 
 # -- groupings and members
@@ -101,7 +114,8 @@ def _of_roll_up(coarse: Grouping, fine: Grouping | None, thing: str) -> Iterator
         yield Broken("roll_up", thing, f"is rolled up from {fine.id}, which does not make {missing[0]}")
 
 
-def _of_member(member: Member, plan: Plan) -> Iterator[Broken]:
+def _of_member(member: Member, plan: Plan, makes: dict[str, set[str]]) -> Iterator[Broken]:
+    """`makes`: the partials of groupings that have been looked at."""
     thing, main = f"query {member.query}", plan.groupings.get(member.main.grouping)
     for piece in (member.main, *member.further):
         if piece.grouping not in plan.groupings:
@@ -110,7 +124,7 @@ def _of_member(member: Member, plan: Plan) -> Iterator[Broken]:
             yield Broken("choose_partitioners", thing, f"shows updates of {piece.grouping}, whose rows stay apart")
     if main is None:
         return
-    if member.present not in {p.name for p in main.partials}:
+    if member.present not in (makes.get(main.id) or makes.setdefault(main.id, _makes(main))):
         yield Broken("share_slices", thing, f"reads {member.present}, which {main.id} does not make")
     if not {column for column, _ in member.keys} <= set(main.keys):
         yield Broken("split_aggregates", thing, f"has keys that {main.id} does not have")

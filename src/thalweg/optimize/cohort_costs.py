@@ -46,14 +46,19 @@ class _Rows:
         rows, predicates = (sample.rows, sample.predicates) if sample and sample.rows else ((0,), ())
         self.bit = {predicate: i for i, predicate in enumerate(predicates)}
         self.scale = self.rate / len(rows)
-        width = len(predicates) // 8 + 1
+        self._rows = rows
+
+    @cached_property
+    def bits(self) -> Bits:
+        rows, predicates = self._rows, len(self.bit)
+        width = predicates // 8 + 1
         packed = np.frombuffer(b"".join(row.to_bytes(width, "little") for row in rows), np.uint8)
-        satisfied = np.ones((len(predicates) + 1, -(-len(rows) // 64) * 64), bool)
+        satisfied = np.ones((predicates + 1, -(-len(rows) // 64) * 64), bool)
         satisfied[:, len(rows) :] = False
         satisfied[:-1, : len(rows)] = np.unpackbits(
-            packed.reshape(-1, width), axis=1, count=len(predicates), bitorder="little"
+            packed.reshape(-1, width), axis=1, count=predicates, bitorder="little"
         ).T
-        self.bits: Bits = np.packbits(satisfied, axis=1).view(np.uint64)
+        return np.packbits(satisfied, axis=1).view(np.uint64)
 
     def knows(self, predicate: str | None) -> bool:
         return predicate is None or predicate in self.bit
@@ -95,6 +100,12 @@ class _Edge:
         self.meetings = held.get(sides[0][0], 1.0) + held.get(sides[1][0], 1.0) - 1.0
         self.alone = self.cost(*self.wanted(slice(None)))
 
+    def among(self, queries: Sequence[int] | Ids) -> tuple[Ids, Ids]:
+        """Which of the queries ask for it, and their places here."""
+        found = [(i, place) for i, query in enumerate(queries) if (place := self.place.get(int(query))) is not None]
+        here, places = zip(*found, strict=True) if found else ((), ())
+        return np.array(here, np.intp), np.array(places, np.intp)
+
     def union(self, queries: Iterable[int]) -> list[Bits]:
         """The sampled rows of either side that some of the queries want."""
         at = [self.place[query] for query in queries]
@@ -113,15 +124,16 @@ class _Edge:
         keys = np.minimum(np.minimum(left, self.keys[0]), np.minimum(right, self.keys[1]))
         return self.fixed + left + right + keys + left * right * self.meetings / max(self.keys)
 
-    def shared(self) -> Floats:
-        """The cost of each two of its queries together."""
+    def shared(self, at: Ids, others: Ids) -> Floats:
+        """The cost of each of the queries at these places together with each of the others."""
         unions = []
         for rows, asked in zip(self.rows, self.asked, strict=True):
-            distinct, back = np.unique(asked, return_inverse=True)
-            bits = rows.bits[distinct]
+            distinct, back = np.unique(asked[at], return_inverse=True)
+            distinct_others, back_others = np.unique(asked[others], return_inverse=True)
+            bits = rows.bits[distinct_others]
             # AJoin Eq. 1, counted on the rows. A product of matrices would do; its threads fight over busy cores.
-            counts = np.stack([_counts(bits | one) for one in bits])
-            unions.append(rows.cardinality(counts)[np.ix_(back, back)])
+            counts = np.stack([_counts(bits | one) for one in rows.bits[distinct]])
+            unions.append(rows.cardinality(counts)[np.ix_(back, back_others)])
         return self.price(*unions)
 
 
@@ -138,57 +150,68 @@ class CohortCosts:
     ) -> None:
         self.count = len(demands)
         self.edges_of = [demand.edges for demand in demands]
-        rows = {
-            relation: _Rows(samples.get(relation)) for relation in {r for ends in sides.values() for r, _ in ends}
-        }
-        self.measured = np.array(
-            [
-                d.edges <= sides.keys()
-                and all(rows[relation].knows(d.predicates.get(relation)) for e in d.edges for relation, _ in sides[e])
-                for d in demands
-            ],
-            bool,
-        )
+        self._given = sides, held, fixed
+        self._rows = {r: _Rows(samples.get(r)) for r in {r for ends in sides.values() for r, _ in ends}}
+        self.measured = np.array([self._is_measured(demand) for demand in demands], bool)
         column = {edge: i for i, edge in enumerate(sorted(frozenset().union(*self.edges_of)))}
-        members: dict[str, list[tuple[int, Demand]]] = {}
-        asks = np.zeros((self.count, len(column)), np.float32)
-        for query, demand in enumerate(demands):
-            asks[query, [column[edge] for edge in demand.edges]] = 1
-            for edge in demand.edges if self.measured[query] else ():
-                members.setdefault(edge, []).append((query, demand))
-        self.edges = {
-            edge: _Edge(sides[edge], rows, held, fixed, queries) for edge, queries in sorted(members.items())
-        }
-        self.common = asks @ asks.T > 0
-        """Which queries have an edge in common."""
+        self._members: dict[str, list[tuple[int, Demand]]] = {}
+        self._asks = np.zeros((self.count, len(column)), np.float32)
+        asked = [(query, column[edge]) for query, edges in enumerate(self.edges_of) for edge in edges]
+        if asked:
+            self._asks[tuple(zip(*asked, strict=True))] = 1
+        for query in np.flatnonzero(self.measured).tolist():
+            for edge in demands[query].edges:
+                self._members.setdefault(edge, []).append((query, demands[query]))
+        self._edges: dict[str, _Edge] = {}
 
-    @cached_property
-    def pairs(self) -> tuple[Floats, Floats]:
-        """The cost of each two queries together, and apart, over their common edges; 0 where nothing is known."""
-        shared, apart = np.zeros((2, self.count, self.count))
-        for edge in self.edges.values():
-            at = np.ix_(edge.queries, edge.queries)
-            shared[at] += edge.shared()
-            apart[at] += edge.alone[:, None] + edge.alone
-        np.fill_diagonal(shared, 0.0)
-        np.fill_diagonal(apart, 0.0)
+    def _is_measured(self, demand: Demand) -> bool:
+        sides, asked = self._given[0], demand.predicates
+        if not demand.edges <= sides.keys():
+            return False
+        return all(self._rows[r].knows(asked.get(r)) for edge in demand.edges for r, _ in sides[edge])
+
+    def edge(self, name: str) -> _Edge:
+        if name not in self._edges:
+            sides, held, fixed = self._given
+            self._edges[name] = _Edge(sides[name], self._rows, held, fixed, self._members[name])
+        return self._edges[name]
+
+    def common(self, queries: Sequence[int] | Ids, others: Sequence[int] | Ids) -> NDArray[np.bool_]:
+        """Which of the queries have an edge in common with which of the others."""
+        both: NDArray[np.bool_] = self._asks[queries] @ self._asks[others].T > 0
+        return both
+
+    def pairs(self, queries: Sequence[int] | Ids, others: Sequence[int] | Ids) -> tuple[Floats, Floats]:
+        """The cost of each of the queries with each of the others together, and apart, over their common edges; 0
+        where nothing is known."""
+        shared, apart = np.zeros((2, len(queries), len(others)))
+        for name in sorted(self._edges_among(queries) & self._edges_among(others)):
+            edge = self.edge(name)
+            here, at = edge.among(queries)
+            there, at_others = edge.among(others)
+            shared[np.ix_(here, there)] += edge.shared(at, at_others)
+            apart[np.ix_(here, there)] += edge.alone[at][:, None] + edge.alone[at_others]
         return shared, apart
 
-    @cached_property
-    def gains(self) -> Floats:
-        """What each two queries gain by running together."""
-        shared, apart = self.pairs
-        return apart - shared
+    def _edges_among(self, queries: Iterable[int]) -> set[str]:
+        return {name for query in queries if self.measured[query] for name in self.edges_of[query]}
 
-    @cached_property
-    def ratios(self) -> Floats:
-        """The cost of each two queries together against apart; infinite where nothing is known."""
-        shared, apart = self.pairs
+    def gains(self, queries: Ids) -> Floats:
+        """What each two of these queries gain by running together."""
+        shared, apart = self.pairs(queries, queries)
+        gains: Floats = apart - shared
+        np.fill_diagonal(gains, 0.0)
+        return gains
+
+    def ratios(self, queries: Sequence[int], others: Sequence[int]) -> Floats:
+        """The cost of each of the queries with each of others together against apart; infinite where nothing is
+        known."""
+        shared, apart = self.pairs(queries, others)
         return np.divide(shared, apart, out=np.full_like(shared, np.inf), where=apart > 0.0)
 
     def of_cohort(self, members: Iterable[int]) -> float:
         """Of the measured ones among the members, run together."""
-        return sum(float(self.edges[name].cost(*union)) for name, union in self.unions(members).items())
+        return sum(float(self.edge(name).cost(*union)) for name, union in self.unions(members).items())
 
     def unions(self, members: Iterable[int]) -> dict[str, list[Bits]]:
         """Edge -> the sampled rows of either side that some measured member wants."""
@@ -196,12 +219,15 @@ class CohortCosts:
         for query in members:
             for name in self.edges_of[query] if self.measured[query] else ():
                 asking.setdefault(name, []).append(query)
-        return {name: self.edges[name].union(queries) for name, queries in sorted(asking.items())}
+        return {name: self.edge(name).union(queries) for name, queries in sorted(asking.items())}
 
     def compatible(self, queries: list[int]) -> list[int]:
         """As many of the queries, first come, as may be one cohort."""
+        common = self.common(queries, queries)
+        if common.all():
+            return queries[:COHORT_SIZE]
         taken: list[int] = []
-        for query in queries:
-            if len(taken) < COHORT_SIZE and self.common[query, taken].all():
-                taken.append(query)
-        return taken
+        for at in range(len(queries)):
+            if len(taken) < COHORT_SIZE and common[at, taken].all():
+                taken.append(at)
+        return [queries[at] for at in taken]

@@ -9,6 +9,7 @@ eagerly with the cohort that has most in common with it, and judged when it has 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,48 @@ def choose_cohorts(
     `current` are the cohorts that run. Those that lose or take in a query are looked at together; each of the
     others is asked only whether it is better split: so a query that was shared eagerly comes to be judged.
     """
+    judged = judge_cohorts(demands, samples, current, sides=sides, held=held, fixed=fixed)
+    return [*judged.cohorts], [*judged.notes]
+
+
+Ids = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Cohorts, with what the next ones may take from it: while measurements stay, so does what was found of them."""
+
+    cohorts: tuple[Ids, ...] = ()
+    notes: tuple[str, ...] = ()
+    given: tuple[object, ...] = ()
+    demands: Mapping[str, Demand] = field(default_factory=dict)
+    whole: frozenset[Ids] = frozenset()
+    """Measured queries that run together, and are not better split."""
+    nearest: Mapping[tuple[Ids, Ids], tuple[float, str]] = field(default_factory=dict)
+    """The measured queries of two cohorts -> the least ratio of one of the first and one of the second, and whose of
+    the second that is."""
+    costs: Mapping[Ids, float] = field(default_factory=dict)
+    """Of measured queries together."""
+
+
+NOTHING = Judged()
+_NOBODY = (np.inf, 0, 0)
+
+
+def judge_cohorts(
+    demands: Sequence[Demand],
+    samples: Mapping[str, Sample],
+    current: Sequence[Sequence[str]] = (),
+    *,
+    sides: Mapping[str, Sides] | None = None,
+    held: Mapping[str, float] | None = None,
+    fixed: float = 0.0,
+    before: Judged = NOTHING,
+) -> Judged:
+    """The same as `choose_cohorts`, by what has changed since `before`."""
     costs = CohortCosts(demands, samples, sides or {}, held or {}, fixed)
-    number = {demand.query: i for i, demand in enumerate(demands)}
+    judge = _Judge(costs, demands, (samples, held, fixed), before)
+    number = judge.number
     running = {name for names in current for name in names}
     full = len(running ^ number.keys()) > FULL_RUN * max(len(running), len(number))
     kept: list[list[int]] = []
@@ -50,7 +91,7 @@ def choose_cohorts(
     for names in current:
         members = costs.compatible(sorted(loose & {number[name] for name in names if name in number}))
         loose -= set(members)
-        parts = None if full else _form_anew(costs, [members])
+        parts = None if full else judge.form_anew([members])
         if parts is not None:
             members = max(parts, key=len)
             loose |= {query for part in parts if part is not members for query in part}
@@ -59,10 +100,95 @@ def choose_cohorts(
     cohorts = _settle(costs, kept + touched, loose)
     if current:
         same, others = _divide(cohorts, kept)
-        cohorts = same + (_form_anew(costs, others) or others)
+        cohorts = same + (judge.form_anew(others) or others)
     cohorts = sorted(sorted(cohort) for cohort in cohorts)
     names_of = [tuple(demands[query].query for query in cohort) for cohort in cohorts]
-    return names_of, _explain(costs, cohorts, names_of)
+    notes = judge.explain(cohorts, names_of)
+    return judge.judged(tuple(names_of), tuple(notes))
+
+
+class _Judge:
+    """Judges running cohorts one by one, and two by two, unless they have been judged before."""
+
+    def __init__(
+        self, costs: CohortCosts, demands: Sequence[Demand], given: tuple[object, ...], before: Judged
+    ) -> None:
+        self.costs, self.given = costs, given
+        self.number = {demand.query: i for i, demand in enumerate(demands)}
+        self.demands = {demand.query: demand for demand in demands}
+        self._names = list(self.number)
+        self.whole: set[Ids] = set()
+        self.nearest: dict[tuple[Ids, Ids], tuple[float, str]] = {}
+        self.prices: dict[Ids, float] = {}
+        self._before = before if before.given == given else NOTHING
+        self._known: dict[Ids, bool] = {}
+
+    def judged(self, cohorts: tuple[Ids, ...], notes: tuple[str, ...]) -> Judged:
+        return Judged(cohorts, notes, self.given, self.demands, frozenset(self.whole), self.nearest, self.prices)
+
+    def _is_known(self, names: Ids) -> bool:
+        """Whether all ask the same as before."""
+        if names not in self._known:
+            here, there = self.demands, self._before.demands
+            self._known[names] = all(name in here and here[name] == there.get(name) for name in names)
+        return self._known[names]
+
+    def form_anew(self, cohorts: list[list[int]]) -> list[list[int]] | None:
+        """The same queries in new cohorts where that is worth it."""
+        known = self._ids([query for query in cohorts[0] if self.costs.measured[query]]) if len(cohorts) == 1 else ()
+        if known and known in self._before.whole and self._is_known(known):
+            self.whole.add(known)
+            return None
+        parts = _form_anew(self.costs, cohorts)
+        if known and parts is None:
+            self.whole.add(known)
+        return parts
+
+    def _ids(self, queries: Sequence[int]) -> Ids:
+        return tuple(self._names[query] for query in queries)
+
+    def _places(self, names: Ids) -> list[int]:
+        return [self.number[name] for name in names]
+
+    def explain(self, cohorts: list[list[int]], names: list[Ids]) -> list[str]:
+        """Of each cohort, why it does not share with the one that is nearest to it."""
+        known = [self._ids([query for query in cohort if self.costs.measured[query]]) for cohort in cohorts]
+        notes: dict[frozenset[int], str] = {}
+        for i, cohort in enumerate(cohorts):
+            near = [(*self._near(known[i], known[j]), j) for j in range(len(cohorts)) if j != i]
+            least, _, j = min(((ratio, self.number.get(query, 0), j) for ratio, query, j in near), default=_NOBODY)
+            if np.isinf(least) or frozenset((i, j)) in notes:
+                continue
+            ratio = self._price(known[i] + known[j]) / (self._price(known[i]) + self._price(known[j]))
+            who = f"{_name(names[i])} {'runs' if len(cohort) == 1 else 'run'} apart from {_name(names[j])}"
+            if ratio >= 1.0:
+                notes[frozenset((i, j))] = f"{who}: sharing would cost {ratio:.2f}x"
+            elif len(cohort) + len(cohorts[j]) > COHORT_SIZE:
+                notes[frozenset((i, j))] = f"{who}: a group holds at most {COHORT_SIZE} queries"
+        return list(notes.values())
+
+    def _near(self, one: Ids, other: Ids) -> tuple[float, str]:
+        """The least ratio of a query of the one with one of the other, and whose of these that is."""
+        if not one or not other:
+            return np.inf, ""
+        if (one, other) not in self.nearest:
+            known = self._is_known(one) and self._is_known(other)
+            found = self._before.nearest.get((one, other)) if known else None
+            back = self._before.nearest.get((other, one)) if known else None
+            if found is None or back is None:
+                ratios = self.costs.ratios(self._places(one), self._places(other))
+                there, here = ratios.min(axis=0), ratios.min(axis=1)
+                found = float(there.min()), other[int(there.argmin())]
+                back = float(here.min()), one[int(here.argmin())]
+            self.nearest[one, other], self.nearest[other, one] = found, back
+        return self.nearest[one, other]
+
+    def _price(self, queries: Ids) -> float:
+        """Of measured queries, run together."""
+        if queries not in self.prices:
+            before = self._before.costs.get(queries) if self._is_known(queries) else None
+            self.prices[queries] = self.costs.of_cohort(self._places(queries)) if before is None else before
+        return self.prices[queries]
 
 
 def _divide(cohorts: list[list[int]], kept: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
@@ -93,7 +219,7 @@ def _settle(costs: CohortCosts, running: list[list[int]], queries: set[int]) -> 
     cohorts = [_Cohort(costs, members, loose) for members in running]
     _absorb(cohorts, loose)
     pool = np.flatnonzero(loose & costs.measured)
-    gains = costs.gains[np.ix_(pool, pool)]
+    gains = costs.gains(pool)
     while gains.max(initial=0.0) > 0.0:
         first, second = divmod(int(gains.argmax()), len(pool))
         seed = [int(pool[first]), int(pool[second])]
@@ -131,27 +257,6 @@ def _share_eagerly(costs: CohortCosts, cohorts: list[_Cohort], query: int, loose
         cohorts.append(_Cohort(costs, [query], loose))
 
 
-def _explain(costs: CohortCosts, cohorts: list[list[int]], names: list[tuple[str, ...]]) -> list[str]:
-    """Of each cohort, why it does not share with the one that is nearest to it."""
-    where = np.zeros(costs.count, np.intp)
-    for i, cohort in enumerate(cohorts):
-        where[cohort] = i
-    apart = [costs.of_cohort(cohort) for cohort in cohorts]
-    notes: dict[frozenset[int], str] = {}
-    for i, cohort in enumerate(cohorts):
-        ratios = np.where(where == i, np.inf, costs.ratios[cohort].min(axis=0))
-        j = int(where[ratios.argmin()])
-        if np.isinf(ratios.min()) or frozenset((i, j)) in notes:
-            continue
-        ratio = costs.of_cohort(cohort + cohorts[j]) / (apart[i] + apart[j])
-        who = f"{_name(names[i])} {'runs' if len(cohort) == 1 else 'run'} apart from {_name(names[j])}"
-        if ratio >= 1.0:
-            notes[frozenset((i, j))] = f"{who}: sharing would cost {ratio:.2f}x"
-        elif len(cohort) + len(cohorts[j]) > COHORT_SIZE:
-            notes[frozenset((i, j))] = f"{who}: a group holds at most {COHORT_SIZE} queries"
-    return list(notes.values())
-
-
 def _name(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
@@ -163,8 +268,12 @@ class _Cohort:
         self.costs = costs
         self.members = list(members)
         self.edges = frozenset[str]().union(*(costs.edges_of[query] for query in self.members))
-        self._open: NDArray[np.bool_] = np.logical_and.reduce(costs.common[self.members], axis=0)
-        self._unions = costs.unions(self.members)
+        self._open = np.zeros(costs.count, bool)
+        self._open[loose] = costs.common(self.members, np.flatnonzero(loose)).all(axis=0)
+        """Only of those that were loose."""
+        # Of those that are not measured nothing is weighed.
+        self._weighs = bool((loose & costs.measured).any())
+        self._unions = costs.unions(self.members) if self._weighs else {}
         self._gains: dict[str, Floats] = {}
         self._gain = np.zeros(costs.count)
         for name in self._unions:
@@ -176,8 +285,9 @@ class _Cohort:
     def add(self, query: int, loose: NDArray[np.bool_]) -> None:
         self.members.append(query)
         self.edges |= self.costs.edges_of[query]
-        self._open &= self.costs.common[query]
-        for name, bits in self.costs.unions([query]).items():
+        at = np.flatnonzero(self._open)
+        self._open[at] &= self.costs.common([query], at)[0]
+        for name, bits in self.costs.unions([query]).items() if self._weighs else ():
             self._unions[name] = [a | b for a, b in zip(self._unions.get(name, bits), bits, strict=True)]
             self._weigh(name, loose)
 
@@ -188,7 +298,7 @@ class _Cohort:
         return np.where(loose & self._open, self._gain, 0.0)
 
     def _weigh(self, name: str, loose: NDArray[np.bool_]) -> None:
-        edge, union = self.costs.edges[name], self._unions[name]
+        edge, union = self.costs.edge(name), self._unions[name]
         at = np.flatnonzero(loose[edge.queries])
         wider = [wanted | bits for wanted, bits in zip(edge.wanted(at), union, strict=True)]
         gain = np.zeros_like(self._gain)

@@ -1,17 +1,19 @@
 """First, because all others look streams up by name: rows that joins yield become streams.
 
 What a join query wants of joined rows is then a WHERE over their stream: the flag that says which rows are its own.
-It also finds out which queries are new, for all rules that add queries to what they have shared before.
+It also finds out which queries have come and gone, for all rules that go on from what queries have shared before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from thalweg.aggregates.contract import conjunction
 from thalweg.model.canonical import named
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Join, joined_column, joined_stream
+from thalweg.model.plan_input import PlanInput, RunningQuery
 from thalweg.model.query import Query
 from thalweg.optimize.draft import Draft
 
@@ -20,19 +22,51 @@ JOIN_LIMIT = 20_000_000
 
 
 def derive_streams(draft: Draft, last: Draft) -> Draft:
-    given, before = draft.given, last.given
-    known = len(before.queries)
-    continues = (
-        given.queries[:known] == before.queries and given.streams == before.streams and given.tables == before.tables
-    )
-    draft = replace(draft, new=tuple(given.queries[known:] if continues else given.queries), continues=continues)
-    derived = dict(draft.begun(last).derived)
+    draft = _compared(draft, last.given)
+    streams, tables = draft.given.streams, draft.given.tables
+    derived = {name: stream for name, stream in draft.begun(last).derived.items() if not _is_gone(name, draft)}
     for query in (running.query for running in draft.new):
         if query.join is not None and query.stream not in derived:
             first = query.join.relations[0]
-            time = query.time or joined_column(first.name, given.streams[first.stream].time)
-            derived[query.stream] = joined_stream(query.stream, query.join, time, given.streams, given.tables)
+            time = query.time or joined_column(first.name, streams[first.stream].time)
+            derived[query.stream] = joined_stream(query.stream, query.join, time, streams, tables)
     return replace(draft, derived=derived)
+
+
+def _compared(draft: Draft, before: PlanInput) -> Draft:
+    """With what has come and gone since the last time. Queries that have changed have gone, and come."""
+    given = draft.given
+    if given.streams != before.streams or given.tables != before.tables:
+        return replace(draft, new=tuple(given.queries))
+    start, end = _alike(before.queries, given.queries)
+    was, now = before.queries[start : len(before.queries) - end], given.queries[start : len(given.queries) - end]
+    there, here = {running.id: running for running in was}, {running.id for running in now}
+    same = {running.id for running in now if there.get(running.id) == running}
+    if [running.id for running in was if running.id in here] != [r.id for r in now if r.id in there]:
+        return replace(draft, new=tuple(given.queries))  # they are in another order
+    new = tuple(running for running in now if running.id not in same)
+    gone = tuple(running for running in was if running.id not in same)
+    tail = len(given.queries)
+    if not end:
+        tail -= next((i for i, running in enumerate(reversed(now)) if running.id in there), len(now))
+    return replace(draft, new=new, gone=gone, tail=tail, continues=True)
+
+
+def _alike(one: Sequence[RunningQuery], other: Sequence[RunningQuery]) -> tuple[int, int]:
+    """How many are the same at the beginning, and of the rest at the end."""
+    least = min(len(one), len(other))
+    if one[:least] == other[:least]:
+        return least, 0
+    start = next(i for i in range(least) if one[i] != other[i])
+    end = next((i for i in range(least - start) if one[-1 - i] != other[-1 - i]), least - start)
+    return start, end
+
+
+def _is_gone(stream: str, draft: Draft) -> bool:
+    """Whether rows of a join are asked for no more."""
+    if all(running.query.stream != stream for running in draft.gone):
+        return False
+    return all(running.query.stream != stream for running in draft.given.queries)
 
 
 # -- a join query as the other rules see it

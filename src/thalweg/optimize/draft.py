@@ -7,7 +7,7 @@ what is kept is bounded by one plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Generic, TypeVar, TypeVarTuple
@@ -23,6 +23,7 @@ from thalweg.model.query import Query
 from thalweg.model.stream import Stream
 from thalweg.model.window import Window
 from thalweg.optimize.cohort_costs import Demand, Sides
+from thalweg.optimize.cohorts import Judged
 
 T = TypeVar("T")
 Given = TypeVarTuple("Given")
@@ -84,6 +85,11 @@ class QueryParts:
     pin: tuple[str, str] | None = None
     """(route key, the partitioner that it asks for)."""
 
+    @cached_property
+    def name(self) -> str:
+        """Of what it is of the plan."""
+        return named("", self.member, self.selection)
+
 
 @dataclass(frozen=True)
 class JoinParts:
@@ -102,6 +108,12 @@ class JoinParts:
     indexes: tuple[tuple[str, Index], ...]
     """(stream, index)."""
     asked: tuple[Asked, ...]
+    reads: frozenset[str]
+    """The joined columns that the query reads."""
+    columns: Mapping[str, frozenset[str]]
+    """By relation, those of them that are its own."""
+    flag: str | None
+    """The column of joined rows that says which are the query's; None: all."""
 
     @property
     def probes(self) -> bool:
@@ -118,6 +130,10 @@ class StreamShare:
     selections: tuple[Selection, ...] = ()
     read: frozenset[str] = frozenset()
     """Columns that expressions and selections read, computed ones among them."""
+    askers: tuple[str, ...] = ()
+    """The queries that ask anything."""
+    computed_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By computed column, who asks for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +149,10 @@ class SharedGrouping:
     names: frozenset[str] = frozenset()
     """What partials name in their texts, and their filters."""
     calls_users_code: bool = False
+    partials_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By partial, who asks for it."""
+    windows_for: Mapping[Window, tuple[str, ...]] = field(default_factory=dict)
+    """By window, who asks for it."""
 
 
 Share = TypeVar("Share", StreamShare, SharedGrouping)
@@ -240,14 +260,19 @@ class Draft:
 
     # derive_streams
     new: tuple[RunningQuery, ...] = ()
-    """The queries that came after those of the last draft; all, where others have gone or streams have changed."""
+    """The queries that the last draft did not have, or not as they are; all, if it is not gone on from."""
+    gone: tuple[RunningQuery, ...] = ()
+    """The queries of the last draft that there are no more, or not as they were."""
+    tail: int = 0
+    """From here on there are only queries that the last draft did not have at all."""
     continues: bool = False
-    """Whether the queries of the last draft are the first ones of this."""
+    """Whether the last draft is gone on from: over the same streams, and queries that stay are in the same order."""
     derived: Mapping[str, Stream] = field(default_factory=dict)
 
     # split_aggregates
     parts: Mapping[str, Part[QueryParts]] = field(default_factory=dict)
     members: tuple[Member, ...] = ()
+    """In the order of their queries."""
     pins: Mapping[str, str] = field(default_factory=dict)
     """route key -> the partitioner that a query asks for; of several, the oldest query's."""
 
@@ -275,9 +300,10 @@ class Draft:
     # form_cohorts
     relations: Mapping[str, str] = field(default_factory=dict)
     """Relation -> stream, of all joins."""
-    demands: tuple[Demand, ...] = ()
+    demands: Mapping[str, Demand] = field(default_factory=dict)
+    """By query."""
     sides: Mapping[str, Sides] = field(default_factory=dict)
-    formed: Part[tuple[tuple[Queries, ...], tuple[str, ...]]] | None = None
+    formed: Part[Judged] | None = None
     """The cohorts, and why some run apart."""
     cohorts: Mapping[Queries, tuple[JoinParts, ...]] = field(default_factory=dict)
 
@@ -301,8 +327,8 @@ class Draft:
     join_plan: JoinPlan = field(default_factory=JoinPlan)
 
     # keep_rows
-    updated: frozenset[str] = frozenset()
-    """The streams of which some query shows updates."""
+    updated: frozenset[tuple[str, str]] = frozenset()
+    """(stream, query that shows updates of its windows)."""
     kept_rows: Mapping[str, Part[bool]] = field(default_factory=dict)
     """stream -> whether its rows are kept as they are."""
 
@@ -313,9 +339,13 @@ class Draft:
     # prune_columns
     planned: Mapping[str, Part[PlannedStream]] = field(default_factory=dict)
 
+    # name_plan
+    query_names: tuple[str, ...] = ()
+    """Of what each query is of the plan."""
+    joined_names: Mapping[str, str] = field(default_factory=dict)
+    """Of joined rows, by their content."""
+
     # put_together, and all that follow
-    queries_name: str = ""
-    """Of members and selections, one after the other."""
     plan: Plan = field(default_factory=lambda: Plan("", 1, 1, {}, {}, ()))
 
     @cached_property
@@ -323,8 +353,25 @@ class Draft:
         return {**self.given.streams, **self.derived}
 
     def begun(self, last: Draft) -> Draft:
-        """What the new queries are added to."""
+        """What queries are taken from, and new ones are added to."""
         return last if self.continues else NOTHING
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether the queries of the last draft are the first ones of this."""
+        return not self.gone and len(self.given.queries) - len(self.new) == self.tail
+
+    @cached_property
+    def ranks(self) -> Mapping[str, int]:
+        """The places of queries; where they were only added, those of new ones."""
+        start = self.tail if self.only_adds else 0
+        return {running.id: start + i for i, running in enumerate(self.given.queries[start:])}
+
+    def in_order(self, known: Iterable[str], new: Iterable[str]) -> Iterable[str]:
+        """The ids of queries, some of which may have gone, with those of new ones: in the order of the queries."""
+        if self.only_adds:
+            return [*known, *new]
+        return sorted({id_ for id_ in (*known, *new) if id_ in self.ranks}, key=self.ranks.__getitem__)
 
 
 NOTHING = Draft(PlanInput((), {}))

@@ -12,8 +12,8 @@ from typing import TypeVar
 from thalweg.model.join_statistics import Sample
 from thalweg.model.ordering import Edge
 from thalweg.optimize.cohort_costs import Demand, Sides
-from thalweg.optimize.cohorts import choose_cohorts
-from thalweg.optimize.draft import Draft, JoinParts, Queries, again
+from thalweg.optimize.cohorts import NOTHING, Judged, judge_cohorts
+from thalweg.optimize.draft import Draft, JoinParts, Part, Queries
 from thalweg.optimize.probe_trees import index_id
 
 PROBE_COST = 20_000.0
@@ -24,13 +24,22 @@ T = TypeVar("T")
 def form_cohorts(draft: Draft, last: Draft) -> Draft:
     begun, load = draft.begun(last), draft.given.measurements.joins
     new = [draft.joins[running.id].value for running in draft.new if running.id in draft.joins]
-    relations = {**begun.relations, **{r.name: r.stream for join in new for r in join.join.relations}}
     probing = [join for join in new if join.probes]
-    demands = (*begun.demands, *(_demand(join) for join in probing))
+    relations = {**begun.relations, **{r.name: r.stream for join in new for r in join.join.relations}}
+    demands = {**begun.demands, **{join.id: _demand(join) for join in probing}}
     sides = {**begun.sides, **{_name(join, edge): _sides(join, edge) for join in probing for edge in join.edges}}
+    if not draft.only_adds:
+        demands = {r.id: demands[r.id] for r in draft.given.queries if r.id in draft.joins and r.id in demands}
+        edges = frozenset[str]().union(*(demand.edges for demand in demands.values()))
+        sides = {name: ends for name, ends in sides.items() if name in edges}
+        names = {r.name for part in draft.joins.values() for r in part.value.join.relations}
+        relations = {name: stream for name, stream in relations.items() if name in names}
     samples, held = _by_relation(load.samples, relations), _by_relation(load.held, relations)
-    formed = again(last.formed, _form, demands, samples, load.cohorts, sides, held)
-    cohorts = {ids: tuple(draft.joins[id_].value for id_ in ids) for ids in formed.value[0]}
+    given = tuple(demands.values()), samples, load.cohorts, sides, held
+    formed = last.formed
+    if formed is None or formed.given != given:
+        formed = Part(given, _form(*given, NOTHING if formed is None else formed.value))
+    cohorts = {ids: tuple(draft.joins[id_].value for id_ in ids) for ids in formed.value.cohorts}
     return replace(draft, relations=relations, demands=demands, sides=sides, formed=formed, cohorts=cohorts)
 
 
@@ -40,9 +49,9 @@ def _form(
     current: tuple[Queries, ...],
     sides: Mapping[str, Sides],
     held: Mapping[str, float],
-) -> tuple[tuple[Queries, ...], tuple[str, ...]]:
-    cohorts, notes = choose_cohorts(demands, samples, current, sides=sides, held=held, fixed=PROBE_COST)
-    return tuple(cohorts), tuple(notes)
+    before: Judged,
+) -> Judged:
+    return judge_cohorts(demands, samples, current, sides=sides, held=held, fixed=PROBE_COST, before=before)
 
 
 def _demand(join: JoinParts) -> Demand:

@@ -36,7 +36,8 @@ MOST_OVERLAP = 16
 
 def keep_rows(draft: Draft, last: Draft) -> Draft:
     given = draft.given
-    updated = draft.begun(last).updated.union(r.query.stream for r in draft.new if r.query.emit == "updates")
+    updated = _updated(draft, last)
+    shown = {stream for stream, _ in updated}
     kept = dict(draft.begun(last).kept_rows)
     for name in draft.touched:
         ids = draft.of_stream.get(name, ())
@@ -48,10 +49,17 @@ def keep_rows(draft: Draft, last: Draft) -> Draft:
             loads,
             given.settings.slots,
             name in given.measurements.kept_rows,
-            name in given.streams and name not in updated and _may([draft.shared[id_] for id_ in ids], draft),
+            name in given.streams and name not in shown and _may([draft.shared[id_] for id_ in ids], draft),
         )
         kept[name] = again(last.kept_rows.get(name), _are_worth, *made_from)
-    return replace(draft, updated=updated, kept_rows=kept)
+    return replace(draft, updated=updated, kept_rows={name: kept[name] for name in draft.shares})
+
+
+def _updated(draft: Draft, last: Draft) -> frozenset[tuple[str, str]]:
+    """The queries that show updates, with their streams."""
+    gone = {running.id for running in draft.gone}
+    new = {(r.query.stream, r.id) for r in draft.new if r.query.emit == "updates"}
+    return frozenset({one for one in draft.begun(last).updated if one[1] not in gone} | new)
 
 
 def _may(groupings: Sequence[SharedGrouping], draft: Draft) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Index, Intermediate, Joined, JoinPlan, Store
 from thalweg.model.stream import Stream
-from thalweg.optimize.derive_streams import columns_of, flag, limit_of, needs_flag, reads_of
+from thalweg.optimize.derive_streams import limit_of
 from thalweg.optimize.draft import Draft, JoinParts, StoreShare, again
 from thalweg.optimize.order_probes import keys_of
 from thalweg.optimize.split_joins import index_by
@@ -19,14 +19,8 @@ EMPTY = StoreShare()
 
 
 def lay_out_stores(draft: Draft, last: Draft) -> Draft:
-    begun, streams = draft.begun(last), draft.given.streams
-    new = [draft.joins[running.id].value for running in draft.new if running.id in draft.joins]
-    asked, joined = dict(begun.asked_stores), dict(begun.joined)
-    for join in new:
-        joined[join.query.stream] = _joined(join, joined.get(join.query.stream))
-        if join.probes:
-            for stream in join.join.streams:
-                asked[stream] = _asked(asked.get(stream, EMPTY), join, stream)
+    streams = draft.given.streams
+    asked, joined, limits = _laid_out(draft, last)
     draft = replace(
         draft,
         asked_stores=asked,
@@ -37,9 +31,40 @@ def lay_out_stores(draft: Draft, last: Draft) -> Draft:
             if draft.kept[ids].value
         },
         joined=joined,
-        limits={**begun.limits, **{join.id: limit_of(join.query) for join in new}},
+        limits=limits,
     )
     return replace(draft, join_plan=_join_plan(draft))
+
+
+def _laid_out(draft: Draft, last: Draft) -> tuple[Mapping[str, StoreShare], Mapping[str, Joined], Mapping[str, int]]:
+    """What is asked of stores and of joined rows, and how many a key may yield. Where a join has gone, what it asked
+    of is gathered anew."""
+    begun = draft.begun(last)
+    asked, joined, limits = dict(begun.asked_stores), dict(begun.joined), dict(begun.limits)
+    gone = [last.joins[running.id].value for running in draft.gone if running.id in last.joins]
+    joins = [draft.joins[running.id].value for running in draft.new if running.id in draft.joins]
+    anew = {stream for join in gone if join.probes for stream in join.join.streams}
+    rows_anew = {join.query.stream for join in (gone if draft.only_adds else [*gone, *joins])}
+    for names, shares in ((anew, asked), (rows_anew, joined)):
+        for name in names:
+            shares.pop(name, None)
+    if not draft.only_adds and (gone or joins):
+        joins = [draft.joins[running.id].value for running in draft.given.queries if running.id in draft.joins]
+    new = {running.id for running in draft.new}
+    of_stores: dict[str, list[JoinParts]] = {}
+    for join in joins:
+        is_new, stream = join.id in new, join.query.stream
+        if is_new or stream in rows_anew:
+            joined[stream] = _joined(join, joined.get(stream))
+        for name in join.join.streams if join.probes else ():
+            if is_new or name in anew:
+                of_stores.setdefault(name, []).append(join)
+    asked.update((name, _asked(asked.get(name, EMPTY), several, name)) for name, several in of_stores.items())
+    limits.update((join.id, limit_of(join.query)) for join in joins if join.id in new)
+    if draft.only_adds or not (gone or joins):
+        return asked, joined, limits
+    order = dict.fromkeys(join.query.stream for join in joins)
+    return asked, {name: joined[name] for name in order}, {join.id: limits[join.id] for join in joins}
 
 
 def _join_plan(draft: Draft) -> JoinPlan:
@@ -59,7 +84,7 @@ def _join_plan(draft: Draft) -> JoinPlan:
         intermediates=kept,
         stages=max((cohort.stages for cohort in grown), default=0),
         limits=draft.limits,
-        notes=draft.formed.value[1],
+        notes=draft.formed.value.notes,
         ordered={id_: ordered[id_] for id_ in sorted(ordered)},
     )
 
@@ -67,18 +92,20 @@ def _join_plan(draft: Draft) -> JoinPlan:
 # -- stores
 
 
-def _asked(known: StoreShare, join: JoinParts, stream: str) -> StoreShare:
+def _asked(known: StoreShare, joins: Iterable[JoinParts], stream: str) -> StoreShare:
     needs, columns, keeps_all = dict(known.needs), set(known.columns), known.keeps_all
-    predicates, streams = dict(known.predicates), tuple(sorted(join.join.streams))
-    for relation in (r for r in join.join.relations if r.stream == stream):
-        needs[streams] = max(needs.get(streams, 0), join.join.reach_us(relation.name))
-        columns |= columns_of(join.query, relation.name)
-        predicate = join.predicates[relation.name]
-        if predicate is None:
-            keeps_all = True
-        else:
-            predicates[predicate.id] = predicate
-    indexes = {**known.indexes, **{index.id: index for name, index in join.indexes if name == stream}}
+    predicates, indexes = dict(known.predicates), dict(known.indexes)
+    for join in joins:
+        streams = tuple(sorted(join.join.streams))
+        indexes.update((index.id, index) for name, index in join.indexes if name == stream)
+        for relation in (r for r in join.join.relations if r.stream == stream):
+            needs[streams] = max(needs.get(streams, 0), join.join.reach_us(relation.name, join.far))
+            columns |= join.columns[relation.name]
+            predicate = join.predicates[relation.name]
+            if predicate is None:
+                keeps_all = True
+            else:
+                predicates[predicate.id] = predicate
     return StoreShare(needs, frozenset(columns), predicates, indexes, keeps_all)
 
 
@@ -118,7 +145,7 @@ def _kept_store(m: Intermediate, joins: list[JoinParts], streams: Mapping[str, S
         reach = max([0, *(join.far[m.anchor, other] for other in others)])
         needs[on] = max(needs.get(on, 0), reach)
         for name in m.relations:
-            wanted = columns_of(join.query, name) | keys_of(join, name) | {time_of(join, name)}
+            wanted = join.columns[name] | keys_of(join, name) | {time_of(join, name)}
             columns.update(joined_column(name, column) for column in wanted)
     indexes = {index.id: index for join in joins for index in _indexes(m, join)}
     time = joined_column(m.anchor, time_of(joins[0], m.anchor))
@@ -139,7 +166,7 @@ def _indexes(m: Intermediate, join: JoinParts) -> Iterable[Index]:
 
 def _joined(join: JoinParts, known: Joined | None) -> Joined:
     query, of = join.query, join.join
-    flags = ((join.id, flag(query).columns[0]),) if needs_flag(query) else ()
+    flags = ((join.id, join.flag),) if join.flag is not None else ()
     alone = () if join.probes else ((join.id, join.predicates[of.relations[0].name]),)
     return Joined(
         query.stream,
@@ -152,7 +179,7 @@ def _joined(join: JoinParts, known: Joined | None) -> Joined:
         of.on,
         of.tables,
         (*(known.alone if known else ()), *alone),
-        tuple(sorted({*(known.reads if known else ()), *reads_of(query)})),
+        tuple(sorted({*(known.reads if known else ()), *join.reads})),
     )
 
 

@@ -15,7 +15,6 @@ from thalweg.model.join_statistics import Estimate, Sample
 from thalweg.model.ordering import Edge, Ordered, Orders
 from thalweg.model.probe import Role, Want
 from thalweg.optimize.default_probe_orders import Shape, Sizes, choose_orders
-from thalweg.optimize.derive_streams import columns_of
 from thalweg.optimize.draft import CohortNumbers, CohortOrders, Draft, JoinParts, again
 from thalweg.optimize.ordering import attached, partners, rows_of, statistics_of
 
@@ -46,7 +45,7 @@ def _role(name: str, stream: str, joins: tuple[JoinParts, ...]) -> Role:
     for bit, join in enumerate(joins):
         if name in join.predicates:
             predicate = join.predicates[name]
-            columns = tuple(sorted(columns_of(join.query, name) | keys_of(join, name)))
+            columns = tuple(sorted(join.columns[name] | keys_of(join, name)))
             asked = ("" if predicate is None else predicate.id, columns)
             known = wants.get(asked, Want(0, predicate, columns))
             wants[asked] = replace(known, queries=known.queries | 1 << bit)

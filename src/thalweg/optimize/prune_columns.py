@@ -26,7 +26,7 @@ def prune_columns(draft: Draft, last: Draft) -> Draft:
         held = keeps or name in draft.given.held_rows
         given = draft.streams[name], draft.shares[name].value, draft.rolled_up[name], whole, read, held, keeps
         planned[name] = again(last.planned.get(name), _plan_stream, *given)
-    return replace(draft, planned=planned)
+    return replace(draft, planned={name: planned[name] for name in draft.shares})
 
 
 def _plan_stream(
@@ -106,8 +106,8 @@ def _counts_values(grouping: Grouping) -> bool:
 
 def _in_order(computed: Mapping[str, Computed]) -> tuple[Computed, ...]:
     """Those that read other computed columns (registers and ranks) after the ones they read."""
-    first = [c for c in computed.values() if c.kind == "sql"]
-    return (*first, *[c for c in computed.values() if c.kind != "sql"])
+    later = [c for c in computed.values() if c.kind != "sql"]
+    return (*([c for c in computed.values() if c.kind == "sql"] if later else computed.values()), *later)
 
 
 def _after_finer(groupings: Iterable[Grouping]) -> dict[str, None]:

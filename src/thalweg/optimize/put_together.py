@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 
 from thalweg.model.plan import Plan, route_key
 from thalweg.optimize.draft import Draft
@@ -12,11 +11,9 @@ from thalweg.optimize.roll_up import notes_of
 
 def put_together(draft: Draft, last: Draft) -> Draft:
     settings, begun = draft.given.settings, draft.begun(last)
-    groupings = dict(begun.plan.groupings)
     found = {id_: g for name in draft.touched for id_, g in draft.planned[name].value.groupings.items()}
-    for id_ in islice(draft.shared, len(begun.shared), None):  # in the order in which queries have asked
-        groupings[id_] = found[id_]
-    groupings.update(found)
+    # In the order in which queries have asked.
+    groupings = {id_: found[id_] if id_ in found else begun.plan.groupings[id_] for id_ in draft.shared}
     plan = Plan(
         "",
         settings.slots,

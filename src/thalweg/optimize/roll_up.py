@@ -39,7 +39,7 @@ def roll_up(draft: Draft, last: Draft) -> Draft:
     for stream in draft.touched:
         known = last.rolled_up.get(stream)
         rolled_up[stream] = _roll_up(draft, draft.of_stream.get(stream, ()), loads, apart, known)
-    return replace(draft, rolled_up=rolled_up)
+    return replace(draft, rolled_up={name: rolled_up[name] for name in draft.shares})
 
 
 def _roll_up(

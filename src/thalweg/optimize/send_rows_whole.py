@@ -44,7 +44,7 @@ def send_rows_whole(draft: Draft, last: Draft) -> Draft:
             draft.pins,
         )
         sent_whole[name] = again(last.sent_whole.get(name), _send_whole, *given)
-    return replace(draft, sent_whole=sent_whole)
+    return replace(draft, sent_whole={name: sent_whole[name] for name in draft.shares})
 
 
 def _send_whole(

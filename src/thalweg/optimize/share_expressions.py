@@ -6,39 +6,33 @@ their columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from thalweg.model.plan import Computed, Selection
-from thalweg.optimize.draft import NOTHING, Asked, Draft, StreamShare, again, as_before
+from thalweg.optimize.asking import Order, ask_otherwise
+from thalweg.optimize.draft import Asked, Draft, StreamShare, again, as_before
 
 EMPTY = StreamShare()
 
 
 def share_expressions(draft: Draft, last: Draft) -> Draft:
-    begun, new = draft.begun(last), [(running.id, draft.parts[running.id].value) for running in draft.new]
-    joins = [draft.joins[id_].value for id_, _ in new if id_ in draft.joins]
-    own = [(id_, asked) for id_, split in new for asked in split.asked]
-    probes = [(join.id, asked) for join in joins if join.probes for asked in join.asked]
-    alone = [(join.id, asked) for join in joins if not join.probes for asked in join.asked]
-    selections = [split.selection for _, split in new if split.selection is not None]
-    before = NOTHING.asked if draft.continues else last.asked
-    asked = (
-        _add(begun.asked[0], own, before[0], selections),
-        _add(begun.asked[1], probes, before[1]),
-        _add(begun.asked[2], alone, before[2]),
-    )
-    few = _only_queries_came(draft, last)
-    touched = tuple(dict.fromkeys(part.stream for _, part in own) if few else asked[0])
-    shares = {}
+    asked = tuple(_ask(draft, last, kind) for kind in range(len(_KINDS)))
+    own, probes, alone = asked
+    few = _only_queries_changed(draft, last)
+    parts = [*(last.parts[running.id] for running in draft.gone), *(draft.parts[running.id] for running in draft.new)]
+    changed = dict.fromkeys(asks.stream for part in parts for asks in part.value.asked if asks.stream in own)
+    touched = tuple(changed if few else own)
+    shares = dict(draft.begun(last).shares)
     for name in touched:
-        parts = asked[0][name], asked[1].get(name, EMPTY), asked[2].get(name, EMPTY)
-        shares[name] = again(last.shares.get(name), _together, *parts)
-    return replace(draft, asked=asked, shares={**begun.shares, **shares}, touched=touched)
+        given = own[name], probes.get(name, EMPTY), alone.get(name, EMPTY)
+        shares[name] = again(last.shares.get(name), _together, *given)
+    shares = {name: shares[name] for name in own}
+    return replace(draft, asked=(own, probes, alone), shares=shares, touched=touched)
 
 
-def _only_queries_came(draft: Draft, last: Draft) -> bool:
-    """Whether the streams of new queries are all that is planned otherwise than before."""
+def _only_queries_changed(draft: Draft, last: Draft) -> bool:
+    """Whether the streams of queries that came or went are all that is planned otherwise than before."""
     given, before = draft.given, last.given
     measured, known = given.measurements, before.measurements
     same = measured.groupings == known.groupings and measured.kept_rows == known.kept_rows
@@ -46,61 +40,145 @@ def _only_queries_came(draft: Draft, last: Draft) -> bool:
     return draft.continues and same and held and given.settings == before.settings and draft.pins == last.pins
 
 
-def _add(
-    known: Mapping[str, StreamShare],
-    new: Iterable[tuple[str, Asked]],
-    before: Mapping[str, StreamShare],
-    selections: Iterable[Selection] = (),
-) -> Mapping[str, StreamShare]:
-    """`new`: (query, what it asks). `before`: as it was when all was planned last."""
-    touched: dict[str, _Share] = {}
-    for id_, asked in new:
-        touched.setdefault(asked.stream, _Share()).add(id_, asked)
-    for selection in selections:
-        touched[selection.stream].selections.append(selection)
-    added = {name: share.added_to(known.get(name, EMPTY)) for name, share in touched.items()}
-    return {**known, **{name: as_before(before.get(name), share) for name, share in added.items()}}
+# -- what is asked of streams
+
+
+def _own(draft: Draft, id_: str) -> tuple[Asked, ...]:
+    return draft.parts[id_].value.asked if id_ in draft.parts else ()
+
+
+def _of_probes(draft: Draft, id_: str) -> tuple[Asked, ...]:
+    join = draft.joins.get(id_)
+    return join.value.asked if join is not None and join.value.probes else ()
+
+
+def _of_lookups(draft: Draft, id_: str) -> tuple[Asked, ...]:
+    """Of a stream that is joined with tables only."""
+    join = draft.joins.get(id_)
+    return join.value.asked if join is not None and not join.value.probes else ()
+
+
+_KINDS: tuple[Callable[[Draft, str], tuple[Asked, ...]], ...] = (_own, _of_probes, _of_lookups)
+
+
+def _ask(draft: Draft, last: Draft, kind: int) -> Mapping[str, StreamShare]:
+    """What all queries ask of streams, as far as it is of this kind."""
+    of, begun = _KINDS[kind], draft.begun(last).asked[kind]
+    gone = {running.id: of(last, running.id) for running in draft.gone}
+    new = {running.id: of(draft, running.id) for running in draft.new}
+    for id_ in [id_ for id_, asks in new.items() if gone.get(id_) == asks]:
+        del gone[id_], new[id_]  # something else of it has changed
+    names = dict.fromkeys(asks.stream for several in (*gone.values(), *new.values()) for asks in several)
+    shares = dict(begun)
+    for name in names:
+        share = _ask_otherwise(begun.get(name, EMPTY), name, _on(name, gone), _on(name, new), draft, kind)
+        shares[name] = share if draft.continues else as_before(last.asked[kind].get(name), share)
+    return _in_order({name: share for name, share in shares.items() if share.askers}, draft, kind)
+
+
+def _on(stream: str, of_queries: Mapping[str, tuple[Asked, ...]]) -> dict[str, Asked]:
+    """By query, what it asks of the stream."""
+    return {id_: asks for id_, several in of_queries.items() for asks in several if asks.stream == stream}
+
+
+def _ask_otherwise(
+    known: StreamShare, stream: str, gone: Mapping[str, Asked], new: Mapping[str, Asked], draft: Draft, kind: int
+) -> StreamShare:
+    def of(id_: str) -> Asked:
+        return _on(stream, {id_: _KINDS[kind](draft, id_)})[id_]
+
+    uses = Order(draft.ranks, draft.tail, lambda id_: of(id_).uses)
+    columns = Order(draft.ranks, draft.tail, lambda id_: _names(of(id_)))
+    users = ask_otherwise(known.users, _uses(gone), _uses(new), uses)
+    computed_for = ask_otherwise(known.computed_for, _columns(gone), _columns(new), columns)
+    added = {c.name: c for asks in new.values() for c in asks.computed}
+    computed = {**known.computed, **{name: c for name, c in added.items() if name not in known.computed}}
+    if not draft.only_adds:
+        computed = {name: computed[name] for name in computed_for}
+    selections = _selections(known, stream, gone, new, draft) if kind == 0 else ()
+    return StreamShare(
+        computed,
+        users,
+        selections,
+        _read(known, computed, selections),
+        _askers(known, gone, new, draft),
+        computed_for,
+    )
+
+
+def _askers(known: StreamShare, gone: Collection[str], new: Collection[str], draft: Draft) -> tuple[str, ...]:
+    anything = ("",)
+    before = {"": known.askers} if known.askers else {}
+    order = Order(draft.ranks, draft.tail, lambda id_: anything)
+    return ask_otherwise(before, dict.fromkeys(gone, anything), dict.fromkeys(new, anything), order).get("", ())
+
+
+def _names(asked: Asked) -> list[str]:
+    return [computed.name for computed in asked.computed]
+
+
+def _uses(asked: Mapping[str, Asked]) -> dict[str, Sequence[str]]:
+    return {id_: asks.uses for id_, asks in asked.items()}
+
+
+def _columns(asked: Mapping[str, Asked]) -> dict[str, Sequence[str]]:
+    return {id_: _names(asks) for id_, asks in asked.items()}
+
+
+def _selections(
+    known: StreamShare, stream: str, gone: Collection[str], new: Collection[str], draft: Draft
+) -> tuple[Selection, ...]:
+    found = {selection.query: selection for selection in known.selections if selection.query not in gone}
+    for id_ in new:
+        selection = draft.parts[id_].value.selection
+        if selection is not None and selection.stream == stream:
+            found[id_] = selection
+    return tuple(found.values()) if draft.only_adds else tuple(found[id_] for id_ in draft.in_order(found, ()))
+
+
+def _read(known: StreamShare, computed: Mapping[str, Computed], selections: Sequence[Selection]) -> frozenset[str]:
+    """The columns that are read, by what has come and gone."""
+    same = known.selections == selections
+    came = _read_by(_apart(computed, known.computed), () if same else selections)
+    left = _read_by(_apart(known.computed, computed), () if same else known.selections) - came
+    by_selections = _read_by((), selections) if left else set()
+    gone = {c for c in left - by_selections if not any(c in other.expr.columns for other in computed.values())}
+    return (known.read | came) - gone
+
+
+def _apart(computed: Mapping[str, Computed], others: Mapping[str, Computed]) -> list[Computed]:
+    return [c for name, c in computed.items() if name not in others]
+
+
+def _read_by(computed: Iterable[Computed], selections: Iterable[Selection]) -> set[str]:
+    read = {column for c in computed for column in c.expr.columns}
+    read.update(column for s in selections for column in s.columns)
+    read.update(s.where for s in selections if s.where is not None)
+    return read
+
+
+def _in_order(shares: Mapping[str, StreamShare], draft: Draft, kind: int) -> Mapping[str, StreamShare]:
+    if draft.only_adds:
+        return shares
+
+    def place(name: str) -> tuple[int, int]:
+        first = shares[name].askers[0]
+        return draft.ranks[first], [asks.stream for asks in _KINDS[kind](draft, first)].index(name)
+
+    return {name: shares[name] for name in sorted(shares, key=place)}
 
 
 def _together(own: StreamShare, probes: StreamShare, alone: StreamShare) -> StreamShare:
     if probes is EMPTY and alone is EMPTY:
         return own
     parts = (own, probes, alone)
-    users: dict[str, dict[str, None]] = {}
-    for part in parts:
+    users = dict(own.users)
+    for part in parts[1:]:
         for thing, ids in part.users.items():
-            users.setdefault(thing, {}).update(dict.fromkeys(ids))
+            users[thing] = tuple(dict.fromkeys((*users[thing], *ids))) if thing in users else ids
     return StreamShare(
         {**own.computed, **{name: c for part in parts[1:] for name, c in part.computed.items()}},
-        {thing: tuple(ids) for thing, ids in users.items()},
+        users,
         own.selections,
         own.read | probes.read | alone.read,
     )
-
-
-@dataclass
-class _Share:
-    """What new queries ask, while it is being gathered."""
-
-    computed: dict[str, Computed] = field(default_factory=dict)
-    users: dict[str, dict[str, None]] = field(default_factory=dict)
-    selections: list[Selection] = field(default_factory=list)
-
-    def add(self, id_: str, asked: Asked) -> None:
-        for computed in asked.computed:
-            self.computed.setdefault(computed.name, computed)
-        for thing in asked.uses:
-            self.users.setdefault(thing, {})[id_] = None
-
-    def added_to(self, known: StreamShare) -> StreamShare:
-        users = dict(known.users)
-        for thing, ids in self.users.items():
-            users[thing] = (*users.get(thing, ()), *ids)
-        read = {column for c in self.computed.values() for column in c.expr.columns}
-        read.update(column for s in self.selections for column in s.columns)
-        read.update(s.where for s in self.selections if s.where is not None)
-        selections = (*known.selections, *self.selections)
-        return StreamShare({**known.computed, **self._news(known)}, users, selections, known.read | read)
-
-    def _news(self, known: StreamShare) -> dict[str, Computed]:
-        return {name: c for name, c in self.computed.items() if name not in known.computed}

@@ -4,60 +4,103 @@ of all of them decide on its slices. Roll-ups need to know those, so they come l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from thalweg.model.plan import Grouping, Partial
-from thalweg.model.window import Window, slice_grid
+from thalweg.model.window import slice_grid
+from thalweg.optimize.asking import Order, ask_otherwise
 from thalweg.optimize.draft import AskedGrouping, Draft, SharedGrouping, again, as_before
 
 
 def share_slices(draft: Draft, last: Draft) -> Draft:
     begun = draft.begun(last)
-    touched: dict[str, _Shared] = {}
-    for running in draft.new:
-        for asked in draft.parts[running.id].value.groupings:
-            touched.setdefault(asked.id, _Shared(asked)).add(asked)
+    gone = {running.id: last.parts[running.id].value.groupings for running in draft.gone}
+    new = {running.id: draft.parts[running.id].value.groupings for running in draft.new}
+    for id_ in [id_ for id_, asks in new.items() if gone.get(id_) == asks]:
+        del gone[id_], new[id_]  # something else of it has changed
+    first = {asks.id: asks for several in (*gone.values(), *new.values()) for asks in several}
     shared = dict(begun.shared)
-    of_stream = dict(begun.of_stream)
-    for id_, new in touched.items():
-        if id_ not in shared:
-            of_stream[new.first.stream] = (*of_stream.get(new.first.stream, ()), id_)
-        added = new.added_to(shared.get(id_))
-        shared[id_] = added if draft.continues else as_before(last.shared.get(id_), added)
-    groupings = {id_: again(last.groupings.get(id_), _grouping, shared[id_]) for id_ in touched}
+    for id_, asks in first.items():
+        known = begun.shared.get(id_) or SharedGrouping(id_, asks.stream, asks.keys, asks.values)
+        share = _ask_otherwise(known, _of(id_, gone), _of(id_, new), draft)
+        shared[id_] = share if draft.continues else as_before(last.shared.get(id_), share)
+    shared = _in_order({id_: share for id_, share in shared.items() if share.windows}, draft)
+    groupings = dict(begun.groupings)
+    for id_ in first:
+        if id_ in shared:
+            groupings[id_] = again(last.groupings.get(id_), _grouping, shared[id_])
+    of_stream: dict[str, list[str]] = {}
+    for share in shared.values():
+        of_stream.setdefault(share.stream, []).append(share.id)
     return replace(
         draft,
         shared=shared,
-        of_stream=of_stream,
-        groupings={**begun.groupings, **groupings},
+        of_stream={stream: tuple(ids) for stream, ids in of_stream.items()},
+        groupings={id_: groupings[id_] for id_ in shared},
     )
 
 
-@dataclass
-class _Shared:
-    """What new queries ask of a grouping, while it is being gathered."""
+def _of(grouping: str, of_queries: Mapping[str, tuple[AskedGrouping, ...]]) -> dict[str, AskedGrouping]:
+    """By query, what it asks of the grouping."""
+    return {id_: asks for id_, several in of_queries.items() for asks in several if asks.id == grouping}
 
-    first: AskedGrouping
-    partials: dict[str, Partial] = field(default_factory=dict)
-    windows: dict[Window, None] = field(default_factory=dict)
 
-    def add(self, asked: AskedGrouping) -> None:
-        for partial in asked.partials:
-            self.partials.setdefault(partial.name, partial)
-        self.windows.setdefault(asked.window)
+def _ask_otherwise(
+    known: SharedGrouping, gone: Mapping[str, AskedGrouping], new: Mapping[str, AskedGrouping], draft: Draft
+) -> SharedGrouping:
+    def of(id_: str) -> AskedGrouping:
+        return _of(known.id, {id_: draft.parts[id_].value.groupings})[id_]
 
-    def added_to(self, known: SharedGrouping | None) -> SharedGrouping:
-        of = self.first
-        known = known or SharedGrouping(of.id, of.stream, of.keys, of.values)
-        partials = {name: partial for name, partial in self.partials.items() if name not in known.partials}
-        names = {name for partial in partials.values() for name in partial.reads}
-        return replace(
-            known,
-            partials={**known.partials, **partials},
-            windows={**known.windows, **self.windows},
-            names=known.names | names,
-            calls_users_code=known.calls_users_code or any(p.own is not None for p in partials.values()),
-        )
+    by_partial = Order(draft.ranks, draft.tail, lambda id_: _partials(of(id_)))
+    by_window = Order(draft.ranks, draft.tail, lambda id_: (of(id_).window,))
+    partials_for = ask_otherwise(
+        known.partials_for,
+        {id_: _partials(asks) for id_, asks in gone.items()},
+        {id_: _partials(asks) for id_, asks in new.items()},
+        by_partial,
+    )
+    windows_for = ask_otherwise(
+        known.windows_for,
+        {id_: (asks.window,) for id_, asks in gone.items()},
+        {id_: (asks.window,) for id_, asks in new.items()},
+        by_window,
+    )
+    added = {partial.name: partial for asks in new.values() for partial in asks.partials}
+    partials = {name: known.partials.get(name) or added[name] for name in partials_for}
+    return replace(
+        known,
+        partials=partials,
+        windows=dict.fromkeys(windows_for),
+        names=_names_in(known, partials),
+        calls_users_code=any(partial.own is not None for partial in partials.values()),
+        partials_for=partials_for,
+        windows_for=windows_for,
+    )
+
+
+def _partials(asked: AskedGrouping) -> list[str]:
+    return [partial.name for partial in asked.partials]
+
+
+def _names_in(known: SharedGrouping, partials: Mapping[str, Partial]) -> frozenset[str]:
+    """What the partials name: of those before, only where some have gone."""
+    if known.partials.keys() <= partials.keys():
+        found = known.names.union(*(p.reads for name, p in partials.items() if name not in known.partials))
+        return frozenset(found)
+    return frozenset[str]().union(*(p.reads for p in partials.values()))
+
+
+def _in_order(shared: dict[str, SharedGrouping], draft: Draft) -> dict[str, SharedGrouping]:
+    """As they were first asked for."""
+    if draft.only_adds:
+        return shared
+
+    def place(id_: str) -> tuple[int, int]:
+        first = min((ids[0] for ids in shared[id_].windows_for.values()), key=draft.ranks.__getitem__)
+        return draft.ranks[first], [asks.id for asks in draft.parts[first].value.groupings].index(id_)
+
+    return {id_: shared[id_] for id_ in sorted(shared, key=place)}
 
 
 def _grouping(shared: SharedGrouping) -> Grouping:

@@ -4,7 +4,7 @@ and computed columns, and a member that puts them together again. A query withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from thalweg.aggregates.contract import Columns, presence
@@ -18,22 +18,36 @@ from thalweg.model.query import Query
 from thalweg.model.types import to_duck
 from thalweg.model.window import Window
 from thalweg.optimize.derive_streams import over_joined
-from thalweg.optimize.draft import Asked, AskedGrouping, Draft, QueryParts, again
+from thalweg.optimize.draft import Asked, AskedGrouping, Draft, Part, QueryParts, again
 
 
 def split_aggregates(draft: Draft, last: Draft) -> Draft:
     begun = draft.begun(last)
-    parts, pins = dict(begun.parts), dict(begun.pins)
-    new = []
+    parts = dict(begun.parts)
+    for running in draft.gone:
+        del parts[running.id]
     for running in draft.new:
-        part = again(last.parts.get(running.id), _split, running, draft.streams[running.query.stream].time)
-        parts[running.id] = part
-        new.append(part.value)
-    for split in new:
-        if split.pin is not None:
-            pins.setdefault(*split.pin)
-    members = tuple(split.member for split in new if split.member is not None)
-    return replace(draft, parts=parts, members=(*begun.members, *members), pins=pins)
+        time = draft.streams[running.query.stream].time
+        parts[running.id] = again(last.parts.get(running.id), _split, running, time)
+    new = [parts[running.id].value for running in draft.new]
+    if draft.only_adds:
+        members = (*begun.members, *(split.member for split in new if split.member is not None))
+    else:
+        splits = (parts[running.id].value for running in draft.given.queries)
+        members = tuple(split.member for split in splits if split.member is not None)
+    return replace(draft, parts=parts, members=members, pins=_pins(draft, last, parts))
+
+
+def _pins(draft: Draft, last: Draft, parts: Mapping[str, Part[QueryParts]]) -> Mapping[str, str]:
+    touched = [*(last.parts[running.id] for running in draft.gone), *(parts[running.id] for running in draft.new)]
+    if draft.continues and all(part.value.pin is None for part in touched):
+        return last.pins
+    pins: dict[str, str] = {}
+    for running in draft.given.queries:
+        pin = parts[running.id].value.pin
+        if pin is not None:
+            pins.setdefault(*pin)
+    return pins
 
 
 def _split(running: RunningQuery, time: str) -> QueryParts:

@@ -14,7 +14,7 @@ from thalweg.model.ordering import Edge
 from thalweg.model.plan import Computed
 from thalweg.model.plan_input import RunningQuery
 from thalweg.model.probe import Index, Predicate
-from thalweg.optimize.derive_streams import join_of
+from thalweg.optimize.derive_streams import columns_of, flag, join_of, needs_flag, reads_of
 from thalweg.optimize.draft import Asked, Draft, JoinParts, Keys, again
 from thalweg.optimize.probe_trees import index_id
 
@@ -26,6 +26,8 @@ _EXACT = (*_WORDS, "tinyint", "smallint", "boolean")
 
 def split_joins(draft: Draft, last: Draft) -> Draft:
     joins = dict(draft.begun(last).joins)
+    for running in draft.gone:
+        joins.pop(running.id, None)
     for running in draft.new:
         if running.query.join is not None:
             joins[running.id] = again(last.joins.get(running.id), _split, running)
@@ -62,6 +64,9 @@ class _Splitter:
                 Asked(stream, tuple(self.computed[stream].values()), tuple(uses))
                 for stream, uses in self.uses.items()
             ),
+            frozenset(reads_of(self.running.query)),
+            {r.name: frozenset(columns_of(self.running.query, r.name)) for r in self.join.relations},
+            flag(self.running.query).columns[0] if needs_flag(self.running.query) else None,
         )
 
     def _column_of(self, stream: str, expr: Expr, guard: Expr | None) -> str:

@@ -4,7 +4,7 @@ exist.
     manifests/000000000041     what batch 41 left: live buckets, watermarks, offsets, decisions, prepared results
     parts/<content>            its longer parts, named by their content: the list of queries, the history of slices,
                                what waits for sinks
-    queries/<content>          the definition of a query
+    queries/<content>          the definition of a query, or those of all that came with one batch
 
 A part that did not change is not written again, so a manifest costs what changed, not how many queries there are.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -74,7 +74,7 @@ class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 class _StoredEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     id: str
     query: str
-    """The content of its definition."""
+    """The content of its definition, or of several."""
     state: str = "running"
     error: str | None = None
     created: int = 0
@@ -82,6 +82,15 @@ class _StoredEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     complete_from: int | None = None
     paused: str | None = None
     gap: Gap | None = None
+    place: int | None = None
+    """Of its definition, among several."""
+
+
+class _Definition(NamedTuple):
+    """Where the definition of a query is."""
+
+    name: str
+    place: int | None = None
 
 
 class Manifests:
@@ -93,8 +102,8 @@ class Manifests:
         """Names of parts and definitions that are there."""
         self._named: dict[int, frozenset[str]] = {}
         """batch -> the parts and definitions that its manifest names."""
-        self._definitions: dict[int, tuple[Query, str]] = {}
-        """By identity of the query: what it is called in the storage."""
+        self._definitions: dict[int, tuple[Query, _Definition]] = {}
+        """By identity of the query: where it is in the storage."""
         self._backlog: dict[tuple[int, int], tuple[list[Prepared], str]] = {}
         """(block of batches, batch or -1 for the whole block) -> what waits for sinks, and the part that says so."""
 
@@ -105,19 +114,22 @@ class Manifests:
         return self.read(batches[-1]) if batches else None
 
     def read(self, batch: int) -> Manifest:
-        manifest, named = read_manifest(self._storage, batch)
+        manifest, named, definitions = _read_manifest(self._storage, batch)
+        self._definitions = {
+            id(e.query): (e.query, definitions[id_]) for id_, e in manifest.queries.items() if definitions
+        }
         self._named[batch] = named
         self._durable |= named
         return manifest
 
     def create(self, manifest: Manifest) -> None:
         """Commits a batch. Raises if another session has committed it, whose results then count."""
-        entries = {id_: self._definition(entry.query) for id_, entry in manifest.queries.items()}
+        entries = self._define({id_: entry.query for id_, entry in manifest.queries.items()})
         self._definitions = {id(e.query): (e.query, entries[id_]) for id_, e in manifest.queries.items()}
         queries = self._part("queries", [_stored_entry(e, entries[id_]) for id_, e in manifest.queries.items()])
         lanes = self._part("lanes", dict(manifest.history.slices))
         waiting, undelivered = self._waiting(manifest)
-        self._named[manifest.batch] = frozenset({*entries.values(), queries, lanes, *waiting})
+        self._named[manifest.batch] = frozenset({*(d.name for d in entries.values()), queries, lanes, *waiting})
         data = seal("manifest", _stored(manifest, queries, lanes, waiting, undelivered))
         name = manifest_name(manifest.batch)
         if not self._storage.create(name, data) and self._storage.read(name) != data:
@@ -141,11 +153,19 @@ class Manifests:
         names = tuple(self._backlog[key][1] for key in sorted(found))
         return names, tuple(p for p in manifest.undelivered if p.batch == manifest.batch)
 
-    def _definition(self, query: Query) -> str:
-        known = self._definitions.get(id(query))
-        if known is not None and known[1] in self._durable:
-            return known[1]
-        return self._keep("queries/", "query", query)
+    def _define(self, queries: Mapping[str, Query]) -> dict[str, _Definition]:
+        """Where the definition of each is. Those that are new are one object: it costs a sync, however many."""
+        found = {id_: self._definitions.get(id(query)) for id_, query in queries.items()}
+        known = {
+            id_: there[1] for id_, there in found.items() if there is not None and there[1].name in self._durable
+        }
+        new = {id_: query for id_, query in queries.items() if id_ not in known}
+        if len(new) == 1:
+            defined = {id_: _Definition(self._keep("queries/", "query", query)) for id_, query in new.items()}
+        else:
+            name = self._keep("queries/", "definitions", list(new.values())) if new else ""
+            defined = {id_: _Definition(name, place) for place, id_ in enumerate(new)}
+        return {id_: known.get(id_) or defined[id_] for id_ in queries}
 
     def _part(self, kind: str, value: object) -> str:
         return self._keep("parts/", kind, value)
@@ -201,19 +221,27 @@ def latest_manifest(storage: Storage) -> Manifest | None:
 
 def read_manifest(storage: Storage, batch: int) -> tuple[Manifest, frozenset[str]]:
     """The manifest, and the parts and definitions that it names."""
+    return _read_manifest(storage, batch)[:2]
+
+
+def _read_manifest(storage: Storage, batch: int) -> tuple[Manifest, frozenset[str], dict[str, _Definition]]:
+    """The same, and where the definitions of its queries are."""
     name = manifest_name(batch)
     data = storage.find(name)
     if data is None:
-        return read_old_manifest(storage, batch), frozenset()
+        return read_old_manifest(storage, batch), frozenset(), {}
     stored = unseal(storage.locate(name), "manifest", data, _Stored)
     if stored.batch != batch:
         raise corrupt_file(storage.locate(name), f"the manifest of batch {batch}", f"that of batch {stored.batch}")
     entries = _read_content(storage, stored.queries, "queries", list[_StoredEntry])
     if len(entries) != len(stored.emitted):
         raise corrupt_file(storage.locate(name), f"counts of {len(entries)} queries", f"{len(stored.emitted)}")
-    queries = {e.id: _entry(storage, e, n) for e, n in zip(entries, stored.emitted, strict=True)}
+    several = {e.query for e in entries if e.place is not None}
+    listed = {name: _read_content(storage, name, "definitions", list[Query]) for name in sorted(several)}
+    queries = {e.id: _entry(storage, e, n, listed) for e, n in zip(entries, stored.emitted, strict=True)}
     named = frozenset({stored.queries, stored.lanes, *stored.waiting, *(e.query for e in entries)})
-    return _manifest(storage, stored, queries), named
+    definitions = {e.id: _Definition(e.query, e.place) for e in entries}
+    return _manifest(storage, stored, queries), named, definitions
 
 
 def _read_content(storage: Storage, name: str, kind: str, value: type[T]) -> T:
@@ -231,10 +259,17 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _entry(storage: Storage, stored: _StoredEntry, emitted: int) -> Entry:
-    query = read_query(storage, stored.query)
+def _entry(storage: Storage, stored: _StoredEntry, emitted: int, listed: Mapping[str, list[Query]]) -> Entry:
+    """`listed`: definitions that are several in one object."""
     e = stored
+    query = read_query(storage, e.query) if e.place is None else _in_place(storage, e.query, e.place, listed[e.query])
     return Entry(e.id, query, e.state, e.error, e.created, e.fence, emitted, e.complete_from, e.paused, e.gap)
+
+
+def _in_place(storage: Storage, name: str, place: int, queries: list[Query]) -> Query:
+    if not 0 <= place < len(queries):
+        raise corrupt_file(storage.locate(name), f"more than {place} definitions", f"{len(queries)}")
+    return queries[place]
 
 
 def read_query(storage: Storage, name: str) -> Query:
@@ -296,9 +331,11 @@ def _stored(
     )
 
 
-def _stored_entry(entry: Entry, definition: str) -> _StoredEntry:
+def _stored_entry(entry: Entry, at: _Definition) -> _StoredEntry:
     e = entry
-    return _StoredEntry(e.id, definition, e.state, e.error, e.created, e.fence, e.complete_from, e.paused, e.gap)
+    return _StoredEntry(
+        e.id, at.name, e.state, e.error, e.created, e.fence, e.complete_from, e.paused, e.gap, at.place
+    )
 
 
 def _sections(measured: Measurements) -> list[tuple[str, Any]]:

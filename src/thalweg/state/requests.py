@@ -1,7 +1,7 @@
 """Requests: queries created, dropped, replaced, paused and resumed; streams altered and dropped; watermarks that
 begin anew. They are durable before they are acknowledged, until a batch takes them up.
 
-    requests/000000000007     one request, created once
+    requests/000000000007     one request, or several that were made as one; created once
     requests/last             the number of the last one: so a request that went missing is noticed
 
 A manifest says through which number requests were applied; those are deleted then.
@@ -10,7 +10,7 @@ A manifest says through which number requests were applied; those are deleted th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -67,11 +67,17 @@ class ChangeStream(Struct, frozen=True, forbid_unknown_fields=True, tag="stream"
 Request = CreateQuery | DropQuery | ReplaceQuery | PauseQuery | ResumeQuery | ResetWatermark | ChangeStream
 
 
-class _Stored(Struct, frozen=True, forbid_unknown_fields=True):
-    """A request as it is written. Its number is in it, so that no other object passes for it."""
+class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Requests as they are written. Their number is in it, so that no other object passes for it."""
 
     number: int
     request: CreateQuery | DropQuery | ReplaceQuery | PauseQuery | ResumeQuery | ResetWatermark | ChangeStream
+    more: tuple[CreateQuery | ReplaceQuery, ...] = ()
+    """Made together with it, of other queries: all of them are there, or none."""
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        return (self.request, *self.more)
 
 
 class RequestLog:
@@ -88,21 +94,32 @@ class RequestLog:
         self._failure: OSError | None = None
         self._is_open = True
         self._has_old = storage.stamp("changes.log") is not None
-        self._requests: dict[int, Request] = {}
+        self._requests: dict[int, _Stored] = {}
+        """In order."""
         self._forgotten = through
-        for number, request in _read(storage, through, let_go):
-            self._requests[number] = request
+        for number, stored in _read(storage, through, let_go):
+            self._requests[number] = stored
         self._last = max(through, *self._requests) if self._requests else through
 
     def append(self, request: Request, then: Callable[[int], None] = lambda number: None) -> int:
         """Makes a request durable; its number. `then` is called with it before a batch can see the request; a session
         that begins again does it, if a crash came between. A request of which `then` failed stays: it may have been
         done in part, and is done whole then."""
+        return self._append(request, (), then)
+
+    def append_all(self, requests: Sequence[CreateQuery | ReplaceQuery]) -> int:
+        """Makes requests of different queries durable, all of them or none; the number that they share."""
+        return self._append(requests[0], tuple(requests[1:]), lambda number: None)
+
+    def _append(
+        self, request: Request, more: tuple[CreateQuery | ReplaceQuery, ...], then: Callable[[int], None]
+    ) -> int:
         with self._lock:
             self._check()
             number, is_counted = self._last + 1, False
+            stored = _Stored(number, request, more)
             try:
-                if not self._create(number, request):
+                if not self._create(stored):
                     raise unwritable_request(self._storage.locate(_name(number)), "another session has made it")
                 write_value(self._storage, _LAST, "count", number)
                 is_counted = True
@@ -114,7 +131,7 @@ class RequestLog:
                     self._take_back(number)
                 raise unwritable_request(self._storage.locate(_name(number)), error) from error
             self._last = number
-            self._requests[number] = request
+            self._requests[number] = stored
             return number
 
     def _take_back(self, number: int) -> None:
@@ -123,9 +140,9 @@ class RequestLog:
             self._storage.delete(_name(number))
 
     def read_after(self, number: int) -> list[tuple[int, Request]]:
-        """Those with a greater number, in order."""
+        """Those with a greater number, in order. Several that were made as one share theirs."""
         with self._lock:
-            return [(n, request) for n, request in sorted(self._requests.items()) if n > number]
+            return [(n, request) for n, stored in self._requests.items() if n > number for request in stored.requests]
 
     @property
     def last(self) -> int:
@@ -137,7 +154,8 @@ class RequestLog:
         with self._lock:
             done = [n for n in self._requests if n <= number]
         for n in done:
-            self._let_go(self._requests[n])
+            for request in self._requests[n].requests:
+                self._let_go(request)
             self._storage.delete(_name(n))
         if self._has_old:
             self._forget_old(number)
@@ -150,14 +168,14 @@ class RequestLog:
         with self._lock:
             waiting = [n for n in self._requests if n > number]
             for n in waiting:
-                self._create(n, self._requests[n])
+                self._create(self._requests[n])
             if waiting:
                 write_value(self._storage, _LAST, "count", self._last)
         self._storage.delete("changes.log")
         self._has_old = False
 
-    def _create(self, number: int, request: Request) -> bool:
-        return create_value(self._storage, _name(number), "request", _Stored(number, request))
+    def _create(self, stored: _Stored) -> bool:
+        return create_value(self._storage, _name(stored.number), "request", stored)
 
     def close(self) -> None:
         with self._lock:
@@ -174,12 +192,12 @@ def _name(number: int) -> str:
     return f"requests/{number:012d}"
 
 
-def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> list[tuple[int, Request]]:
+def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> list[tuple[int, _Stored]]:
     """Those that are to be applied, without a gap. What was applied and is still there goes."""
-    found: dict[int, Request] = {}
+    found: dict[int, _Stored] = {}
     for number, record in read_old_requests(storage):
         if number > through:
-            found[number] = DropQuery(record) if isinstance(record, str) else CreateQuery(record)
+            found[number] = _Stored(number, DropQuery(record) if isinstance(record, str) else CreateQuery(record))
     for name in storage.names("requests/"):
         _, _, digits = name.rpartition("/")
         if not digits.isdigit():
@@ -187,7 +205,8 @@ def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> 
         number = int(digits)
         if number <= through:
             with suppress(StateError):  # a damaged one has nothing more to say
-                let_go(_read_one(storage, number))
+                for request in _read_one(storage, number).requests:
+                    let_go(request)
             storage.delete(name)
         else:
             found[number] = _read_one(storage, number)
@@ -198,8 +217,8 @@ def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> 
     return sorted(found.items())
 
 
-def _read_one(storage: Storage, number: int) -> Request:
+def _read_one(storage: Storage, number: int) -> _Stored:
     stored = read_value(storage, _name(number), "request", _Stored)
     if stored.number != number:
         raise corrupt_file(storage.locate(_name(number)), f"request {number}", f"request {stored.number}")
-    return stored.request
+    return stored

@@ -18,7 +18,7 @@ from thalweg.model.manifest import FORMAT, READABLE
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
-_WITH_DATACLASSES = ("query", "request", "catalog", "tables")
+_WITH_DATACLASSES = ("query", "definitions", "request", "catalog", "tables")
 """Of these msgspec would pass over fields that it does not know."""
 
 

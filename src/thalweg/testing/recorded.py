@@ -18,6 +18,7 @@ from typing import Any
 
 from thalweg.engine.contract import Analyzer
 from thalweg.errors import SourceError, SqlError, ThalwegError, answer_not_recorded
+from thalweg.model.analysis import Columns, Learned
 from thalweg.model.stream import Schema, Stream
 
 _WORD = re.compile(r"\w+")
@@ -88,7 +89,12 @@ class RecordedAnalyzer:
         if self._asked is not None:
             self._asked.unregister(name)
 
-    def analyze(self, sql: str) -> list[tuple[str, str]]:
+    @property
+    def learned(self) -> Learned:
+        """Nothing: every text is looked up by itself, whatever was asked before it."""
+        return {}
+
+    def analyze(self, sql: str) -> Columns:
         words = {word.lower() for word in _WORD.findall(sql)}
         named = [(name, _columns(schema)) for name, schema in self._known.items() if name.lower() in words]
         return [(name, kind) for name, kind in self._look_up(sql, sorted(named), lambda real: real.analyze(sql))]

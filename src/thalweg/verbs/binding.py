@@ -37,12 +37,20 @@ class Known:
     own: Mapping[str, Definition]
 
 
+Bound = Mapping[str, tuple[object, Query]]
+"""Name -> what a query was bound from, and the query."""
+
+
 def known_to(parts: Parts) -> Known:
     tables = {table.name: table.schema for table in parts.catalog.tables.values()}
     return Known(parts.catalog.streams, tables, parts.aggregates.offered())
 
 
-def bind_query(parts: Parts, wanted: Wanted, known: Known) -> Query:
+def bind_query(parts: Parts, wanted: Wanted, known: Known, bound: Bound) -> Query:
+    """`bound`: what was bound before. It holds with the same streams, tables and aggregates."""
+    before = bound.get(wanted.name)
+    if before is not None and before[0] == (wanted, known):
+        return before[1]
     query = bind(
         wanted.name, wanted.select, known.streams, parts.analyzer,
         sink=wanted.sink, options=wanted.options, emit=wanted.emit, tables=known.tables, own=known.own,
@@ -53,6 +61,8 @@ def bind_query(parts: Parts, wanted: Wanted, known: Known) -> Query:
     _check_partitioner(query)
     # Alone, for what can go wrong in it: what is durable, every batch plans.
     make_plan(PlanInput((RunningQuery(wanted.name, query),), known.streams, known.tables))
+    if parts.trial is not None:
+        parts.trial.bound[wanted.name] = (wanted, known), query
     return query
 
 

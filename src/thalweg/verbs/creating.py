@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pyarrow as pa
@@ -14,8 +15,9 @@ from thalweg.model.stream import Schema, Stream
 from thalweg.sink.kinds import parse_spec
 from thalweg.source.kinds import make_source
 from thalweg.state.catalog import Table
+from thalweg.verbs.binding import Bound
+from thalweg.verbs.new_queries import Given, create_queries
 from thalweg.verbs.parts import Parts
-from thalweg.verbs.queries import create_query
 from thalweg.verbs.streams import Limits, create_stream
 from thalweg.verbs.tables import create_table
 
@@ -40,13 +42,22 @@ def create_table_from(parts: Parts, statement: CreateTable, rows: pa.Table | Non
     return create_table(parts, statement.name, path, schema, kind, statement.if_there, rows)
 
 
-def create_query_from(parts: Parts, statement: CreateQuery, text: str) -> QueryHandle:
-    """`text`: the whole one, in which places of errors are."""
+def create_queries_from(
+    parts: Parts, statements: Sequence[CreateQuery], text: str, bound: Bound
+) -> list[QueryHandle]:
+    """`text`: the whole one, in which places of errors are. `bound`: as of `create_queries`."""
+
+    def told(place: int, error: errors.ThalwegError) -> errors.ThalwegError:
+        if not isinstance(error, errors.SqlError):
+            return error
+        return errors.moved(error, text, statements[place].offset)
+
+    return create_queries(parts, [_given(statement) for statement in statements], told, bound)
+
+
+def _given(statement: CreateQuery) -> Given:
     options = dict(statement.options)
     own = {name: options.pop(name) for name in QUERY_OPTIONS if statement.sink is not None and name in options}
     sink = parse_spec(statement.sink, options) if statement.sink is not None else None
     given = own if sink is not None else options
-    try:
-        return create_query(parts, statement.name, statement.select, sink, statement.emit, given, statement.if_there)
-    except errors.SqlError as error:
-        raise errors.moved(error, text, statement.offset) from None
+    return Given(statement.name, statement.select, sink, statement.emit, given, statement.if_there)

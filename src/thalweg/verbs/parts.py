@@ -164,6 +164,19 @@ class Parts:
         running = [h.definition for name, h in handles if name in resumed or self.entry_of(h).runs]
         return {stream for query in running for stream in query.streams}
 
+    def read_too(self, streams: Collection[str]) -> None:
+        """These are read from now on, besides those that are."""
+        active = self.feeding.active
+        if not active.keys() >= {*streams}:
+            self.feeding.activate(self.catalog.streams, {*active, *streams})
+
+    def are_read(self, streams: Collection[str]) -> bool:
+        """Whether running queries read them all. It looks no further than to the first that does."""
+        handles = self.catalog.queries.values()
+        return all(
+            any(stream in h.definition.streams and self.entry_of(h).runs for h in handles) for stream in streams
+        )
+
     def activate_streams(self) -> None:
         with self.mutex:
             used = self.used_streams()

@@ -17,6 +17,7 @@ from thalweg.frontend.functions import FUNCTIONS
 from thalweg.frontend.lex import lex
 from thalweg.frontend.literals import number_literal
 from thalweg.frontend.tree import Binary, Literal, Node
+from thalweg.model.analysis import Learned
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window
@@ -37,6 +38,10 @@ class Canned:
     def __init__(self, *answers: list[tuple[str, str]]) -> None:
         self.answers = list(answers)
         self.asked: list[str] = []
+
+    @property
+    def learned(self) -> Learned:
+        return {}
 
     def analyze(self, sql: str) -> list[tuple[str, str]]:
         self.asked.append(sql)

@@ -10,6 +10,7 @@ import pytest
 
 from thalweg.errors import SqlError
 from thalweg.frontend.bind import bind
+from thalweg.model.analysis import Learned
 from thalweg.model.expr import Expr
 from thalweg.model.join import Atom, Bound, Join
 from thalweg.model.query import Query, query_from_json
@@ -45,6 +46,10 @@ class Canned:
     def __init__(self, *answers: list[tuple[str, str]]) -> None:
         self.answers = list(answers)
         self.asked: list[str] = []
+
+    @property
+    def learned(self) -> Learned:
+        return {}
 
     def analyze(self, sql: str) -> list[tuple[str, str]]:
         self.asked.append(sql)
@@ -329,6 +334,10 @@ def test_a_type_that_is_not_sparks_is_refused() -> None:
 
 def test_sparks_complaint_is_shown_in_the_users_text() -> None:
     class Complains:
+        @property
+        def learned(self) -> Learned:
+            return {}
+
         def analyze(self, sql: str) -> list[tuple[str, str]]:
             raise SqlError("no", sql=sql, span=(7, 10))
 

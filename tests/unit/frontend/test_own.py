@@ -10,6 +10,7 @@ from thalweg.frontend.functions import FUNCTIONS
 from thalweg.frontend.parse import parse_select
 from thalweg.frontend.standins import stand_in
 from thalweg.frontend.tree import Call, walk
+from thalweg.model.analysis import Learned
 from thalweg.model.own import OWN, Definition
 from thalweg.model.query import Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
@@ -26,6 +27,10 @@ class Canned:
     def __init__(self, *types: str) -> None:
         self.columns = [(f"c{i}", type_) for i, type_ in enumerate(types)]
         self.asked: list[str] = []
+
+    @property
+    def learned(self) -> Learned:
+        return {}
 
     def analyze(self, sql: str) -> list[tuple[str, str]]:
         self.asked.append(sql)

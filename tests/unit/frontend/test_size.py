@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg.errors import NamingError, SqlError
+from thalweg.model.analysis import Learned
 from thalweg.testing import LocalSession
 
 Local = Callable[..., LocalSession]
@@ -44,6 +45,10 @@ class Busy:
     def __init__(self, analyzer: Any) -> None:
         self._analyzer = analyzer
         self.asked, self.may_answer = threading.Event(), threading.Event()
+
+    @property
+    def learned(self) -> Learned:
+        return {}
 
     def analyze(self, sql: str) -> Any:
         self.asked.set()

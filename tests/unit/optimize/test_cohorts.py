@@ -15,8 +15,9 @@ from tests.support.profiles import examples
 
 from thalweg.model.join_statistics import Sample
 from thalweg.model.probe import COHORT_SIZE
+from thalweg.optimize import cohort_costs
 from thalweg.optimize.cohort_costs import Demand, Sides
-from thalweg.optimize.cohorts import choose_cohorts
+from thalweg.optimize.cohorts import NOTHING, choose_cohorts, judge_cohorts
 
 Cohorts = list[tuple[str, ...]]
 
@@ -319,3 +320,45 @@ def best_cost(demands: Sequence[Demand], samples: Mapping[str, Sample]) -> float
         return math.inf if apart else plain_cost([cohort], demands, samples)
 
     return min(sum(cost(tuple(cohort)) for cohort in p) for p in partitions([d.query for d in demands]))
+
+
+# -- what was judged before
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_was_judged_before_changes_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    letters = "abcdefgh"
+
+    def samples() -> dict[str, Sample]:
+        rows = ["".join(x for x in letters if rng.random() < 0.4) for _ in range(rng.choice((1, 30)))]
+        return {name: sample(rng.choice((10.0, 1e4)), rows, {"vID": 50.0}) for name in "VWCX" if rng.random() < 0.9}
+
+    def new(number: int) -> Demand:
+        edges = " ".join(rng.sample(sorted(SIDES), rng.choice((1, 1, 2))))
+        return demand(f"q{number}", edges, **{name: rng.choice(letters) for name in "VWCX" if rng.random() < 0.7})
+
+    demands, measured, current, judged = [new(i) for i in range(rng.choice((1, 8, 90)))], samples(), (), NOTHING
+    for step in range(8):
+        judged = judge_cohorts(demands, measured, current, sides=SIDES, fixed=200.0, before=judged)
+        fresh = choose_cohorts(demands, measured, current, sides=SIDES, fixed=200.0)
+        assert ([*judged.cohorts], [*judged.notes]) == fresh
+        current = judged.cohorts if rng.random() < 0.9 else current
+        demands = [d for d in demands if len(demands) < 2 or rng.random() < 0.97]
+        demands += [new(100 * (step + 1) + i) for i in range(rng.choice((0, 1, 2)))]
+        measured = samples() if rng.random() < 0.3 else measured
+
+
+def test_of_cohorts_that_stay_nothing_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ["".join(x for x in "abcdefgh" if random.Random(i).random() < 0.4) for i in range(30)]
+    samples = {name: sample(1e4, rows, {"vID": 50.0}) for name in "VW"}
+    demands = [demand(f"q{i}", V="abcdefgh"[i % 8]) for i in range(100)]
+    judged = judge_cohorts(demands, samples, sides=SIDES)
+    judged = judge_cohorts(demands, samples, judged.cohorts, sides=SIDES, before=judged)
+    counted: list[int] = []
+    of_edge = cohort_costs._Edge.__init__
+    monkeypatch.setattr(cohort_costs._Edge, "__init__", lambda *a: counted.append(1) or of_edge(*a))
+    more = [*demands, demand("new", V="unheard")]
+    judged = judge_cohorts(more, samples, judged.cohorts, sides=SIDES, before=judged)
+    assert sum(map(len, judged.cohorts)) == 101
+    assert not counted

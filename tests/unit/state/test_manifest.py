@@ -294,12 +294,54 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
         made = [name for verb, name in disk.trace[first:] if verb == "link"]
         assert made == ["manifests/000000000001"]
         before = set(objects(tmp_path, "parts/", "queries/"))
-        assert len(before) == 4
+        assert len(before) == 3
         queries = dict(manifest(2).queries)
         queries["s"] = Entry("s", query("s"))
         manifests.create(manifest(2, queries=queries))
     new = set(objects(tmp_path, "parts/", "queries/")) - before
     assert sorted(path.parent.name for path in new) == ["parts", "queries"]
+
+
+def test_definitions_that_come_with_one_batch_are_one_object(tmp_path: Path) -> None:
+    def with_queries(batch: int, *names: str) -> Manifest:
+        return manifest(batch, queries={name: Entry(name, QUERIES[name]) for name in names})
+
+    names = [f"q{i}" for i in range(50)]
+    QUERIES = {name: query(name) for name in (*names, "alone", "more", "most")}  # noqa: N806
+    first = with_queries(0, *names)
+    manifests = write(tmp_path, first)
+    assert len(objects(tmp_path, "queries/")) == 1
+    assert latest_manifest(storage_of(tmp_path)) == first
+    # Those that stay are found where they are, whatever goes and comes, also by a session that has read them.
+    second = with_queries(1, "q3", "alone", "q41")
+    manifests.create(second)
+    manifests = Manifests(storage_of(tmp_path))
+    read = manifests.newest()
+    assert read == second
+    third = manifest(2, queries={**read.queries, **with_queries(2, "more", "most").queries})
+    manifests.create(third)
+    assert len(objects(tmp_path, "queries/")) == 3
+    assert latest_manifest(storage_of(tmp_path)) == third
+    fourth, fifth = with_queries(3, "alone"), with_queries(4, "alone")
+    for one in (fourth, fifth):
+        manifests.create(one)
+        manifests.prune()
+    assert len(objects(tmp_path, "queries/")) == 1
+    assert latest_manifest(storage_of(tmp_path)) == fifth
+
+
+def test_a_place_among_definitions_that_is_none_is_damage(tmp_path: Path) -> None:
+    storage = storage_of(tmp_path)
+    manifests = write(tmp_path, manifest(0))
+    stored = msgspec.json.decode(next(iter(objects(tmp_path, "manifests/"))).read_bytes().split(b"\n")[1])
+    entries = msgspec.json.decode((tmp_path / stored["queries"]).read_bytes().split(b"\n")[1])
+    assert [entry["place"] for entry in entries] == [0, 1]
+    for wrong in (2, -1):
+        entries[1]["place"] = wrong
+        stored["queries"] = manifests._part("queries", entries)
+        place(tmp_path, 0).write_bytes(seal("manifest", stored))
+        with pytest.raises(StateError, match="definitions"):
+            latest_manifest(storage)
 
 
 def test_a_session_that_has_read_the_newest_does_not_write_its_parts_again(tmp_path: Path) -> None:
@@ -419,7 +461,7 @@ def test_damage_at_any_byte_of_the_newest_is_named(tmp_path: Path) -> None:
     write(tmp_path, manifest(0), manifest(1))
     storage = storage_of(tmp_path)
     found = objects(tmp_path, "parts/", "queries/")
-    assert len(found) == 4
+    assert len(found) == 3
     for path in (place(tmp_path, 1), *found):
         good = path.read_bytes()
         for at in range(len(good)):
@@ -455,14 +497,15 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_objects_that_changed_places_are_named(tmp_path: Path) -> None:
     """Each is whole, and not what its name says."""
-    write(tmp_path, manifest(0), manifest(1))
+    newest = manifest(1, queries={**manifest(1).queries, "s": Entry("s", query("s"))})
+    write(tmp_path, manifest(0), newest)
     for first, second in ((place(tmp_path, 1), place(tmp_path, 0)), tuple(objects(tmp_path, "queries/"))):
         good = first.read_bytes()
         first.write_bytes(second.read_bytes())
         with pytest.raises(StateError, match=f"{first} is not what was written"):
             latest_manifest(storage_of(tmp_path))
         first.write_bytes(good)
-    assert latest_manifest(storage_of(tmp_path)) == manifest(1)
+    assert latest_manifest(storage_of(tmp_path)) == newest
 
 
 def rewrite(path: Path, change: Any) -> None:

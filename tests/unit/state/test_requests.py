@@ -20,7 +20,7 @@ from thalweg.errors import StateError
 from thalweg.model.query import Query
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
-from thalweg.state.requests import CreateQuery, DropQuery, Request, RequestLog
+from thalweg.state.requests import CreateQuery, DropQuery, ReplaceQuery, Request, RequestLog
 from thalweg.testing.faults import Death
 
 
@@ -74,6 +74,58 @@ def test_what_was_applied_is_not_read_again_and_goes(tmp_path: Path) -> None:
     assert log.last == 3
     assert sorted(path.name for path in (tmp_path / "requests").iterdir()) == ["last"]
     assert log_of(tmp_path, through=3).append(query(4)) == 4
+
+
+def test_several_that_are_made_as_one_share_a_number_and_an_object(tmp_path: Path) -> None:
+    let_go: list[Request] = []
+    log = RequestLog(LocalStorage(str(tmp_path)), 0, let_go.append)
+    several = [query(1), ReplaceQuery(query(2).query), query(3)]
+    assert log.append_all(several) == 1
+    assert log.append(DropQuery("q1")) == 2
+    assert log.append_all([query(4)]) == 3
+    expected = [*((1, request) for request in several), (2, DropQuery("q1")), (3, query(4))]
+    assert log.read_after(0) == expected
+    log.close()
+    assert sorted(path.name for path in (tmp_path / "requests").iterdir()) == [
+        "000000000001", "000000000002", "000000000003", "last",
+    ]  # fmt: skip
+    # One alone is written as it was before there were several.
+    assert "more" not in place(tmp_path, 3).read_text()
+    log = RequestLog(LocalStorage(str(tmp_path)), 0, let_go.append)
+    assert log.read_after(0) == expected
+    log.forget_through(1)
+    assert let_go == several
+    assert numbers(log) == [2, 3]
+
+
+def test_several_are_synced_once(tmp_path: Path) -> None:
+    """However many: an object, the count, and the names of both."""
+    counts = []
+    for many in (1, 100):
+        log = fill(tmp_path / f"{many}", 1)
+        with durable.use(disk := FaultyDisk(tmp_path / f"{many}")):
+            log.append_all([query(number) for number in range(many)])
+        counts.append(disk.verbs)
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.slow
+def test_of_several_all_are_there_after_a_death_or_none(tmp_path: Path) -> None:
+    several = [query(number) for number in range(5)]
+    with durable.use(disk := FaultyDisk(tmp_path / "once")):
+        log_of(tmp_path / "once").append_all(several)
+    for verb in range(1, disk.verbs + 1):
+        for seed in range(4):
+            root = tmp_path / f"{verb}-{seed}"
+            disk = FaultyDisk(root)
+            root.mkdir()
+            disk.die_at(verb, seed=seed)
+            with durable.use(disk), pytest.raises(Death):
+                log_of(root).append_all(several)
+            disk.power_cut(seed)
+            with durable.use(disk):
+                found = log_of(root).read_after(0)
+            assert found in ([], [(1, request) for request in several])
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ import thalweg
 from thalweg import user_aggregates
 from thalweg.batch.local_runner import LocalRunner
 from thalweg.errors import SinkError, SqlError, StateError, ThalwegError, UsageError
+from thalweg.model.analysis import Learned
 from thalweg.model.stream import Schema
 from thalweg.testing import LocalSession
 from thalweg.testing.recorded import Answers, RecordedAnalyzer, spark_version
@@ -249,6 +250,10 @@ def test_a_result_of_spark_that_is_not_recorded_is_told_by_its_query(tmp_path: P
 
 def test_an_answer_is_one_of_the_columns_and_of_sparks_version(tmp_path: Path) -> None:
     class Told:
+        @property
+        def learned(self) -> Learned:
+            return {}
+
         def analyze(self, sql: str) -> list[tuple[str, str]]:
             return [("v", "int")]
 
