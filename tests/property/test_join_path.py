@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, j
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import route_keys
 from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
-from thalweg.model.query import Output, Query
+from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING
+from thalweg.operate import materialise
 from thalweg.operate import probe_layout as laid
 from thalweg.optimize import keep_intermediates
 from thalweg.optimize.planner import make_plan
@@ -277,6 +278,7 @@ def test_joins_equal_duckdb(
     few, worth, most = ((9999, 4, 9999), (1, 999, 9999), (1, 999, 25))[seed % 3]
     for name, value in (("FEW", few), ("WORTH", worth), ("MOST", most)):
         monkeypatch.setattr(laid, name, value)
+    monkeypatch.setattr(materialise, "ROWS_AT_ONCE", (1, 20, 10**6)[seed % 3])
     play(open_world, seed).check()
 
 
@@ -297,6 +299,23 @@ def test_orders_and_intermediates_do_change(open_world: OpenWorld) -> None:
     world = play(open_world, 34, unsettled=True, batches=9)
     assert max(len(orders) for orders in world.orders_seen.values()) > 2
     assert world.intermediates_used > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_results_that_nobody_takes_there_are_as_many(open_world: OpenWorld, seed: int) -> None:
+    """Every query has a twin that gives its results to nobody; some of a cohort are counted, the others kept."""
+    rng = random.Random(f"twins {seed}")
+    edges = random_edges(rng)
+    queries = [random_query(rng, i, edges) for i in range(6)]
+    twins = {q.name: replace(q, name=f"{q.name}'", sink=SinkSpec("noop")) for q in queries}
+    world = open_world([*queries, *twins.values()])
+    for batch in range(4):
+        world.run(rng, {name: make_rows(rng, batch, 30) for name in STREAMS})
+    emitted = {entry.query.name: entry.emitted for entry in world.pipeline.batches.entries.values()}
+    kept = {query.name: world.results(query.name) for query in queries}
+    assert {name: emitted[twins[name].name] for name in kept} == {name: found.total() for name, found in kept.items()}
+    assert sum(found.total() for found in kept.values()) > 0
+    assert all(found == expected(world.pipeline.known[name], world.come(name)) for name, found in kept.items())
 
 
 # -- queries that come and go

@@ -421,6 +421,13 @@ def split_sets(sets: Sets, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return offsets, positions
 
 
+def count_sets(sets: Sets) -> npt.NDArray[np.int64]:
+    """How many of the sets have each bit."""
+    offsets = np.zeros(65, dtype=np.int64)
+    _count_bits(frozen_view(sets), np.uint64(EVERY_QUERY), offsets)
+    return np.diff(offsets)
+
+
 def warm_probes() -> None:
     """Loads every kernel of a join for both widths of a key, in the process that workers are forked from."""
     times = np.zeros(2, dtype=np.int64)
