@@ -24,9 +24,10 @@ from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.gather import take_columns
+from thalweg.operate.marks import predicate_index
 from thalweg.operate.probe import count_sets, split_sets
 from thalweg.operate.probe_tree import Complete, Probing
-from thalweg.operate.store import SETS, Views, predicate_index
+from thalweg.operate.store import SETS, Views
 from thalweg.operate.tuples import Tuples
 
 TUPLES_AT_ONCE = 2_000_000
