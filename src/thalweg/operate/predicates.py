@@ -238,6 +238,9 @@ class PredicateIndex:
 
     def _find(self, column: pa.ChunkedArray, name: str, codes: Array) -> None:
         base, constants = self._bases[name], self._constants.get(name)
+        if pa.types.is_null(column.type):  # an expression that failed
+            codes[:] = base if constants is None else base + constants.lines - 1
+            return
         if constants is None:
             np.add(pc.fill_null(column, False).to_numpy(), np.uint32(base), out=codes)
             return
