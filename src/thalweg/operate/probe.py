@@ -125,7 +125,11 @@ def _probe_sorted(
         begin = np.int64(starts[prefix]) - skipped + place
         end = np.int64(starts[prefix + 1]) - skipped
         stop = min(end, begin + left.size - n)
+        # Mostly keys are many and no candidate has the row's: that costs one look at each, and no write.
+        some: Any = 0
         for k in range(np.uint64(begin), np.uint64(stop)):
+            some += np.int64(side_words[k] == word)
+        for k in range(np.uint64(begin), np.uint64(stop if some else begin)):
             found = side_sets[k] & serving
             left[np.uint64(n)], right[np.uint64(n)], out[np.uint64(n)] = i, k, found
             timely = np.int64(earliest <= times[k]) & np.int64(times[k] <= latest)
