@@ -94,16 +94,13 @@ class Filled:
         return self._first <= first and last <= self._last
 
     def over(self, first: int, last: int) -> Array:
-        """All rows' values, of which these are right."""
-        if self._first == self._last:
-            self._fill(first, last)
-            self._first, self._last = first, last
-        if first < self._first:
-            self._fill(first, self._first)
-            self._first = first
-        if last > self._last:
-            self._fill(self._last, last)
-            self._last = last
+        """All rows' values, of which these are right. Rows that nobody has asked for may not even be there: they are
+        not made on the way from one range to another, which is forgotten instead."""
+        if last < self._first or first > self._last:
+            self._first = self._last = first
+        self._fill(first, min(self._first, last))
+        self._fill(max(self._last, first), last)
+        self._first, self._last = min(self._first, first), max(self._last, last)
         return self._values
 
     def _fill(self, first: int, last: int) -> None:
@@ -169,9 +166,11 @@ class Marks:
     late: Sequence[tuple[int, int]] = ()
     """(queries, event time up to which rows came too late for them)."""
     times: Callable[[], Array] = lambda: np.empty(0, dtype=np.int64)
+    need: Callable[[int, int], None] = lambda first, last: None
+    """Sees to it that rows are there, from one up to, not including, the other."""
 
     def __post_init__(self) -> None:
-        self._sets = Filled(self.rows, np.uint64, lambda first, last: self._make(slice(first, last)))
+        self._sets = Filled(self.rows, np.uint64, self._make_range)
         self._looked = 0
 
     def over(self, first: int, last: int) -> Sets:
@@ -179,6 +178,7 @@ class Marks:
         return self._sets.over(first, last)
 
     def of(self, rows: Array) -> Sets:
+        """Of rows that are there."""
         if not len(rows):
             return np.empty(0, dtype=np.uint64)
         first, last = int(rows.min()), int(rows.max()) + 1
@@ -186,6 +186,10 @@ class Marks:
         if self._sets.has(first, last) or last - first <= max(FEW, WORTH * self._looked):
             return self.over(first, last)[rows]
         return self._make(rows)
+
+    def _make_range(self, first: int, last: int) -> Sets:
+        self.need(first, last)
+        return self._make(slice(first, last))
 
     def _make(self, rows: slice | Array) -> Sets:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)

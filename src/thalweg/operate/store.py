@@ -7,7 +7,7 @@ store taken one after the other; everyone who works on a batch counts them alike
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -255,8 +255,7 @@ class Rows:
         self.need_rows(cohort, role, index, [self._span(index, *place) for place in places])
 
     def need_rows(self, cohort: Cohort, role: Role, index: Index, rows: Sequence[tuple[int, int]]) -> None:
-        looked_at = {index.word, self.store.time, BITS, SETS, *self.marks(cohort, role).columns}
-        self.stored.need(looked_at & self._columns, rows)
+        self.stored.need({index.word} & self._columns | self._marking(self.marks(cohort, role).columns), rows)
 
     def _span(self, index: Index, first: int, last: int) -> tuple[int, int]:
         """Where the rows at these places of an index are: side by side where they lie in its order, else anywhere."""
@@ -303,16 +302,26 @@ class Rows:
 
     def _make_marks(self, cohort: Cohort, role: Role) -> Marks:
         asked, allowed = asked_of(role, self.store), self.usable(role)
+        columns = [column for column in self.bucket.columns if column in asked.columns]
         return Marks(
             allowed,
             self.rows,
             self._pieces,
-            [column for column in self.bucket.columns if column in asked.columns],
+            columns,
             asked.table,
             None if asked.columns <= self._columns else self._bits(role, allowed),
             self._late(cohort, allowed),
             lambda: self.times,
+            self._needing(columns),
         )
+
+    def _marking(self, columns: Iterable[str]) -> frozenset[str]:
+        """What marks are made of, with pieces of these columns."""
+        return self._columns.intersection((self.store.time, BITS, SETS, *columns))
+
+    def _needing(self, columns: Iterable[str]) -> Callable[[int, int], None]:
+        read = self._marking(columns)
+        return lambda first, last: self.stored.need(read, [(first, last)])
 
     def usable(self, role: Role) -> int:
         """The queries for which the bucket holds every row that they want, and all they want of it."""
@@ -361,7 +370,8 @@ class Rows:
         """Rows of an intermediate have their sets with them; the cohort may have other bits by now."""
         masks = [(bit, 1 << cohort.bit(q)) for bit, q in enumerate(self.layout.queries) if q in cohort.queries]
         bits = Bits(self._flat(SETS, 8), make_lut(8, masks), 0)
-        return Marks(sum(mask for _, mask in masks), self.rows, self._pieces, bits=bits)
+        allowed = sum(mask for _, mask in masks)
+        return Marks(allowed, self.rows, self._pieces, bits=bits, need=self._needing(()))
 
     def _flat(self, column: str, width: int) -> Array:
         """The bytes of a column of values that are so wide; none where nobody asks for them."""

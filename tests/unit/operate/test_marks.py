@@ -17,7 +17,7 @@ from thalweg.model.join import Atom
 from thalweg.model.probe import Cohort, Index, Predicate, Role, Store, Want
 from thalweg.operate import marks
 from thalweg.operate.predicates import PredicateIndex
-from thalweg.operate.store import BITS, SETS, Rows, Sampled, choose_rows
+from thalweg.operate.store import BITS, SETS, Rows, Sampled, choose_rows, numbers
 
 KEY = Index("i", ("k",), "k", exact=True)
 OPS = ("=", "<", "<=", ">", ">=")
@@ -220,3 +220,48 @@ def test_rows_of_an_intermediate_have_their_sets_with_them(seed: int) -> None:
     expected = [sum(1 << now.index(q) for b, q in enumerate(then) if s >> b & 1 and q in now) for s in sets]
     assert made.over(0, 300).tolist() == expected
     assert made.of(np.array([7, 3], dtype=np.uint32)).tolist() == [expected[7], expected[3]]
+
+
+class Holes(Reader):
+    """Of a table whose rows are there once somebody has needed them."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._whole = {
+            name: numbers(column).copy() for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+        self._there = {name: np.zeros_like(values) for name, values in self._whole.items()}
+        arrays = [
+            pa.Array.from_buffers(kind, table.num_rows, [None, pa.py_buffer(self._there[name])])
+            for name, kind in zip(table.column_names, table.schema.types, strict=True)
+        ]
+        super().__init__(pa.table(dict(zip(table.column_names, arrays, strict=True))))
+
+    def need(self, columns: Iterable[str], rows: Sequence[tuple[int, int]]) -> None:
+        for name in columns:
+            for first, last in rows:
+                self._there[name][first:last] = self._whole[name][first:last]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_are_not_there_are_not_marked(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(marks, "FEW", rng.choice((0, 50)))
+    table = pa.table({"i": pa.array([rng.randrange(1, 9) for _ in range(500)], pa.int32()), "ts": range(100, 600)})
+    table = table.append_column("k", table.column("ts"))
+    predicates = [Predicate(f"p{i}", (Atom("i", rng.choice(OPS), rng.randrange(9)),)) for i in range(20)]
+    store = Store("r", "ts", ("k", "ts", "i"), tuple(predicates), True, (KEY,), NEEDS)
+    bucket, _ = bucket_of(store, store, table, False, {"r": 300, "s": 400, "u": 0})
+    role = Role("r", "r", tuple(Want(1 << bit, predicate, ()) for bit, predicate in enumerate(predicates)))
+    cohort = Cohort("g", tuple(map(str, range(20))), (("r", "s"),) * 20, {"r": role}, ())
+    rows = Rows(store, bucket.bucket, Holes(table), False)
+    expected = plain_sets(table.to_pylist(), bucket, cohort, role)
+    for _ in range(40):
+        first = rng.randrange(500)
+        last = min(500, first + rng.choice((1, 20, 200)))
+        made = rows.marks(cohort, role)
+        if rng.random() < 0.5:
+            assert made.over(first, last)[first:last].tolist() == expected[first:last]
+            continue
+        rows.stored.need(("i", "ts"), [(first, last), (0, 3)])
+        some = [*rng.sample(range(first, last), min(3, last - first)), 1]
+        assert made.of(np.array(some, dtype=np.uint32)).tolist() == [expected[row] for row in some]
