@@ -104,11 +104,11 @@ class PartlyRead:
             yield at + first * bits // 8, at + min(buffer.size, -(-last * bits // 8))
 
 
+_OFFSETS = frozenset(kind.id for kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()))
+
+
 def _has_offsets(kind: pa.DataType) -> bool:
-    return any(
-        is_(kind)
-        for is_ in (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
-    )
+    return kind.id in _OFFSETS
 
 
 def _offset_type(kind: pa.DataType) -> np.dtype[np.int32] | np.dtype[np.int64]:
