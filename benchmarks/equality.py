@@ -63,11 +63,11 @@ def _connection() -> Any:
 
 def _compare(connection: Any, name: str, ours: Path, theirs: Path, closed: str | None, both: bool = False) -> int:
     """`both`: of ours, too, only the windows that are `closed`."""
-    a, b = f"read_parquet('{ours}/*.parquet')", f"read_parquet('{theirs}/*.parquet')"
+    a, b = f"read_parquet('{ours}/**/*.parquet')", f"read_parquet('{theirs}/**/*.parquet')"
     if both:
         a = f"(FROM {a} WHERE {closed})"
     # Without results there may be no file, and nothing to read a schema from.
-    there = [any(side.glob("*.parquet")) for side in (ours, theirs)]
+    there = [any(side.rglob("*.parquet")) for side in (ours, theirs)]
     if not there[1]:
         extra = _count(connection, f"FROM {a}") if there[0] else 0
         if extra:

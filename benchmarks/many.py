@@ -1,10 +1,11 @@
-"""Processor time of a batch as windowed aggregations become many, without Spark: planning, INGEST, SLOT, manifest.
+"""Processor time of a batch as queries become many, without Spark: planning, INGEST, SLOT, manifest.
 
-    thalweg bench many [--queries N ...] [--batches N] [--check]
+    thalweg bench many [--joins] [--queries N ...] [--batches N] [--rows N] [--check]
 
 One process runs everything that the driver and its tasks do, one after the other; only Spark is left out. The rows
-have eight keys of 50 values. A query groups by one or two of them in one of four windows, and most have a predicate
-over a number. Batches span ten seconds; after as many as asked comes one without rows that closes windows.
+of aggregations have eight keys of 50 values. A query groups by one or two of them in one of four windows, and most
+have a predicate over a number. Batches span ten seconds; after as many as asked comes one without rows that closes
+windows. Joins (`--joins`) are AJoin's over two streams, 75 % similar.
 
 `--check` keeps all results instead of dropping them and prints a digest of every row: two versions of the source with
 the same digest give the same results, to the last bit.
@@ -16,38 +17,21 @@ import argparse
 import hashlib
 import itertools
 import random
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import many_joins
+from benchmarks.local_batches import Load, Spent, Take, run_load, show_nobody
 from benchmarks.tables import add_columns, new_table, out
-from thalweg.batch.assemble import assemble
-from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly
-from thalweg.batch.made import Made
-from thalweg.batch.pending import PendingRequests
-from thalweg.batch.planning import Planning
-from thalweg.batch.prepare import Preparation, Preparing
-from thalweg.engine.local_engine import LocalEngine
 from thalweg.frontend.bind import bind
-from thalweg.model.entry import Entry
-from thalweg.model.offsets import Offsets
 from thalweg.model.query import Query, SinkSpec
-from thalweg.model.shown import shown, shown_schema
-from thalweg.model.split import Split, dump_splits
+from thalweg.model.split import Split
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.state.places import open_storage
-from thalweg.state.reader import StateReader
-from thalweg.state.requests import CreateQuery, RequestLog
-from thalweg.state.storage import Storage
-from thalweg.state.term import take_term
 
 MINUTES = (0.5, 1)
 ROWS = 20_000
@@ -70,40 +54,54 @@ PREDICATES = ("", "v > {n}", "v >= {n}", "v < {n}", "u > {n}", "u <= {n}", "x > 
 FIELDS = (Field("ts", "timestamp"), *(Field(key, "int") for key in KEYS))
 FIELDS += (Field("u", "int"), Field("v", "int"), Field("x", "double"))
 STREAM = Stream("s", Schema(FIELDS), "ts", 0, SourceSpec("files", {"path": "*.parquet", "format": "parquet"}))
-SLOTS = 2
 CHECKED = (80, 5)
 """Queries and batches whose results are compared in full."""
+JOINED_ROWS = 5_000
+"""Of each stream a batch."""
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="thalweg bench many", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--quick", action="store_true", help="100 and 1,000 queries only")
+    parser.add_argument("--joins", action="store_true", help="joins instead of aggregations")
     parser.add_argument("--queries", nargs="*", type=int, help="how many; 100, 1,000 and 2,000 unless given")
     parser.add_argument("--batches", type=int, default=4, help="with rows; 4 unless given")
+    parser.add_argument("--rows", type=int, default=JOINED_ROWS, help="of each joined stream; 5,000 unless given")
     parser.add_argument("--check", action="store_true", help="digest of all results of 80 queries over 5 batches")
     options = parser.parse_args(arguments)
+    numbers = options.queries or ((100, 1000) if options.quick else (100, 1000, 2000))
     if options.check:
-        _show_digest()
-        return 0
-    table = new_table(f"{ROWS:,} rows a batch, CPU s", "queries")
-    add_columns(table, "batch", "all", "INGEST", "SLOT", "driver", "emitted")
-    for queries in options.queries or ((100, 1000) if options.quick else (100, 1000, 2000)):
-        for number, spent in enumerate(measure(queries, options.batches)):
-            shown = (spent.total, spent.ingest, spent.slots, spent.total - spent.ingest - spent.slots)
-            table.add_row(str(queries), str(number), *(f"{seconds:.2f}" for seconds in shown), f"{spent.emitted:,}")
-    out.print(table)
+        queries, sink = CHECKED[0], "memory"
+        _show_digest(many_joins.load(queries, sink, options.rows) if options.joins else load(queries, sink))
+    elif options.joins:
+        _show_joins(numbers, options.batches, options.rows)
+    else:
+        _show(numbers, options.batches)
     return 0
 
 
-@dataclass
-class Spent:
-    """CPU seconds of one batch."""
+def _show(numbers: Iterable[int], batches: int) -> None:
+    table = new_table(f"{ROWS:,} rows a batch, CPU s", "queries")
+    add_columns(table, "batch", "all", "INGEST", "SLOT", "driver", "emitted")
+    for queries in numbers:
+        for number, spent in enumerate(measure(queries, batches)):
+            table.add_row(str(queries), str(number), *_shown(spent))
+    out.print(table)
 
-    total: float = 0.0
-    ingest: float = 0.0
-    slots: float = 0.0
-    emitted: int = 0
+
+def _show_joins(numbers: Iterable[int], batches: int, rows: int) -> None:
+    table = new_table(f"{rows:,} rows of each of two streams a batch, CPU s", "joins")
+    add_columns(table, "batch", "all", "INGEST", "SLOT", "driver", "emitted", "state over rows")
+    for queries in numbers:
+        for number, (spent, held) in enumerate(many_joins.measure(queries, batches, rows)):
+            table.add_row(str(queries), str(number), *_shown(spent), f"{held:.2f}")
+    out.print(table)
+
+
+def _shown(spent: Spent) -> tuple[str, ...]:
+    seconds = (spent.total, spent.ingest, spent.slots, spent.driver)
+    return (*(f"{s:.2f}" for s in seconds), f"{spent.emitted:,}")
 
 
 def measure(queries: int, batches: int) -> list[Spent]:
@@ -111,8 +109,7 @@ def measure(queries: int, batches: int) -> list[Spent]:
     return list(run(queries, batches, "noop"))
 
 
-def _show_digest() -> None:
-    queries, batches = CHECKED
+def _show_digest(load: Load) -> None:
     found, rows = hashlib.blake2b(digest_size=16), 0
 
     def take(batch: int, results: Mapping[str, pa.Table]) -> None:
@@ -124,38 +121,17 @@ def _show_digest() -> None:
             for column in table.columns:
                 found.update(repr(column.to_pylist()).encode())
 
-    emitted = [spent.emitted for spent in run(queries, batches, "memory", take)]
-    out.print(f"{queries} queries, rows a batch {emitted}, {rows} in all: {found.hexdigest()}", highlight=False)
+    emitted = [spent.emitted for spent in run_load(load, CHECKED[1], take)]
+    out.print(f"{CHECKED[0]} queries, rows a batch {emitted}, {rows} in all: {found.hexdigest()}", highlight=False)
 
 
-def run(
-    queries: int,
-    batches: int,
-    sink: str,
-    take: Callable[[int, Mapping[str, pa.Table]], None] = lambda batch, results: None,
-) -> Iterator[Spent]:
+def run(queries: int, batches: int, sink: str, take: Take = show_nobody) -> Iterator[Spent]:
     """`take` is shown the results of every batch."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        storage = open_storage(directory / "state")
-        storage.claim()
-        requests = RequestLog(storage, 0)
-        for query in make_queries(queries, sink):
-            requests.append(CreateQuery(query))
-        watch = _Watch()
-        tasks, term = LocalRunner(1, watch), take_term(storage)
-        engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
-        planning = Planning(PendingRequests(requests, lambda: {STREAM.name: STREAM}), dict)
-        runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
-        runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
-        for number in range(batches + 1):
-            splits = [_split(directory, number)] if number < batches else []
-            began = time.process_time()
-            runner.run([dump_splits(splits)], Offsets(number))
-            watch.spent.total = time.process_time() - began
-            watch.spent.emitted = runner.reports[-1].emitted
-            yield watch.spent
-        requests.close()
+    return run_load(load(queries, sink), batches, take)
+
+
+def load(queries: int, sink: str) -> Load:
+    return Load((STREAM,), make_queries(queries, sink), lambda directory, number: [_split(directory, number)])
 
 
 def make_queries(count: int, sink: str) -> list[Query]:
@@ -189,44 +165,3 @@ def _split(directory: Path, number: int) -> Split:
     path = directory / f"{number}.parquet"
     pq.write_table(pa.table(columns), path)
     return Split(STREAM.name, "parquet", str(path), 0, -1, ROWS)
-
-
-class _Shown(Preparing):
-    """Shows what it is given."""
-
-    def __init__(self, take: Callable[[int, Mapping[str, pa.Table]], None], storage: Storage, *given: Any) -> None:
-        super().__init__(storage, *given)
-        self._take, self._reader = take, StateReader(storage)
-
-    def prepare(self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]) -> Preparation:
-        self._take(batch, {query: self._whole(made) for query, made in results.items() if made.rows})
-        return super().prepare(batch, results, live)
-
-    def _whole(self, made: Made) -> pa.Table:
-        """What came with reports, and what tasks have prepared."""
-        schema = shown_schema(made.entry.query)
-        prepared = [shown(self._reader.read(section), schema) for section in made.sections]
-        return pa.concat_tables([*prepared, *([made.table] if made.table is not None else ())])
-
-
-class _Watch(Orderly):
-    """Measures the tasks of a batch: the first is INGEST, those after it are SLOT."""
-
-    def __init__(self) -> None:
-        self.spent = Spent()
-        self._is_ingest = True
-
-    def deal(self, splits: Sequence[str]) -> Sequence[str]:
-        self.spent, self._is_ingest = Spent(), True
-        return splits
-
-    def attempt(self, begin: Attempt) -> Cells:
-        began = time.process_time()
-        made = list(begin())
-        took = time.process_time() - began
-        if self._is_ingest:
-            self.spent.ingest += took
-        else:
-            self.spent.slots += took
-        self._is_ingest = False
-        return made

@@ -7,29 +7,34 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from msgspec import structs
 from tests.support.local_pipeline import LocalPipeline
 from tests.support.unsettled import random_ordering
 
 from thalweg.adapt.probe_orders import adaptation
 from thalweg.adapt.settings import JoinPlanning
+from thalweg.model.bucket import Layout
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import route_keys
 from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
-from thalweg.model.query import Output, Query
+from thalweg.model.probe import Store
+from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING
+from thalweg.operate import materialise
 from thalweg.operate import probe_layout as laid
-from thalweg.optimize import keep_intermediates
+from thalweg.optimize import keep_intermediates, lay_out_stores
 from thalweg.optimize.planner import make_plan
 
 pytestmark = pytest.mark.slow
@@ -88,6 +93,12 @@ def random_query(rng: random.Random, number: int, edges: list[tuple[str, str, st
     return Query(f"q{number}", "", f"j_{signature}", outputs, join=join)
 
 
+@cache
+def _connection() -> Any:
+    """One for all: opening it takes as long as a query."""
+    return duckdb.connect()
+
+
 def expected(query: Query, rows: dict[str, pa.Table]) -> Counter[tuple[Any, ...]]:
     """The query as batch SQL over the rows that are not late for it."""
     join = query.join
@@ -100,11 +111,12 @@ def expected(query: Query, rows: dict[str, pa.Table]) -> Counter[tuple[Any, ...]
         apart = f'epoch_us("{b.right}".ts) - epoch_us("{b.left}".ts)'
         where.append(f"{apart} BETWEEN {b.low_us} AND {b.high_us}")
     where += [f'"{r.name}".{a.column} {a.op} {a.value}' for r in join.relations for a in r.atoms]
+    where += [r.where.sql.replace('"x"', f'"{r.name}".x') for r in join.relations if r.where is not None]
     selected = []
     for output in query.outputs:
         relation, own = output.expr.columns[0].rsplit(".", 1)
         selected.append(f'"{relation}".{own}')
-    con = duckdb.connect()
+    con = _connection()
     for name, table in rows.items():
         con.register(f"rows_{name}", table)
     return Counter(con.execute(f"SELECT {', '.join(selected)} FROM {tables} WHERE {' AND '.join(where)}").fetchall())
@@ -277,6 +289,7 @@ def test_joins_equal_duckdb(
     few, worth, most = ((9999, 4, 9999), (1, 999, 9999), (1, 999, 25))[seed % 3]
     for name, value in (("FEW", few), ("WORTH", worth), ("MOST", most)):
         monkeypatch.setattr(laid, name, value)
+    monkeypatch.setattr(materialise, "ROWS_AT_ONCE", (1, 20, 10**6)[seed % 3])
     play(open_world, seed).check()
 
 
@@ -297,6 +310,23 @@ def test_orders_and_intermediates_do_change(open_world: OpenWorld) -> None:
     world = play(open_world, 34, unsettled=True, batches=9)
     assert max(len(orders) for orders in world.orders_seen.values()) > 2
     assert world.intermediates_used > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_results_that_nobody_takes_there_are_as_many(open_world: OpenWorld, seed: int) -> None:
+    """Every query has a twin that gives its results to nobody; some of a cohort are counted, the others kept."""
+    rng = random.Random(f"twins {seed}")
+    edges = random_edges(rng)
+    queries = [random_query(rng, i, edges) for i in range(6)]
+    twins = {q.name: replace(q, name=f"{q.name}'", sink=SinkSpec("noop")) for q in queries}
+    world = open_world([*queries, *twins.values()])
+    for batch in range(4):
+        world.run(rng, {name: make_rows(rng, batch, 30) for name in STREAMS})
+    emitted = {entry.query.name: entry.emitted for entry in world.pipeline.batches.entries.values()}
+    kept = {query.name: world.results(query.name) for query in queries}
+    assert {name: emitted[twins[name].name] for name in kept} == {name: found.total() for name, found in kept.items()}
+    assert sum(found.total() for found in kept.values()) > 0
+    assert all(found == expected(world.pipeline.known[name], world.come(name)) for name, found in kept.items())
 
 
 # -- queries that come and go
@@ -379,6 +409,67 @@ def test_queries_come_and_go_while_orders_change(open_world: OpenWorld, seed: in
     assert max(len(orders) for orders in world.orders_seen.values()) > 1
     assert world.pipeline.manifest.measured.probe_orders.ordering.switches > 0 or not planned
     assert world.intermediates_used > 0
+
+
+# -- many queries, and rows that an earlier release has kept
+
+
+def selective_query(rng: random.Random, number: int) -> Query:
+    """Two streams, of which most selections are a few comparisons, and some an expression."""
+
+    def relation(name: str) -> Relation:
+        atoms = tuple(
+            Atom(rng.choice(COLUMNS), rng.choice(OPS), rng.randint(-1, 9)) for _ in range(rng.choice((0, 1, 1, 2)))
+        )
+        where = Expr(f'("x" % {rng.randint(2, 4)} = 1)', "boolean", ("x",)) if rng.random() < 0.2 else None
+        return Relation(name, name, tuple(dict.fromkeys(atoms)), where)
+
+    key = rng.choice(COLUMNS[1:])
+    bound = Bound("a", "b", rng.choice((-3, -1)) * SECOND, rng.choice((0, 2)) * SECOND)
+    join = Join(
+        (relation("a"), relation("b")), (Equality(KeyPart("a", column(key)), KeyPart("b", column(key))),), (bound,)
+    )
+    outputs = tuple(
+        Output(f"{name}_{c}", column(joined_column(name, c))) for name in "ab" for c in rng.sample(COLUMNS, 1)
+    )
+    return Query(f"q{number}", "", f"j_{key}", outputs, join=join)
+
+
+OPS = ("<", "<=", "=", ">=", ">")
+
+
+def keep_as_earlier_releases(patch: pytest.MonkeyPatch) -> None:
+    """A bit of every predicate with each row, whatever its columns tell."""
+    of = Layout.of
+    patch.setattr(Store, "marked", property(lambda store: store.predicates))
+    patch.setattr(Layout, "of", classmethod(lambda cls, *given: structs.replace(of(*given), bits=None)))
+
+
+@pytest.mark.parametrize(("seed", "count"), [(0, 1), (1, 9), (2, 70), (3, 70), (4, 500)])
+def test_many_queries_over_rows_that_an_earlier_release_has_kept(
+    open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch, seed: int, count: int
+) -> None:
+    rng = random.Random(f"many {seed}")
+    if seed % 2:
+        monkeypatch.setattr(lay_out_stores, "_worth_keeping", lambda stream, asked, kept: {*COLUMNS})
+    world = open_world(kind=Company, shuffled=random.Random(seed))
+    assert isinstance(world, Company)
+    for batch in range(6 if count < 100 else 4):
+        with pytest.MonkeyPatch.context() as patch:
+            if batch in (0, 1, 3):
+                keep_as_earlier_releases(patch)
+            new = count if batch == 0 else rng.randint(0, 3)
+            for query in [selective_query(rng, len(world.since) + i) for i in range(new)]:
+                world.pipeline.create(query)
+                world.since[query.name] = batch
+            for name in rng.sample([*world.pipeline.queries], rng.randint(0, min(4, count - 1)) if batch else 0):
+                world.pipeline.drop(name)
+                world.until[name] = batch
+            if batch == 3:
+                world.pipeline.reopen()
+            world.run(rng, {name: make_rows(rng, batch, 30 if name in "ab" else 0, seconds=2) for name in STREAMS})
+    world.check()
+    assert sum(world.results(name).total() for name in world.since) > 0
 
 
 # -- edges that are only compared beside others

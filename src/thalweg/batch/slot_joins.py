@@ -37,7 +37,7 @@ class SlotJoins:
             return []
         tables = open_tables(plan, work)
         probing = Probing(plan, slot, self.views, outbox)
-        joined = Materialising(plan, self.views, tables, outbox.failures)
+        joined = Materialising(plan, self.views, tables, outbox.failures, outlet.uncollected)
         for address, table in joined.run(probing, work.clock, work.stage == 1, inbox.tuples.pop(slot, [])):
             match address:
                 case QueryRows(query):
@@ -47,4 +47,5 @@ class SlotJoins:
             for query, emitted in outbox.emitted:
                 outlet.add(query, emitted)
             outbox.emitted.clear()
+        outlet.counted.update(joined.counted)
         return new_intermediates(plan, work, slot, probing)

@@ -62,7 +62,7 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
     """How the rows of a bucket were chosen and marked."""
 
     predicates: tuple[str, ...]
-    """In the order of their bits."""
+    """By which they were chosen."""
     keeps_all: bool
     low_us: int
     high_us: int
@@ -72,11 +72,19 @@ class Layout(Struct, frozen=True, forbid_unknown_fields=True):
     its joins."""
     queries: tuple[str, ...] = ()
     """Intermediates: whose bits the query sets of the rows have, in order."""
+    bits: tuple[str, ...] | None = None
+    """Predicates of which each row has a bit, in order. None, in buckets of earlier releases: of all."""
 
     @classmethod
     def of(cls, store: Store, closed_us: Mapping[str, int]) -> Layout:
         """Of rows that the store chooses now; their times are not known yet."""
-        return cls(tuple(p.id for p in store.predicates), store.keeps_all, 0, 0, closed_us)
+        predicates, bits = (tuple(p.id for p in of) for of in (store.predicates, store.marked))
+        return cls(predicates, store.keeps_all, 0, 0, closed_us, bits=bits)
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The predicates of which each row has a bit, in order."""
+        return self.predicates if self.bits is None else self.bits
 
     def threshold(self, streams: Sequence[str]) -> int:
         return joint_time(self.closed_us, streams)
@@ -91,8 +99,7 @@ def usable(layout: Layout, columns: frozenset[str], want: Want) -> bool:
         return layout.keeps_all
     if predicate.id in layout.predicates:
         return True
-    reads = {*(atom.column for atom in predicate.atoms), *predicate.computed}
-    return layout.keeps_all and columns.issuperset(reads)
+    return layout.keeps_all and columns.issuperset(predicate.reads)
 
 
 class _Bucket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

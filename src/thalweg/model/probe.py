@@ -23,12 +23,16 @@ COHORT_SIZE = 64
 @canonical("Predicate(id, atoms, computed)")
 @dataclass(frozen=True)
 class Predicate:
-    """What queries ask of the rows of one stream. Each row remembers which predicates it satisfies, a bit each."""
+    """What queries ask of the rows of one stream."""
 
     id: str
     atoms: tuple[Atom, ...]
     computed: tuple[str, ...] = ()
     """Boolean columns that must hold too."""
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        return frozenset((*(atom.column for atom in self.atoms), *self.computed))
 
 
 @canonical("Index(id, keys, word, exact)")
@@ -70,7 +74,7 @@ class Store:
     columns: tuple[str, ...]
     """What is kept of a row, event time included; hashes for indexes are added to it."""
     predicates: tuple[Predicate, ...]
-    """In the order of their bits."""
+    """A row is kept if it satisfies one of them."""
     keeps_all: bool
     """Whether some query has no predicate here: then every row is kept."""
     indexes: tuple[Index, ...]
@@ -79,6 +83,12 @@ class Store:
 
     def index(self, id_: str) -> Index:
         return next(i for i in self.indexes if i.id == id_)
+
+    @cached_property
+    def marked(self) -> tuple[Predicate, ...]:
+        """The predicates that cannot be told from what is kept of a row: it keeps a bit for each, in this order."""
+        kept = frozenset(self.columns)
+        return tuple(p for p in self.predicates if not p.reads <= kept)
 
 
 @canonical("Check(known, found, edges, masks)")
@@ -177,7 +187,7 @@ class Role:
     stream: str
     wants: tuple[Want, ...]
 
-    @property
+    @cached_property
     def queries(self) -> int:
         return sum(want.queries for want in self.wants)
 

@@ -6,8 +6,10 @@ any stream: computed columns, filters, partials, all shared, with a flag per que
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +24,29 @@ from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.gather import take_columns
-from thalweg.operate.probe import split_sets
+from thalweg.operate.marks import predicate_index
+from thalweg.operate.probe import count_sets, split_sets
 from thalweg.operate.probe_tree import Complete, Probing
-from thalweg.operate.store import SETS, Views, predicate_index
+from thalweg.operate.store import SETS, Views
 from thalweg.operate.tuples import Tuples
 
 TUPLES_AT_ONCE = 2_000_000
 """Tuples that are turned into rows in one go: more would share more, this many bounds the memory."""
 
+ROWS_AT_ONCE = 1_000_000
+"""Rows of results that are fetched in one go, of several queries or of one that has more."""
+
 Made = Iterator[tuple[QueryRows | WholeRows, pa.Table]]
 """Results of a query, or rows of a joined stream with its columns and flags."""
+
+
+class _Asked(NamedTuple):
+    """What is made of a cohort's tuples of one joined stream."""
+
+    counted: tuple[tuple[int, str], ...]
+    """(bit, query) of those whose results are only counted."""
+    rows: int
+    """The queries for which the others become rows."""
 
 
 @dataclass
@@ -43,9 +58,13 @@ class Materialising:
     tables: Mapping[str, pa.Table]
     """The static tables, by name."""
     failures: Failures
+    uncollected: Collection[str] = ()
+    """The queries whose results nobody takes: they are only counted."""
+    counted: Counter[str] = field(default_factory=Counter)
+    """query -> how many there are."""
     _waiting: dict[tuple[str, str, tuple[str, ...]], list[Tuples]] = field(default_factory=dict)
     """Tuples of one shape together: a path may have found several relations as one intermediate."""
-    _wanted: dict[tuple[str, str], bool] = field(default_factory=dict)
+    _asked: dict[tuple[str, str], _Asked] = field(default_factory=dict)
 
     def run(
         self, probing: Probing, clock: BatchTimes, is_first: bool, tuples: Iterable[tuple[NodeTuples, pa.Table]]
@@ -62,7 +81,12 @@ class Materialising:
     def take(self, found: Iterable[Complete]) -> Made:
         """Gathers tuples, and gives rows whenever there are enough of them."""
         for joined, cohort, tuples in found:
-            if not self._is_wanted(joined, cohort):
+            counted, rows = self._what_is_asked(joined, cohort)
+            if counted:
+                counts = count_sets(tuples.sets)
+                self.counted.update({query: int(counts[bit]) for bit, query in counted if counts[bit]})
+                tuples = tuples.serving(rows)
+            if not rows or not len(tuples):
                 continue
             waiting = self._waiting.setdefault((joined, cohort.id, tuple(sorted(tuples.refs))), [])
             waiting.append(tuples)
@@ -70,13 +94,22 @@ class Materialising:
                 yield from self._materialise(joined, cohort, Tuples.concat(waiting))
                 waiting.clear()
 
-    def _is_wanted(self, joined: str, cohort: Cohort) -> bool:
-        """Whether some query of the cohort has its rows by the cohort's own tuples."""
-        if (joined, cohort.id) not in self._wanted:
+    def _what_is_asked(self, joined: str, cohort: Cohort) -> _Asked:
+        if (joined, cohort.id) not in self._asked:
             info = self.plan.joins.joined[joined]
-            led = {query for query, _ in info.flags} - {*info.leaders.values()}
-            self._wanted[joined, cohort.id] = not led.issuperset(cohort.queries)
-        return self._wanted[joined, cohort.id]
+            flagged = {query for query, _ in info.flags}
+            led = flagged - {*info.leaders.values()}
+            plain = (s.query for s in self._plain(joined, cohort, flagged) if info.kind not in ("semi", "anti"))
+            counted = tuple((cohort.bit(query), query) for query in plain if query in self.uncollected)
+            rest = led.union(query for _, query in counted)
+            rows = sum(1 << bit for bit, query in enumerate(cohort.queries) if query not in rest)
+            self._asked[joined, cohort.id] = _Asked(counted, rows)
+        return self._asked[joined, cohort.id]
+
+    def _plain(self, joined: str, cohort: Cohort, flagged: Collection[str]) -> list[Selection]:
+        """The cohort's queries that only choose columns of joined rows."""
+        mine = frozenset(cohort.queries)
+        return [s for s in self.plan.streams[joined].selections if s.query not in flagged and s.query in mine]
 
     def finish(self) -> Made:
         """What is left; and whoever has no rows because the one that leads to them was stopped is stopped, too."""
@@ -129,23 +162,31 @@ class Materialising:
         info = self.plan.joins.joined[joined]
         if info.kind in ("semi", "anti"):
             return
-        flagged = {query for query, _ in info.flags}
-        plain = [
-            s for s in self.plan.streams[joined].selections if s.query not in flagged and s.query in cohort.queries
-        ]
-        if plain:
-            offsets, positions = split_sets(tuples.sets, len(cohort.queries))
-            for selection in plain:
-                bit = cohort.bit(selection.query)
-                chosen = positions[offsets[bit] : offsets[bit + 1]]
-                if len(chosen) and OfQuery(selection.query) not in self.failures:
-                    yield QueryRows(selection.query), self._select(info, selection, tuples, chosen)
+        plain = self._plain(joined, cohort, {query for query, _ in info.flags})
+        collected = [s for s in plain if s.query not in self.uncollected and OfQuery(s.query) not in self.failures]
+        if collected:
+            yield from self._choose(info, cohort, collected, tuples)
         leading = {*info.leaders.values()}
         rest = sum(1 << bit for bit, query in enumerate(cohort.queries) if query in leading)
         if rest:
             tuples = self._holding(info, cohort, tuples.serving(rest))
             if len(tuples):
                 yield from self._rows(joined, info, cohort, tuples)
+
+    def _choose(self, info: Joined, cohort: Cohort, selections: Sequence[Selection], tuples: Tuples) -> Made:
+        """The rows of queries that choose columns. Those of queries with the same columns are fetched together, query
+        by query: each has a piece of them."""
+        offsets, positions = split_sets(tuples.sets, len(cohort.queries))
+        ends = {
+            s.query: (int(offsets[bit]), int(offsets[bit + 1])) for s in selections for bit in [cohort.bit(s.query)]
+        }
+        for like in _alike(selections):
+            for some in _in_portions([(s.query, *ends[s.query]) for s in like]):
+                chosen = np.concatenate([positions[first:last] for _, first, last in some])
+                table, at = self._select(info, like[0], tuples, chosen), 0
+                for query, first, last in some:
+                    yield QueryRows(query), table.slice(at, last - first)
+                    at += last - first
 
     def _select(self, info: Joined, selection: Selection, tuples: Tuples, chosen: np.ndarray) -> pa.Table:
         names = tuple(relation for relation, _ in info.relations)
@@ -181,6 +222,30 @@ class Materialising:
             else:
                 arrays[name] = pa.nulls(len(tuples), kind)
         return pa.table(arrays or {".none": pa.nulls(len(tuples), pa.int8())})
+
+
+def _alike(selections: Sequence[Selection]) -> list[list[Selection]]:
+    """Those with the same columns together."""
+    found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Selection]] = {}
+    for selection in selections:
+        found.setdefault((selection.columns, selection.types), []).append(selection)
+    return list(found.values())
+
+
+def _in_portions(pieces: Sequence[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
+    """(query, first, last) of queries that have something, as many as are fetched in one go."""
+    portion: list[tuple[str, int, int]] = []
+    rows = 0
+    for piece in pieces:
+        size = piece[2] - piece[1]
+        if portion and rows + size > ROWS_AT_ONCE:
+            yield portion
+            portion, rows = [], 0
+        if size:
+            portion.append(piece)
+            rows += size
+    if portion:
+        yield portion
 
 
 def _own_columns(info: Joined, columns: tuple[str, ...]) -> list[str]:

@@ -5,6 +5,9 @@ it and the second, and so on. All values of a piece satisfy the same atoms, so a
 and a table says which predicates the piece does not contradict. What a row satisfies is the AND over its columns:
 hundreds of predicates cost no more comparisons than a few.
 
+Who asks for queries instead of predicates has a table of his own over the same pieces (`PredicateIndex.table`): one
+search serves all who look at a row.
+
 Comparisons are Spark's: NaN is greater than every number and equal to itself, -0.0 equals 0.0, null satisfies
 nothing.
 """
@@ -12,9 +15,10 @@ nothing.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,19 +32,14 @@ from thalweg.model.probe import Predicate
 
 Bits = npt.NDArray[np.uint8]
 """[rows, bytes]: bit i % 8 of byte i // 8 is predicate i."""
+Codes = npt.NDArray[np.uint32]
+"""For each row a line of a table."""
 Array = npt.NDArray[Any]
 
 _BLOCK = 1024
 """Rows that are worked on together; what is known of them stays in the first-level cache."""
 _INT64 = np.iinfo(np.int64)
 _NO_BITS: Array = frozen_view(np.empty(0, dtype=np.uint8))
-_OPS: Mapping[str, Callable[[Array, int], Array]] = {
-    "=": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 @kernel
@@ -127,11 +126,13 @@ class _Constants:
         """Of the table: before, at and after the constants, NaN, null."""
         return 2 * len(self.values) + 3
 
-    def holds(self, atom: Atom) -> Array:
-        """In which lines `atom` is true."""
-        truth = _OPS[atom.op](np.arange(self.lines), self._place(atom.value))
-        truth[-1] = False
-        return truth
+    def span(self, atom: Atom) -> tuple[int, int]:
+        """The lines in which `atom` is true, from the first up to, not including, the last. It never is in that of
+        nulls."""
+        place, nulls = self._place(atom.value), self.lines - 1
+        first = {"<": 0, "<=": 0, ">": place + 1}.get(atom.op, place)
+        last = {"<": place, "<=": place + 1, "=": place + 1}.get(atom.op, nulls)
+        return min(max(first, 0), nulls), min(max(last, 0), nulls)
 
     def _place(self, value: float) -> int:
         """The constant's own line; before the first and after the last where no value of the column reaches it."""
@@ -141,47 +142,108 @@ class _Constants:
             return -1
         if not self.floating and value > _INT64.max:
             return self.lines
-        return 2 * int(np.searchsorted(self.values, self.values.dtype.type(value))) + 1
+        return 2 * bisect_left(self._sorted, value) + 1
+
+    @cached_property
+    def _sorted(self) -> list[float]:
+        found: list[float] = self.values.tolist()
+        return found
 
 
 class PredicateIndex:
-    """Built once for the predicates of a store, in the order of their bits."""
+    """Built once for predicates, in the order of their bits."""
 
     def __init__(self, predicates: Sequence[Predicate]) -> None:
         self.bytes = (len(predicates) + 7) // 8
         self._constants = _constants(predicates)
-        computed = dict.fromkeys(name for p in predicates for name in p.computed)
         self._bases: dict[str, int] = {}
-        """column -> its first line of the table."""
-        lines = 0
+        """column -> its first line of a table; of a computed one there are two: not true, true."""
+        self.lines = 0
         for name, constants in self._constants.items():
-            self._bases[name] = lines
-            lines += constants.lines
-        self._computed = {name: lines + 2 * i for i, name in enumerate(computed)}
-        """column -> its two lines: not true, true."""
+            self._bases[name] = self.lines
+            self.lines += constants.lines
+        for name in dict.fromkeys(name for p in predicates for name in p.computed):
+            self._bases[name] = self.lines
+            self.lines += 2
         words = (len(predicates) + 63) // 64
         self._full = _words(np.arange(64 * words) < len(predicates))
-        bits = np.ones((lines + 2 * len(computed), 64 * words), dtype=np.bool_)
+        bits = np.ones((self.lines, 64 * words), dtype=np.bool_)
         for i, predicate in enumerate(predicates):
-            for atom in predicate.atoms:
-                constants, base = self._constants[atom.column], self._bases[atom.column]
-                bits[base : base + constants.lines, i] &= constants.holds(atom)
-            for name in predicate.computed:
-                bits[self._computed[name], i] = False
+            for lines in self._contradicting(predicate):
+                bits[lines, i] = False
         self._table = _words(bits)
+        self._alone = self._enough_alone(predicates, bits)
+
+    @property
+    def columns(self) -> Collection[str]:
+        """What predicates read."""
+        return self._bases.keys()
 
     def evaluate(self, rows: pa.Table) -> Bits:
         out: Bits = np.empty((rows.num_rows, self.bytes), dtype=np.uint8)
-        codes = np.empty((len(self._bases) + len(self._computed), rows.num_rows), dtype=np.uint32)
-        for line, (name, base) in zip(codes, self._bases.items(), strict=False):
-            self._find(rows.column(name), name, base, line)
-        for line, (name, base) in zip(codes[len(self._bases) :], self._computed.items(), strict=True):
-            np.add(pc.fill_null(rows.column(name), False).to_numpy(), np.uint32(base), out=line)
-        _meet(frozen_view(codes), self._table, self._full, out)
+        _meet(frozen_view(self._codes(rows)), self._table, self._full, out)
         return out
 
-    def _find(self, column: pa.ChunkedArray, name: str, base: int, codes: Array) -> None:
-        constants = self._constants[name]
+    def find_any(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """The rows that satisfy at least one predicate."""
+        codes, found = self._codes(rows), np.zeros(rows.num_rows, dtype=np.bool_)
+        for code in codes:
+            found |= self._alone[code]
+        rest = np.flatnonzero(~found)
+        if len(rest):
+            bits: Bits = np.empty((len(rest), self.bytes), dtype=np.uint8)
+            _meet(frozen_view(codes[:, rest]), self._table, self._full, bits)
+            found[rest] = any_of(bits)
+        return found
+
+    def table(self, asked: Iterable[tuple[Predicate, int]]) -> npt.NDArray[np.uint64]:
+        """Line by line, the queries that it does not contradict; `asked`: (predicate, its queries)."""
+        table: npt.NDArray[np.uint64] = np.full(self.lines, (1 << 64) - 1, dtype=np.uint64)
+        for predicate, queries in asked:
+            others = np.uint64(~queries & (1 << 64) - 1)
+            for lines in self._contradicting(predicate):
+                table[lines] &= others
+        return frozen_view(table)
+
+    def find_lines(self, name: str, column: pa.ChunkedArray) -> Codes:
+        """Which line of a table the rows read, by this column of theirs."""
+        codes: Codes = np.empty(len(column), dtype=np.uint32)
+        self._find(column, name, codes)
+        return codes
+
+    def _codes(self, rows: pa.Table) -> Array:
+        codes = np.empty((len(self._bases), rows.num_rows), dtype=np.uint32)
+        for line, name in zip(codes, self._bases, strict=True):
+            self._find(rows.column(name), name, line)
+        return codes
+
+    def _enough_alone(self, predicates: Sequence[Predicate], bits: Array) -> Array:
+        """The lines by which a row satisfies some predicate whatever the other columns say."""
+        found = np.zeros(self.lines, dtype=np.bool_)
+        ends = [*self._bases.values(), self.lines][1:]
+        for (name, base), end in zip(self._bases.items(), ends, strict=True):
+            only = [i for i, p in enumerate(predicates) if p.reads <= {name}]
+            found[base:end] = bits[base:end, only].any(axis=1)
+        return found
+
+    def _contradicting(self, predicate: Predicate) -> Iterator[slice]:
+        """The lines in which it is not true, column by column."""
+        for atom in predicate.atoms:
+            base, constants = self._bases[atom.column], self._constants[atom.column]
+            first, last = constants.span(atom)
+            yield slice(base, base + first)
+            yield slice(base + last, base + constants.lines)
+        for name in predicate.computed:
+            yield slice(self._bases[name], self._bases[name] + 1)
+
+    def _find(self, column: pa.ChunkedArray, name: str, codes: Array) -> None:
+        base, constants = self._bases[name], self._constants.get(name)
+        if pa.types.is_null(column.type):  # an expression that failed
+            codes[:] = base if constants is None else base + constants.lines - 1
+            return
+        if constants is None:
+            np.add(pc.fill_null(column, False).to_numpy(), np.uint32(base), out=codes)
+            return
         if pa.types.is_floating(column.type) != constants.floating:
             raise TypeError(f"the constants that {name} is compared with are not of its type, {column.type}")
         start = 0

@@ -1,18 +1,19 @@
 """Probes: rows find their partners in a bucket, with the queries that each pair serves.
 
-What a row can serve is its query set, a 64-bit word; a pair serves the AND of two. A row keeps the predicates it
-satisfies, and every cohort turns those into its own sets by a table per byte.
+What a row can serve is its query set, a 64-bit word (`marks`); a pair serves the AND of two.
 
-There are two ways to probe a bucket. Where few rows do, words, times and sets are read where they lie, a few hundred
-candidates at a time: each look writes all candidates and moves on by 0 or 1, so there is no branch to mispredict, and
-the next reads of memory do not wait for the last. Where many rows do, words, times and sets are first laid out in the
-order of the index (`sort_side`): the candidates of a row then lie side by side, and one look at each is enough.
+There are two ways to probe a bucket. Where few rows do, words and times are read where they lie, a few hundred
+candidates at a time: each look writes all candidates and moves on by 0 or 1, so there is no branch to mispredict,
+and the next reads of memory do not wait for the last; what is left is asked for its sets. Where many rows do, words,
+times and sets are first laid out in the order of the index (`sort_side`): the candidates of a row then lie side by
+side, and one look at each is enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,13 @@ from thalweg.operate.index import (
     group_range,
     hash_words,
 )
-from thalweg.operate.predicates import PredicateIndex, any_of
+from thalweg.operate.predicates import PredicateIndex
 
 Array = npt.NDArray[Any]
 Sets = npt.NDArray[np.uint64]
+
+_Run = Callable[..., tuple[int, int, int]]
+"""(i, place, n, left, right, sets) -> how far it came: finds pairs until there is no more room."""
 
 EVERY_QUERY = (1 << 64) - 1
 PAIR_LIMIT = 1 << 26
@@ -50,14 +54,6 @@ _BIT_NUMBER[[((0x03F79D71B4CB0A89 << b) & EVERY_QUERY) >> 58 for b in range(64)]
 
 
 @inlined
-def _query_set(bits: Any, row: Any, lut: Any, always: Any) -> Any:
-    found = always
-    for b in range(lut.shape[0]):
-        found |= lut[b, bits[row, b]]
-    return found
-
-
-@inlined
 def _mask(difference: Any, edges: Any, masks: Any) -> Any:
     """masks[number of edges <= difference], by halving."""
     passed: Any = 0
@@ -70,12 +66,12 @@ def _mask(difference: Any, edges: Any, masks: Any) -> Any:
 
 
 @kernel
-def _probe(
-    words: Any, hashes: Any, shift: Any, low: Any, high: Any, sets: Any, known: Any, edges: Any, masks: Any,
-    starts: Any, order: Any, side_words: Any, times: Any, bits: Any, lut: Any, always: Any, allowed: Any,
-    i: Any, place: Any, n: Any, left: Any, right: Any, out: Any,
+def _look(
+    words: Any, hashes: Any, shift: Any, low: Any, high: Any,
+    starts: Any, order: Any, side_words: Any, times: Any, i: Any, place: Any, n: Any, left: Any, right: Any,
 ) -> Any:  # fmt: skip
-    """Goes on from row i at a place of its prefix, with n pairs found; (i, place, n) where it ends or needs room."""
+    """Goes on from row i at a place of its prefix, with n pairs found of equal words, in time; (i, place, n) where it
+    ends or needs room."""
     rows, partners = np.empty(_BLOCK, dtype=np.uint32), np.empty(_BLOCK, dtype=np.uint32)
     while i < words.size and n + _BLOCK <= left.size:
         count: Any = 0
@@ -92,18 +88,26 @@ def _probe(
                 i, place = i + 1, 0
             else:
                 place += stop - begin
-        timely: Any = 0
         for c in range(count):
             row, partner = rows[c], partners[c]
-            rows[timely], partners[timely] = row, partner
-            timely += np.int64(low[row] <= times[partner]) & np.int64(times[partner] <= high[row])
-        for c in range(timely):
-            row, partner = rows[c], partners[c]
-            found = _query_set(bits, partner, lut, always) & allowed & sets[row]
-            found &= _mask(times[partner] - known[row], edges, masks)
-            left[n], right[n], out[n] = row, partner, found
-            n += np.int64(found != 0)
+            left[n], right[n] = row, partner
+            n += np.int64(low[row] <= times[partner]) & np.int64(times[partner] <= high[row])
     return i, place, n
+
+
+@kernel
+def _keep_serving(
+    left: Any, right: Any, out: Any, first: Any, sets: Any, side_sets: Any, times: Any, known: Any, edges: Any,
+    masks: Any,
+) -> Any:  # fmt: skip
+    """Of the pairs from the first on those that serve a query; `side_sets` are those of their partners."""
+    kept: Any = first
+    for c in range(side_sets.size):
+        row, partner = left[first + c], right[first + c]
+        found = side_sets[c] & sets[row] & _mask(times[partner] - known[row], edges, masks)
+        left[kept], right[kept], out[kept] = row, partner, found
+        kept += np.int64(found != 0)
+    return kept
 
 
 @kernel
@@ -121,7 +125,11 @@ def _probe_sorted(
         begin = np.int64(starts[prefix]) - skipped + place
         end = np.int64(starts[prefix + 1]) - skipped
         stop = min(end, begin + left.size - n)
+        # Mostly keys are many and no candidate has the row's: that costs one look at each, and no write.
+        some: Any = 0
         for k in range(np.uint64(begin), np.uint64(stop)):
+            some += np.int64(side_words[k] == word)
+        for k in range(np.uint64(begin), np.uint64(stop if some else begin)):
             found = side_sets[k] & serving
             left[np.uint64(n)], right[np.uint64(n)], out[np.uint64(n)] = i, k, found
             timely = np.int64(earliest <= times[k]) & np.int64(times[k] <= latest)
@@ -141,20 +149,14 @@ def _probe_sorted(
 
 
 @kernel
-def _sort_side(
-    order: Any, words: Any, times: Any, bits: Any, lut: Any, always: Any, out_words: Any, out_times: Any, sets: Any
-) -> None:
+def _sort_side(order: Any, words: Any, times: Any, sets: Any, out_words: Any, out_times: Any, out_sets: Any) -> None:
     # One after the other: as one loop this is three times slower, since stores to one wait for reads of another.
     for k in range(order.size):
         out_words[k] = words[order[k]]
     for k in range(order.size):
         out_times[k] = times[order[k]]
     for k in range(order.size):
-        row = order[k]
-        found = always
-        for b in range(lut.shape[0]):
-            found |= lut[b, bits[row, b]]
-        sets[k] = found
+        out_sets[k] = sets[order[k]]
 
 
 @kernel
@@ -170,9 +172,12 @@ def _begin(
 
 
 @kernel
-def _query_sets(bits: Any, lut: Any, always: Any, every: Any, rows: Any, out: Any) -> None:
+def _query_sets(bits: Any, lut: Any, always: Any, out: Any) -> None:
     for i in range(out.size):
-        out[i] = _query_set(bits, np.uint32(i) if every else rows[i], lut, always)
+        found = always
+        for b in range(lut.shape[0]):
+            found |= lut[b, bits[i, b]]
+        out[i] = found
 
 
 @kernel
@@ -257,17 +262,14 @@ class Near:
 
 @dataclass(frozen=True)
 class Side:
-    """The rows of a bucket that are probed. A row's query set is (always | its predicates' queries) & allowed."""
+    """The rows of a bucket that are probed."""
 
     index: KeyIndex
     words: Array
     times: npt.NDArray[np.int64]
     """In microseconds."""
-    bits: npt.NDArray[np.uint8]
-    """[rows, bytes]: the predicates that each row satisfies."""
-    lut: Sets
-    """[bytes, 256], of `make_lut`."""
-    always: int
+    sets_of: Callable[[Array], Sets]
+    """The query sets of rows by their numbers."""
     allowed: int = EVERY_QUERY
     ordered: SortedSide | None = None
     """All rows that can be found, in the order of the index."""
@@ -291,25 +293,21 @@ def make_lut(nb: int, masks: Sequence[tuple[int, int]]) -> Sets:
     return lut
 
 
-def query_sets(side_bits: Array, lut: Sets, always: int, rows: Array | None = None) -> Sets:
-    """The query set of every row, or of the rows of the given numbers."""
-    every = rows is None
-    numbers = np.empty(0, dtype=np.uint32) if rows is None else rows.astype(np.uint32, copy=False)
-    out: Sets = np.empty(len(side_bits) if every else len(numbers), dtype=np.uint64)
-    _query_sets(frozen_view(side_bits), frozen_view(lut), np.uint64(always), every, frozen_view(numbers), out)
+def query_sets(side_bits: Array, lut: Sets, always: int) -> Sets:
+    """The query set of every row."""
+    out: Sets = np.empty(len(side_bits), dtype=np.uint64)
+    _query_sets(frozen_view(side_bits), frozen_view(lut), np.uint64(always), out)
     return out
 
 
-def sort_side(
-    index: KeyIndex, words: Array, times: Array, bits: Array, lut: Sets, always: int, first: int, last: int
-) -> SortedSide:
+def sort_side(index: KeyIndex, words: Array, times: Array, sets: Sets, first: int, last: int) -> SortedSide:
     """The rows of a bucket as `Side` has them, at these places of an index of it."""
     n = last - first
     ordered = SortedSide(
         first, last, np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.uint64)
     )
-    inputs = (frozen_view(index.order[first:last]), as_words(words), frozen_view(times), frozen_view(bits))
-    _sort_side(*inputs, frozen_view(lut), np.uint64(always), ordered.words, ordered.times, ordered.sets)
+    inputs = (frozen_view(index.order[first:last]), as_words(words), frozen_view(times), frozen_view(sets))
+    _sort_side(*inputs, ordered.words, ordered.times, ordered.sets)
     return ordered
 
 
@@ -356,31 +354,49 @@ def probe(
     `hashes` are those of the words, for whoever probes several sides.
     """
     words = frozen_view(as_words(words).astype(np.int64, copy=False))
-    hashes = hash_words(words) if hashes is None else hashes
+    hashes = frozen_view(hash_words(words) if hashes is None else hashes)
     near = near or Near(low, _NO_EDGES, _ANY)
-    probing = (hashes, np.uint64(64 - side.index.bits), low, high, sets, near.times, near.edges, near.masks)
-    run: Callable[..., tuple[int, int, int]] = _probe
-    order, ordered = side.index.order, side.ordered
-    probed: tuple[Any, ...] = (as_words(side.words), side.times, side.bits, side.lut, np.uint64(side.always))
-    if ordered is not None:
-        run, order = _probe_sorted, order[ordered.first : ordered.last]
-        probed = (ordered.words, ordered.times, ordered.sets, ordered.first)
-    given = (words, *probing, side.index.starts, order, *probed, np.uint64(side.allowed))
-    inputs = [frozen_view(x) if isinstance(x, np.ndarray) else x for x in given]
+    seeking = (words, hashes, np.uint64(64 - side.index.bits), frozen_view(low), frozen_view(high))
+    serving = tuple(map(frozen_view, (sets, near.times, near.edges, near.masks)))
+    run = _run_as_it_lies(side, seeking, serving) if side.ordered is None else _run_sorted(side, seeking, serving)
     most = limit + 1 + _BLOCK
     room = min(len(words) + _BLOCK, most)
     left, right = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.uint32)
     found: Sets = np.empty(room, dtype=np.uint64)
-    i, place, n = run(*inputs, 0, 0, 0, left, right, found)
+    i, place, n = run(0, 0, 0, left, right, found)
     while i < len(words) and n <= limit:
         if 2 * n > room or n + _BLOCK > room:  # otherwise the check has made room
             room = min(2 * room, most)
             left, right, found = (_grown(a, n, room) for a in (left, right, found))
-        i, place, n = run(*inputs, i, place, n, left, right, found)
+        i, place, n = run(i, place, n, left, right, found)
     if n > limit:
         values, counts = np.unique(words[left[: limit + 1]], return_counts=True)
         raise TooMany(int(values[counts.argmax()]), limit + 1)
     return Pairs(left[:n], right[:n], found[:n])
+
+
+def _run_sorted(side: Side, seeking: tuple[Any, ...], serving: tuple[Any, ...]) -> _Run:
+    ordered = side.ordered
+    assert ordered is not None
+    order = frozen_view(side.index.order[ordered.first : ordered.last])
+    laid_out = (*map(frozen_view, (ordered.words, ordered.times, ordered.sets)), ordered.first)
+    run: _Run = _probe_sorted
+    return partial(run, *seeking, *serving, frozen_view(side.index.starts), order, *laid_out, np.uint64(side.allowed))
+
+
+def _run_as_it_lies(side: Side, seeking: tuple[Any, ...], serving: tuple[Any, ...]) -> _Run:
+    sets, *near = serving
+    times = frozen_view(side.times)
+    lying = map(frozen_view, (side.index.starts, side.index.order, as_words(side.words)))
+    looking: Callable[..., tuple[int, int, int]] = _look
+    look = partial(looking, *seeking, *lying, times)
+
+    def run(i: int, place: int, n: int, left: Array, right: Array, found: Sets) -> tuple[int, int, int]:
+        i, place, last = look(i, place, n, left, right)
+        theirs = frozen_view(side.sets_of(right[n:last]) & np.uint64(side.allowed))
+        return i, place, _keep_serving(left, right, found, n, sets, theirs, times, *near)
+
+    return run
 
 
 def _grown(array: Array, filled: int, room: int) -> Array:
@@ -421,22 +437,28 @@ def split_sets(sets: Sets, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return offsets, positions
 
 
+def count_sets(sets: Sets) -> npt.NDArray[np.int64]:
+    """How many of the sets have each bit."""
+    offsets = np.zeros(65, dtype=np.int64)
+    _count_bits(frozen_view(sets), np.uint64(EVERY_QUERY), offsets)
+    return np.diff(offsets)
+
+
 def warm_probes() -> None:
     """Loads every kernel of a join for both widths of a key, in the process that workers are forked from."""
     times = np.zeros(2, dtype=np.int64)
     rows = pa.table({"k": pa.array([1, None], pa.int32()), "x": pa.array([1.0, None], pa.float32())})
     wide = pa.schema({"k": pa.int64(), "x": pa.float64()})
-    predicate = Predicate("p", (Atom("k", "=", 1), Atom("x", "<", 1.0)))
+    predicates = PredicateIndex([Predicate("p", (Atom("k", "=", 1), Atom("x", "<", 1.0)))])
     for table in (rows, rows.cast(wide)):
-        bits = PredicateIndex([predicate]).evaluate(table)
-        any_of(bits)
-    sets = query_sets(bits, make_lut(1, [(0, 1)]), 1)
+        predicates.find_any(table)
+    sets = query_sets(predicates.evaluate(rows), make_lut(1, [(0, 1)]), 1)
     for theirs in (np.int32, np.int64):
         words: Array = np.array([1, 2], dtype=theirs)
         small = build_index(words, np.array([True, False]))
         for index in (small, KeyIndex(small.starts.astype(np.uint32), small.order.astype(np.uint32))):
-            side = Side(index, words, times, bits, make_lut(1, []), 1)
-            ordered = sort_side(index, words, times, bits, side.lut, 1, 0, len(index.order))
+            side = Side(index, words, times, sets.__getitem__)
+            ordered = sort_side(index, words, times, sets, 0, len(index.order))
             begin(index, ordered, [(0, len(index.order))], 1, 0)
             for one in (side, replace(side, ordered=ordered)):
                 probe(words, times, times, sets, one)

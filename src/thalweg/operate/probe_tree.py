@@ -31,7 +31,6 @@ from thalweg.operate.probe import (
     group_places,
     narrow,
     probe,
-    query_sets,
     starting,
 )
 from thalweg.operate.probe_layout import SortedSides
@@ -112,8 +111,8 @@ class Probing:
         for bucket, base in zip(view.buckets, view.bases, strict=False):
             if not bucket.is_new or not bucket.rows:
                 continue
-            bits, lut, always, allowed = bucket.marks(cohort, role)
-            serving = allowed & child.queries & self._healthy(cohort)
+            marks = bucket.marks(cohort, role)
+            serving = marks.allowed & child.queries & self._healthy(cohort)
             if not serving:
                 continue
             side, places = self._sorted_rows(cohort, role, own, bucket)
@@ -123,8 +122,8 @@ class Probing:
                     yield Tuples({tree.relation: begun.rows}, begun.sets, begun)
                 continue
             rows = self._mine(tree.stream, own, bucket.index(own))
-            bucket.need(own, [(0, bucket.rows)] if self._spread(tree.stream, own) else places)
-            sets = query_sets(bits, lut, always, rows) & np.uint64(serving)
+            bucket.need(cohort, role, own, [(0, bucket.rows)] if self._spread(tree.stream, own) else places)
+            sets = marks.of(rows) & np.uint64(serving)
             kept = sets != 0
             if not kept.all():
                 rows, sets = rows[kept], sets[kept]
@@ -262,7 +261,7 @@ class Probing:
             skipped = bucket.is_new and not new
             if skipped or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
                 continue
-            if not bucket.marks(cohort, role)[-1] & node.queries:
+            if not bucket.marks(cohort, role).allowed & node.queries:
                 continue  # rows from before anyone asked: they may not even have the key
             first, last = hash_range(bucket.index(index), *between)
             ordered = self._sides(cohort).find(bucket, role, index, first, last, len(tuples))
@@ -413,15 +412,15 @@ class Probing:
                 earliest = max(earliest, decision.complete_from)
             if not bucket.rows or bucket.layout.low_us > latest or bucket.layout.high_us <= earliest:
                 continue
-            bits, lut, always, allowed = bucket.marks(cohort, role)
-            if not allowed & int(bit):
+            marks = bucket.marks(cohort, role)
+            if not marks.allowed & int(bit):
                 continue
             rows = self._rows_of_slot(bucket, bucket.index(own), self._ranges(decision.stream, own))
             if len(rows):
-                bucket.need_rows(own, [(int(rows.min()), int(rows.max()) + 1)])
+                bucket.need_rows(cohort, role, own, [(int(rows.min()), int(rows.max()) + 1)])
             times = bucket.times[rows]
             rows = rows[(times > earliest) & (times <= latest)]
-            sets = query_sets(bits, lut, always, rows) & np.uint64(allowed) & bit
+            sets = marks.of(rows) & bit
             rows = rows[sets != 0]
             if len(rows):
                 tuples = Tuples({decision.relation: rows.astype(np.int64) + base}, np.full(len(rows), bit))

@@ -7,9 +7,9 @@ store taken one after the other; everyone who works on a batch counts them alike
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,24 @@ from msgspec.structs import replace
 
 from thalweg.model.bucket import Layout, NewRows, PartTable, RowBucket, SectionReader, usable
 from thalweg.model.join import joined_column
-from thalweg.model.probe import Cohort, Index, Intermediate, Predicate, Role, Store, Want
+from thalweg.model.probe import Cohort, Index, Intermediate, Role, Store
 from thalweg.operate.gather import Column, ends_by_bucket
 from thalweg.operate.index import SMALL, KeyIndex, build_index
-from thalweg.operate.predicates import PredicateIndex, any_of
-from thalweg.operate.probe import Side, SortedSide, make_lut, query_sets, sort_side
+from thalweg.operate.marks import (
+    Bits,
+    Marks,
+    Pieces,
+    asked_of,
+    predicate_index,
+    predicates_of,
+    queries_by_streams,
+)
+from thalweg.operate.predicates import PredicateIndex
+from thalweg.operate.probe import EVERY_QUERY, Side, SortedSide, make_lut, sort_side
 from thalweg.route.hash import hash_rows
 
 BITS = ".p"
-"""The predicates that a row satisfies, packed."""
+"""Predicates that a row satisfies, packed: those that its columns do not tell."""
 SETS = ".sets"
 """Tuples and rows of intermediates: the queries that they can still serve."""
 
@@ -50,31 +59,30 @@ class Sampled:
     seen: int = 0
     """All rows, sampled or not."""
 
-    def add(self, bits: Array) -> None:
+    def add(self, predicates: PredicateIndex, rows: pa.Table) -> None:
+        self.seen += rows.num_rows
         room = self.most - len(self.rows)
-        if room > 0 and len(bits):
-            every = bits[:: max(1, len(bits) // room)][:room]
-            self.rows += [row.tobytes() for row in every]
-
-
-@lru_cache(maxsize=64)
-def predicate_index(predicates: tuple[Predicate, ...]) -> PredicateIndex:
-    return PredicateIndex(predicates)
+        if room > 0 and rows.num_rows:
+            step = max(1, rows.num_rows // room)
+            some = rows.select(list(predicates.columns)).take(np.arange(0, rows.num_rows, step)[:room])
+            self.rows += [row.tobytes() for row in predicates.evaluate(some)]
 
 
 def choose_rows(store: Store, rows: pa.Table, sample: Sampled) -> pa.Table:
     """The rows that some query may need, with what is kept of them."""
-    table = rows.select(store.columns)
-    sample.seen += rows.num_rows
+    predicates = predicates_of(store)
     if not store.predicates:
-        return table
-    bits = predicate_index(store.predicates).evaluate(rows)
-    sample.add(bits)
+        sample.seen += rows.num_rows
+        return rows.select(store.columns)
+    sample.add(predicates, rows)
     if not store.keeps_all:
-        kept = any_of(bits)
+        kept = predicates.find_any(rows)
         if not kept.all():
-            table, bits = table.filter(pa.array(kept)), bits[kept]
-    return table.append_column(BITS, _pack(bits))
+            rows = rows.filter(pa.array(kept))
+    table = rows.select(store.columns)
+    if store.marked:
+        table = table.append_column(BITS, _pack(predicate_index(store.marked).evaluate(rows)))
+    return table
 
 
 def _pack(bits: Array) -> pa.Array:
@@ -216,7 +224,9 @@ class Rows:
     """Indexes in whose order the rows lie."""
     _words: dict[str, Array] = field(default_factory=dict)
     _times: Array | None = None
-    _marks: dict[tuple[str, str], tuple[Array, Array, int, int]] = field(default_factory=dict)
+    _marked: Cohort | None = None
+    _marks: dict[str, Marks] = field(default_factory=dict)
+    """Of that cohort, by relation."""
 
     @property
     def layout(self) -> Layout:
@@ -239,15 +249,17 @@ class Rows:
         self.stored.need(columns, [(0, self.rows)])
         return self.stored.table
 
-    def need(self, index: Index, places: Sequence[tuple[int, int]]) -> None:
-        """What a probe looks at, of the rows at these places of an index. They are one part of the bucket where rows
-        lie in its order, and all over it where they do not."""
+    def need(self, cohort: Cohort, role: Role, index: Index, places: Sequence[tuple[int, int]]) -> None:
+        """What a probe looks at, of the rows at these places of an index."""
         self.index(index)
-        self.need_rows(index, places if index.id in self._in_order else [(0, self.rows)])
+        self.need_rows(cohort, role, index, [self._span(index, *place) for place in places])
 
-    def need_rows(self, index: Index, rows: Sequence[tuple[int, int]]) -> None:
-        looked_at = {index.word, self.store.time, BITS, SETS}
-        self.stored.need(looked_at.intersection(self.bucket.columns), rows)
+    def need_rows(self, cohort: Cohort, role: Role, index: Index, rows: Sequence[tuple[int, int]]) -> None:
+        self.stored.need({index.word} & self._columns | self._marking(self.marks(cohort, role).columns), rows)
+
+    def _span(self, index: Index, first: int, last: int) -> tuple[int, int]:
+        """Where the rows at these places of an index are: side by side where they lie in its order, else anywhere."""
+        return (first, last) if index.id in self._in_order else (0, self.rows)
 
     @property
     def times(self) -> Array:
@@ -279,73 +291,102 @@ class Rows:
             self._in_order.add(id_)
         return index_from_table(table, index.bits)
 
-    def usable(self, want: Want) -> bool:
-        """Whether the bucket holds every row that these queries want, and all they want of it."""
-        return usable(self.layout, frozenset(self.bucket.columns), want)
+    def marks(self, cohort: Cohort, role: Role) -> Marks:
+        """What its rows can serve of a cohort; of one at a time."""
+        if self._marked is not cohort:
+            self._marked, self._marks = cohort, {}
+        if role.relation not in self._marks:
+            made = self._remembered(cohort) if self.layout.queries else self._make_marks(cohort, role)
+            self._marks[role.relation] = made
+        return self._marks[role.relation]
 
-    def marks(self, cohort: Cohort, role: Role) -> tuple[Array, Array, int, int]:
-        """(bits, table, always, allowed) that give the query set of any row; see `probe.Side`."""
-        place = (cohort.id, role.relation)
-        if place not in self._marks:
-            self._marks[place] = self._make_marks(cohort, role)
-        return self._marks[place]
+    def _make_marks(self, cohort: Cohort, role: Role) -> Marks:
+        asked, allowed = asked_of(role, self.store), self.usable(role)
+        columns = [column for column in self.bucket.columns if column in asked.columns]
+        return Marks(
+            allowed,
+            self.rows,
+            self._pieces,
+            columns,
+            asked.table,
+            None if asked.columns <= self._columns else self._bits(role, allowed),
+            self._late(cohort, allowed),
+            lambda: self.times,
+            self._needing(columns),
+        )
 
-    def _make_marks(self, cohort: Cohort, role: Role) -> tuple[Array, Array, int, int]:
-        if self.layout.queries:
-            return self._remembered(cohort)
-        wants = [want for want in role.wants if self.usable(want)]
-        allowed = sum(want.queries for want in wants)
-        always = sum(want.queries for want in wants if want.predicate is None)
-        asked = [(want.predicate, want.queries) for want in wants if want.predicate is not None]
-        bits, order = self._bits([p for p, _ in asked])
-        lut = make_lut(bits.shape[1], [(order[p.id], queries) for p, queries in asked])
-        late = [
-            (bit, threshold)
-            for bit, streams in enumerate(cohort.streams)
-            if allowed >> bit & 1 and (threshold := self.layout.threshold(streams)) >= self.layout.low_us
+    def _marking(self, columns: Iterable[str]) -> frozenset[str]:
+        """What marks are made of, with pieces of these columns."""
+        return self._columns.intersection((self.store.time, BITS, SETS, *columns))
+
+    def _needing(self, columns: Iterable[str]) -> Callable[[int, int], None]:
+        read = self._marking(columns)
+        return lambda first, last: self.stored.need(read, [(first, last)])
+
+    def usable(self, role: Role) -> int:
+        """The queries for which the bucket holds every row that they want, and all they want of it."""
+        if self._is_current:
+            return role.queries
+        return sum(want.queries for want in role.wants if usable(self.layout, self._columns, want))
+
+    @cached_property
+    def _columns(self) -> frozenset[str]:
+        return frozenset(self.bucket.columns)
+
+    @cached_property
+    def _is_current(self) -> bool:
+        """Whether it holds whatever the store would."""
+        layout, store = self.layout, self.store
+        wanted = {predicate.id for predicate in store.predicates}
+        everything = layout.keeps_all or not store.keeps_all
+        return everything and wanted.issubset(layout.predicates) and self._columns.issuperset(store.columns)
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(predicates_of(self.store), self.rows, lambda column: self.stored.table.column(column))
+
+    def _late(self, cohort: Cohort, allowed: int) -> list[tuple[int, int]]:
+        """(queries, event time) where some rows came too late for some queries."""
+        found = []
+        for streams, queries in queries_by_streams(cohort).items():
+            threshold = self.layout.threshold(streams)
+            if queries & allowed and threshold >= self.layout.low_us:
+                found.append((queries, threshold))
+        return found
+
+    def _bits(self, role: Role, allowed: int) -> Bits:
+        """Of predicates that its columns do not tell. Those of queries that it is of no use for, nobody asks."""
+        order = {id_: bit for bit, id_ in enumerate(self.layout.marked)}
+        masks = [
+            (order[want.predicate.id], want.queries)
+            for want in role.wants
+            if want.predicate is not None and want.queries & allowed and not want.predicate.reads <= self._columns
         ]
-        if not late:
-            return bits, lut, always, allowed
-        # Some rows were late for some queries: the sets themselves are the bits, eight bytes of them.
-        self.whole(*{BITS, self.store.time}.intersection(self.bucket.columns))
-        sets = query_sets(bits, lut, always)
-        for bit, threshold in late:
-            sets[self.times <= threshold] &= np.uint64(~(1 << bit) & (1 << 64) - 1)
-        identity = make_lut(8, [(bit, 1 << bit) for bit in range(64)])
-        return np.ascontiguousarray(sets).view(np.uint8).reshape(-1, 8), identity, 0, allowed
+        width = (len(order) + 7) // 8
+        told = sum(queries for _, queries in masks)
+        return Bits(self._flat(BITS, width), make_lut(width, masks), EVERY_QUERY & ~told)
 
-    def _remembered(self, cohort: Cohort) -> tuple[Array, Array, int, int]:
+    def _remembered(self, cohort: Cohort) -> Marks:
         """Rows of an intermediate have their sets with them; the cohort may have other bits by now."""
         masks = [(bit, 1 << cohort.bit(q)) for bit, q in enumerate(self.layout.queries) if q in cohort.queries]
-        sets = np.ascontiguousarray(numbers(self.stored.table.column(SETS)))
-        return sets.view(np.uint8).reshape(-1, 8), make_lut(8, masks), 0, sum(mask for _, mask in masks)
+        bits = Bits(self._flat(SETS, 8), make_lut(8, masks), 0)
+        allowed = sum(mask for _, mask in masks)
+        return Marks(allowed, self.rows, self._pieces, bits=bits, need=self._needing(()))
 
-    def _bits(self, wanted: Sequence[Predicate]) -> tuple[Array, dict[str, int]]:
-        """The rows' bits, and which is which. Predicates that came after the rows are looked at now."""
-        order = {id_: bit for bit, id_ in enumerate(self.layout.predicates)}
-        width = (len(order) + 7) // 8
-        bits = np.empty((self.rows, 0), dtype=np.uint8)
-        if width and any(p.id in order for p in wanted):
-            column = self.stored.table.column(BITS)
-            array = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-            flat = np.frombuffer(array.buffers()[1], dtype=np.uint8)[array.offset * width :][: self.rows * width]
-            bits = flat.reshape(self.rows, width)
-        else:
-            order = {}
-        fresh = tuple(p for p in wanted if p.id not in order)
-        if fresh:
-            start = bits.shape[1] * 8
-            order = {**order, **{p.id: start + i for i, p in enumerate(fresh)}}
-            reads = {c for p in fresh for c in (*(atom.column for atom in p.atoms), *p.computed)}
-            table = self.whole(*{BITS, *reads}.intersection(self.bucket.columns))
-            bits = np.hstack([bits, predicate_index(fresh).evaluate(table)])
-        return np.ascontiguousarray(bits), order
+    def _flat(self, column: str, width: int) -> Array:
+        """The bytes of a column of values that are so wide; none where nobody asks for them."""
+        if not width or column not in self._columns:
+            return np.empty((self.rows, 0), dtype=np.uint8)
+        found = self.stored.table.column(column)
+        array = found.chunk(0) if found.num_chunks else pa.array([], found.type)
+        flat = np.frombuffer(array.buffers()[1], dtype=np.uint8)[array.offset * width :][: self.rows * width]
+        return flat.reshape(self.rows, width)
 
     def sort(self, cohort: Cohort, role: Role, index: Index, first: int, last: int) -> SortedSide:
         """The rows at these places of the index, in its order, with what each can serve."""
-        self.need(index, [(first, last)])
-        bits, lut, always, _ = self.marks(cohort, role)
-        return sort_side(self.index(index), self.words(index), self.times, bits, lut, always, first, last)
+        self.need(cohort, role, index, [(first, last)])
+        sets = self.marks(cohort, role).over(*self._span(index, first, last))
+        return sort_side(self.index(index), self.words(index), self.times, sets, first, last)
 
     def side(
         self,
@@ -358,9 +399,9 @@ class Rows:
         last: int,
     ) -> Side:
         """The rows at these places of the index, as they are probed for some of the cohort's queries."""
-        self.need(index, [(first, last)])
-        bits, lut, always, allowed = self.marks(cohort, role)
-        return Side(self.index(index), self.words(index), self.times, bits, lut, always, allowed & queries, ordered)
+        self.need(cohort, role, index, [(first, last)])
+        marks = self.marks(cohort, role)
+        return Side(self.index(index), self.words(index), self.times, marks.of, marks.allowed & queries, ordered)
 
 
 class _Reads:

@@ -53,7 +53,7 @@ def _of_store(store: Store, stream: StreamPlan | None, is_kept: bool) -> Iterato
         yield "share_expressions", thing, "is of a stream that the plan does not have"
         return
     there = {*stream.columns, *(c.name for c in stream.computed)}
-    asked = {column for p in store.predicates for column in (*(a.column for a in p.atoms), *p.computed)}
+    asked = frozenset[str]().union(*(p.reads for p in store.predicates))
     for column in sorted((kept | asked) - there):
         yield "prune_columns", thing, f"needs {column}, which the stream neither reads nor computes"
 

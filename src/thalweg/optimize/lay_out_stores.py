@@ -4,12 +4,14 @@ kept of each stream for probes, and what joined rows are made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Index, Intermediate, Joined, JoinPlan, Store
 from thalweg.model.stream import Stream
+from thalweg.model.types import to_arrow
 from thalweg.optimize.derive_streams import limit_of
 from thalweg.optimize.draft import Draft, JoinParts, StoreShare, again
 from thalweg.optimize.order_probes import keys_of
@@ -112,6 +114,7 @@ def _asked(known: StoreShare, joins: Iterable[JoinParts], stream: str) -> StoreS
 def _store(stream: Stream, asked: StoreShare) -> Store:
     indexes = tuple(index for _, index in sorted(asked.indexes.items()))
     kept = {stream.time, *asked.columns, *(key for index in indexes for key in index.keys)}
+    kept |= _worth_keeping(stream, asked, kept)
     own = [c for c in stream.schema.names if c in kept]
     return Store(
         stream.name,
@@ -122,6 +125,13 @@ def _store(stream: Stream, asked: StoreShare) -> Store:
         indexes,
         tuple(sorted(asked.needs.items())),
     )
+
+
+def _worth_keeping(stream: Stream, asked: StoreShare, kept: Collection[str]) -> set[str]:
+    """Columns whose values take no more room than the bits of the predicates that they tell."""
+    telling = [p for p in asked.predicates.values() if not p.computed]
+    readers = Counter(column for p in telling for column in p.reads.difference(kept))
+    return {c for c, predicates in readers.items() if predicates >= to_arrow(stream.schema.type_of(c)).bit_width}
 
 
 def _kept_stores(
@@ -190,11 +200,11 @@ def read_by_joins(draft: Draft) -> dict[str, frozenset[str]]:
         store = part.value
         found = read.setdefault(name, set(store.columns))
         for predicate in store.predicates:
-            found.update((*(atom.column for atom in predicate.atoms), *predicate.computed))
+            found.update(predicate.reads)
     for joined in (j for j in draft.joined.values() if j.alone):
         relation, stream = joined.relations[0]
         found = read.setdefault(stream, set())
         found.update(c[len(relation) + 1 :] for c in joined.reads if c.startswith(relation + "."))
         for predicate in (p for _, p in joined.alone if p is not None):
-            found.update((*(atom.column for atom in predicate.atoms), *predicate.computed))
+            found.update(predicate.reads)
     return {name: frozenset(columns) for name, columns in read.items()}

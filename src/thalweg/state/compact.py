@@ -32,7 +32,7 @@ def rows_to_merge(store: Store, buckets: Iterable[RowBucket]) -> list[list[RowBu
         late = max(layout.threshold(streams) for streams, _ in store.needs)
         current = {index.id for index in store.indexes} == set(bucket.indexes)
         if layout.low_us > late and current:
-            key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, bucket.columns)
+            key = (bucket.level, layout.predicates, layout.keeps_all, layout.queries, layout.bits, bucket.columns)
             alike.setdefault(key, []).append(bucket)
     found = []
     for run in alike.values():

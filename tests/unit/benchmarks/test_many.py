@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from benchmarks import many
+from benchmarks import many, many_joins
+from benchmarks.local_batches import run_load
 
 from thalweg.batch import in_force
+from thalweg.batch.made import Made
 from thalweg.model.plan_input import PlanInput
 from thalweg.optimize.draft import Draft
 from thalweg.optimize.planner import plan_next
@@ -54,3 +58,15 @@ def test_noise_of_what_is_measured_makes_no_new_plan(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(many, "PREDICATES", ("",))
     assert len(many.measure(8, 6)) == 7
     assert len(made) == 2  # one before anything was measured, one after
+
+
+def test_joins_find_the_same_whether_they_are_counted_or_kept() -> None:
+    found: Counter[str] = Counter()
+
+    def take(batch: int, results: Mapping[str, Made]) -> None:
+        found.update({query: made.rows for query, made in results.items()})
+
+    kept = [spent.emitted for spent in run_load(many_joins.load(20, "memory", 2_000), 3, take)]
+    counted = [spent.emitted for spent, _ in many_joins.measure(20, 3, 2_000)]
+    assert kept == counted
+    assert sum(kept) == found.total() > 0

@@ -51,15 +51,28 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 
 def check(predicates: list[Predicate], rows: pa.Table) -> np.ndarray:
-    bits = PredicateIndex(predicates).evaluate(rows)
+    index = PredicateIndex(predicates)
+    bits = index.evaluate(rows)
     assert bits.dtype == np.uint8
     assert bits.shape == (rows.num_rows, -(-len(predicates) // 8))
     expected = plain(predicates, rows)
     unpacked = np.unpackbits(bits, axis=1, bitorder="little").astype(bool)
     assert unpacked[:, : len(predicates)].tolist() == expected
     assert not unpacked[:, len(predicates) :].any()
-    assert any_of(bits).tolist() == [any(line) for line in expected]
+    assert any_of(bits).tolist() == index.find_any(rows).tolist() == [any(line) for line in expected]
+    assert sets_of(index, predicates[:64], rows).tolist() == [
+        sum(holds << i for i, holds in enumerate(line[:64])) for line in expected
+    ]
     return bits
+
+
+def sets_of(index: PredicateIndex, predicates: list[Predicate], rows: pa.Table) -> np.ndarray:
+    """The predicates as queries, each a bit: by a table over the lines of each column."""
+    table = index.table([(predicate, 1 << i) for i, predicate in enumerate(predicates)])
+    found = np.full(rows.num_rows, (1 << len(predicates)) - 1, dtype=np.uint64)
+    for name in index.columns:
+        found &= table[index.find_lines(name, rows.column(name))]
+    return found
 
 
 INTEGERS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63, pa.date32(): 31, pa.timestamp("us"): 63}

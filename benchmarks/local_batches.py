@@ -1,0 +1,134 @@
+"""Batches in one process, without Spark: all that the driver and its tasks do, one after the other."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from thalweg.batch.assemble import assemble
+from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly, warm_up
+from thalweg.batch.made import Made
+from thalweg.batch.pending import PendingRequests
+from thalweg.batch.planning import Planning
+from thalweg.batch.prepare import Preparation, Preparing
+from thalweg.engine.local_engine import LocalEngine
+from thalweg.model.entry import Entry
+from thalweg.model.manifest import Manifest
+from thalweg.model.offsets import Offsets
+from thalweg.model.query import Query
+from thalweg.model.shown import shown, shown_schema
+from thalweg.model.split import Split, dump_splits
+from thalweg.model.stream import Stream
+from thalweg.state.places import open_storage
+from thalweg.state.reader import StateReader
+from thalweg.state.requests import CreateQuery, RequestLog
+from thalweg.state.storage import Storage
+from thalweg.state.term import take_term
+
+SLOTS = 2
+Take = Callable[[int, Mapping[str, pa.Table]], None]
+"""Is shown the results of a batch."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Queries, and what comes in."""
+
+    streams: Sequence[Stream]
+    queries: Sequence[Query]
+    splits: Callable[[Path, int], list[Split]]
+    """Those of a batch, whose files it writes to a directory."""
+
+
+@dataclass
+class Spent:
+    """CPU seconds of one batch, and what it left."""
+
+    total: float = 0.0
+    ingest: float = 0.0
+    slots: float = 0.0
+    emitted: int = 0
+    manifest: Manifest | None = None
+
+    @property
+    def driver(self) -> float:
+        return self.total - self.ingest - self.slots
+
+
+def show_nobody(batch: int, results: Mapping[str, pa.Table]) -> None:
+    """Results are only counted."""
+
+
+def run_load(load: Load, batches: int, take: Take = show_nobody) -> Iterator[Spent]:
+    """Every batch with rows, and one without."""
+    warm_up()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        storage = open_storage(directory / "state")
+        storage.claim()
+        requests = RequestLog(storage, 0)
+        for query in load.queries:
+            requests.append(CreateQuery(query))
+        watch = _Watch()
+        tasks, term = LocalRunner(1, watch), take_term(storage)
+        engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
+        planning = Planning(PendingRequests(requests, lambda: {s.name: s for s in load.streams}), dict)
+        runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
+        runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
+        for number in range(batches + 1):
+            splits = load.splits(directory, number) if number < batches else []
+            began = time.process_time()
+            runner.run([dump_splits(splits)], Offsets(number))
+            watch.spent.total = time.process_time() - began
+            watch.spent.emitted = runner.reports[-1].emitted
+            watch.spent.manifest = runner.manifest
+            yield watch.spent
+        requests.close()
+
+
+class _Shown(Preparing):
+    """Shows what it is given."""
+
+    def __init__(self, take: Take, storage: Storage, *given: Any) -> None:
+        super().__init__(storage, *given)
+        self._take, self._reader = take, StateReader(storage)
+
+    def prepare(self, batch: int, results: Mapping[str, Made], live: Mapping[str, Entry]) -> Preparation:
+        if self._take is not show_nobody:
+            self._take(batch, {query: self._whole(made) for query, made in results.items() if made.rows})
+        return super().prepare(batch, results, live)
+
+    def _whole(self, made: Made) -> pa.Table:
+        """What came with reports, and what tasks have prepared."""
+        schema = shown_schema(made.entry.query)
+        prepared = [shown(self._reader.read(section), schema) for section in made.sections]
+        return pa.concat_tables([*prepared, *([made.table] if made.table is not None else ())])
+
+
+class _Watch(Orderly):
+    """Measures the tasks of a batch: the first is INGEST, those after it are SLOT."""
+
+    def __init__(self) -> None:
+        self.spent = Spent()
+        self._is_ingest = True
+
+    def deal(self, splits: Sequence[str]) -> Sequence[str]:
+        self.spent, self._is_ingest = Spent(), True
+        return splits
+
+    def attempt(self, begin: Attempt) -> Cells:
+        began = time.process_time()
+        made = list(begin())
+        took = time.process_time() - began
+        if self._is_ingest:
+            self.spent.ingest += took
+        else:
+            self.spent.slots += took
+        self._is_ingest = False
+        return made
