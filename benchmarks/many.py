@@ -149,7 +149,7 @@ def _query(name: str, rng: random.Random, sink: str) -> Query:
     listed = ", ".join(["window.start AS start", *keys, *(f"{a} AS x{i}" for i, a in enumerate(aggregates))])
     condition = f" WHERE {where}" if where else ""
     text = f"SELECT {listed} FROM s{condition} GROUP BY {', '.join(keys)}, window(ts, {window})"
-    answers = SimpleNamespace(analyze=lambda sql: columns)
+    answers: Any = SimpleNamespace(analyze=lambda sql: columns, learned={})
     return bind(name, text, {STREAM.name: STREAM}, answers, sink=SinkSpec(sink))
 
 

@@ -133,7 +133,7 @@ WRITTEN = ("i > 5", "7 >= i", "i <> -3", "i < 5L", "l = 9223372036854775807", "d
 
 
 def _where(condition: str) -> Computed:
-    answers = SimpleNamespace(analyze=lambda sql: [("i", "int")])
+    answers = SimpleNamespace(analyze=lambda sql: [("i", "int")], learned={})
     query = bind("q", f"SELECT i FROM s WHERE {condition}", {"s": STREAM}, answers)
     assert query.where is not None
     return Computed(condition, query.where)
