@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -14,7 +14,6 @@ import pyarrow as pa
 from thalweg.batch.listeners import Listener
 from thalweg.handle import Fare, QueryHandle, Status
 from thalweg.model.if_there import IfThere
-from thalweg.model.query import SinkSpec
 from thalweg.model.stream import Stream
 from thalweg.state.catalog import Table
 from thalweg.statements import run_statements
@@ -24,7 +23,6 @@ from thalweg.verbs.looking import SessionProgress
 from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none, spark_or_none
 
 __all__ = ["QueryHandle", "Session", "Status", "connect", "copy_state"]
-Callback = Callable[[pa.Table, int], Any]
 
 
 def connect(
@@ -182,7 +180,7 @@ class Session:
         self,
         name: str,
         select: str,
-        sink: SinkSpec | Callback | None = None,
+        sink: new_queries.Sink | None = None,
         *,
         emit: str = "final",
         options: Mapping[str, str] | None = None,
@@ -199,7 +197,7 @@ class Session:
 
     def create_queries(
         self,
-        given: Iterable[Sequence[Any] | Mapping[str, Any]],
+        given: Iterable[new_queries.Listed],
         *,
         replace: bool = False,
         if_not_exists: bool = False,

@@ -14,6 +14,7 @@ from thalweg.optimize.asking import Order, ask_otherwise
 from thalweg.optimize.draft import Asked, Draft, StreamShare, again, as_before
 
 EMPTY = StreamShare()
+_ANYTHING = "anything"
 
 
 def share_expressions(draft: Draft, last: Draft) -> Draft:
@@ -107,10 +108,11 @@ def _ask_otherwise(
 
 
 def _askers(known: StreamShare, gone: Collection[str], new: Collection[str], draft: Draft) -> tuple[str, ...]:
-    anything = ("",)
-    before = {"": known.askers} if known.askers else {}
+    anything = (_ANYTHING,)
+    before = {_ANYTHING: known.askers} if known.askers else {}
     order = Order(draft.ranks, draft.tail, lambda id_: anything)
-    return ask_otherwise(before, dict.fromkeys(gone, anything), dict.fromkeys(new, anything), order).get("", ())
+    found = ask_otherwise(before, dict.fromkeys(gone, anything), dict.fromkeys(new, anything), order)
+    return found.get(_ANYTHING, ())
 
 
 def _names(asked: Asked) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from thalweg import errors
 from thalweg.catalog import check_name
 from thalweg.frontend.delivery_options import normal_options
@@ -25,6 +27,10 @@ _POSITIONAL = ("name", "select", "sink")
 _BY_NAME = (*_POSITIONAL, "emit", "options")
 _NOTHING_BOUND: Bound = MappingProxyType({})
 
+Sink: TypeAlias = SinkSpec | Callable[[pa.Table, int], Any]
+"""Where results go: what `thalweg.sinks` makes, or a function of results and batch."""
+Listed: TypeAlias = Sequence[Any] | Mapping[str, object]
+"""A query in a list: (name, select), (name, select, sink), or arguments by name."""
 Told: TypeAlias = Callable[[int, errors.ThalwegError], errors.ThalwegError]
 """(which of the queries, what is wrong with it) -> how that is said."""
 
