@@ -32,6 +32,6 @@ def _concerned(plan: Plan, failing: Failing) -> set[str]:
 def _fed_by(plan: Plan, grouping: str) -> set[str]:
     """The queries of a grouping and of those that are made from its partials."""
     fed = {grouping}
-    while more := {id_ for id_, g in plan.groupings.items() if g.finer in fed} - fed:
+    while more := {id_ for id_, g in plan.groupings.items() if g.rolled_up_from in fed} - fed:
         fed |= more
     return queries_of(plan, fed)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from thalweg.batch.totals import BatchTotals
 from thalweg.model.bucket import Section
 from thalweg.model.entry import Entry
-from thalweg.model.plan import Member
+from thalweg.model.plan import WindowedQuery
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
 from thalweg.operate.finish import order_rows
@@ -39,7 +39,7 @@ class Made:
         return prepared + (0 if self.table is None else self.table.nbytes)
 
 
-def made_of(entry: Entry, member: Member | None, totals: BatchTotals, storage: Storage) -> Made:
+def made_of(entry: Entry, member: WindowedQuery | None, totals: BatchTotals, storage: Storage) -> Made:
     """What all tasks together have made for a query."""
     tables, sections = totals.results.get(entry.id, []), totals.sections.get(entry.id, [])
     if entry.query.order or entry.query.limit is not None:  # only of all rows together one can tell
@@ -49,7 +49,7 @@ def made_of(entry: Entry, member: Member | None, totals: BatchTotals, storage: S
     return Made(entry, table, tuple(sections), tuple(totals.parts.get(entry.id, ())))
 
 
-def _present(query: Query, member: Member | None, parts: Sequence[pa.Table]) -> pa.Table:
+def _present(query: Query, member: WindowedQuery | None, parts: Sequence[pa.Table]) -> pa.Table:
     """As users see it: ordered, named and typed."""
     table = pa.concat_tables(parts)
     if member is not None and member.order:

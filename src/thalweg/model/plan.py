@@ -104,7 +104,7 @@ class Quantile:
 
 
 @canonical(
-    "Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer, extra, "
+    "Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer=rolled_up_from, extra, "
     "loose=rows_are_partials)"
 )
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Grouping:
     windows: tuple[Window, ...]
     slice_us: int
     slice_start_us: int
-    finer: str | None = None
+    rolled_up_from: str | None = None
     """The grouping whose partials this one is rolled up from, None: from the rows."""
     extra: tuple[Partial, ...] = ()
     """Partials made in the same pass for groupings that are rolled up from this one."""
@@ -136,7 +136,7 @@ class Grouping:
 
 @canonical("Piece(grouping, aggregates, missing, quantiles)")
 @dataclass(frozen=True)
-class Piece:
+class Contribution:
     """What one grouping contributes to a query's window: aggregate values over merged partials."""
 
     grouping: str
@@ -153,15 +153,15 @@ class Piece:
     "Member(query, window, main, further, keys, present, outputs, names, types, having, order, limit, updates, fence)"
 )
 @dataclass(frozen=True)
-class Member:
+class WindowedQuery:
     """One windowed query as the slots finish it."""
 
     query: str
     """The id of the query."""
     window: Window
-    main: Piece
+    main: Contribution
     """Of the grouping by exactly the query's keys."""
-    further: tuple[Piece, ...]
+    further: tuple[Contribution, ...]
     """Of value and row groupings with the same keys, joined to the main one."""
     keys: tuple[tuple[str, str], ...]
     """(column, Spark type) of k0, k1, ..."""
@@ -238,7 +238,7 @@ class Plan:
     """G: the number of key groups of every route key."""
     streams: dict[str, StreamPlan]
     groupings: dict[str, Grouping]
-    members: tuple[Member, ...]
+    members: tuple[WindowedQuery, ...]
     assignment: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """route key -> slot of each key group, where it is not the hashed default."""
     follows: dict[str, str] = field(default_factory=dict)

@@ -74,7 +74,7 @@ def _title(query: Query) -> str:
 
 
 def _headline(plan: Plan, queries: Mapping[str, Query]) -> str:
-    passes = [g for g in plan.groupings.values() if g.finer is None]
+    passes = [g for g in plan.groupings.values() if g.rolled_up_from is None]
     rolled = len(plan.groupings) - len(passes)
     streams = [name for name in plan.streams if name not in plan.joins.joined]
     text = (
@@ -151,8 +151,8 @@ def _explain_grouping(
         lines.append(shipped_line(plan, grouping, stream))
     elif stream.keeps_rows:
         lines.append(f"{count(grouping.partials, 'aggregate')} made of the rows when windows close")
-    elif grouping.finer is not None:
-        finer = plan.groupings[grouping.finer]
+    elif grouping.rolled_up_from is not None:
+        finer = plan.groupings[grouping.rolled_up_from]
         lines.append(f"rolled up from the partials by {', '.join(name_of(c, stream) for c in finer.keys)}")
     else:
         partials = (*grouping.partials, *grouping.extra)

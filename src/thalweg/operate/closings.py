@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from thalweg.model.plan import Member, Plan
+from thalweg.model.plan import Plan, WindowedQuery
 from thalweg.model.times import BatchTimes
 from thalweg.model.window import BEGINNING, Stretch, Window
 from thalweg.operate.finish import Closing
@@ -47,9 +47,9 @@ _Sight = tuple[int, int, int]
 """(first batch that counts, windows from, windows before)"""
 
 
-def _shares(plan: Plan) -> dict[tuple[str, Window, bool, _Sight], tuple[Member, ...]]:
+def _shares(plan: Plan) -> dict[tuple[str, Window, bool, _Sight], tuple[WindowedQuery, ...]]:
     """Members that are finished in one statement: same grouping, same window, same sight of the past."""
-    shares: dict[tuple[str, Window, bool, _Sight], list[Member]] = {}
+    shares: dict[tuple[str, Window, bool, _Sight], list[WindowedQuery]] = {}
     for member in plan.members:
         sights: list[_Sight] = [(BEGINNING, BEGINNING, END)]
         if member.fence is not None:
@@ -61,5 +61,5 @@ def _shares(plan: Plan) -> dict[tuple[str, Window, bool, _Sight], tuple[Member, 
     return {share: tuple(members) for share, members in shares.items()}
 
 
-def _groupings_of(members: Sequence[Member]) -> set[str]:
+def _groupings_of(members: Sequence[WindowedQuery]) -> set[str]:
     return {members[0].main.grouping, *(p.grouping for m in members for p in m.further)}

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from thalweg.model.columns import NEW, ROW, SPAN, START, WINDOW, key
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfQuery
-from thalweg.model.plan import QUANTILE, Grouping, Member, Partial, Piece
+from thalweg.model.plan import QUANTILE, Contribution, Grouping, Partial, WindowedQuery
 from thalweg.model.types import as_type, to_inner_arrow
 from thalweg.model.window import Window
 from thalweg.operate import duck
@@ -36,7 +36,7 @@ class Closing:
     """Windows of one width and slide to be finished, for the members that see the same batches."""
 
     window: Window
-    members: tuple[Member, ...]
+    members: tuple[WindowedQuery, ...]
     cover: Mapping[str, tuple[tuple[int, int, int], ...]]
     """grouping -> (stretch start, stretch span, window start): what of it makes up which window."""
     updates: bool = False
@@ -75,7 +75,7 @@ def finish_merged(closing: Closing, groupings: Mapping[str, Grouping], merged: p
     }
 
 
-def partials_of(member: Member, main: Grouping) -> frozenset[str]:
+def partials_of(member: WindowedQuery, main: Grouping) -> frozenset[str]:
     """The partials of the main grouping that the member is finished from, by name; other names may be among them."""
     return _texts(member, main.keys, (), False).partials
 
@@ -108,9 +108,9 @@ def _quantiles(
 ) -> dict[str, pa.Table]:
     """Groupings of which only quantiles are wanted, finished by direct address where that is possible."""
     ready = {}
-    for id_, pieces in _by_grouping(closing.members).items():
-        if all(piece.quantiles for piece in pieces):
-            wanted = {q.sql: q for piece in pieces for q in piece.quantiles}
+    for id_, contributions in _by_grouping(closing.members).items():
+        if all(contribution.quantiles for contribution in contributions):
+            wanted = {q.sql: q for contribution in contributions for q in contribution.quantiles}
             table = merge_quantiles(groupings[id_], slices[id_], closing.cover[id_], wanted)
             if table is not None:
                 ready[id_] = table
@@ -135,7 +135,7 @@ class _Texts:
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def _texts(member: Member, keys: tuple[str, ...], further: tuple[str, ...], updates: bool) -> _Texts:
+def _texts(member: WindowedQuery, keys: tuple[str, ...], further: tuple[str, ...], updates: bool) -> _Texts:
     """`keys`: those of the main grouping. `further`: the groupings that the statement joins to it, as f0, f1, ..."""
     names = _substitute(member, keys, further)
     mask = f"coalesce(m.{quote(member.present)} > 0, FALSE)"
@@ -149,7 +149,7 @@ def _texts(member: Member, keys: tuple[str, ...], further: tuple[str, ...], upda
     return _Texts(mask, outputs, (f"m.{quote(WINDOW)}", *order) if order else (), _read_partials(member))
 
 
-def _substitute(member: Member, keys: Sequence[str], further: Sequence[str]) -> dict[str, str]:
+def _substitute(member: WindowedQuery, keys: Sequence[str], further: Sequence[str]) -> dict[str, str]:
     """What a member's free names (k0, a0, window_start, window_end) stand for in a statement."""
     w = f"m.{quote(WINDOW)}"
     names = {
@@ -160,15 +160,15 @@ def _substitute(member: Member, keys: Sequence[str], further: Sequence[str]) -> 
         names[f"k{i}"] = f"m.{quote(key(keys.index(column)))}"
     for name, sql in member.main.aggregates:
         names[name] = f"({sql})"
-    for piece in member.further:
-        i = further.index(piece.grouping)
-        for name, sql in piece.aggregates:
-            missing = dict(piece.missing)[name]
+    for contribution in member.further:
+        i = further.index(contribution.grouping)
+        for name, sql in contribution.aggregates:
+            missing = dict(contribution.missing)[name]
             names[name] = f"coalesce(f{i}.{quote(sql)}, {missing})"
     return names
 
 
-def _read_partials(member: Member) -> frozenset[str]:
+def _read_partials(member: WindowedQuery) -> frozenset[str]:
     """Of the main grouping, by name; other names may be among them."""
     tokens = (token for _, sql in member.main.aggregates for token in _TOKEN.findall(sql))
     quoted = (token[1:-1].replace('""', '"') for token in tokens if token.startswith('"'))
@@ -186,7 +186,10 @@ class _Statement:
         further = _by_grouping(closing.members)
         self.groupings = [self.main.id, *further]
         keys = [quote(key(i)) for i in range(len(self.main.keys))]
-        joins = [self._further(i, groupings[id_], pieces, keys) for i, (id_, pieces) in enumerate(further.items())]
+        joins = [
+            self._further(i, groupings[id_], contributions, keys)
+            for i, (id_, contributions) in enumerate(further.items())
+        ]
         self.joins = " ".join(joins)
         self.texts = [_texts(m, self.main.keys, tuple(further), closing.updates) for m in closing.members]
         asked = dict.fromkeys(sql for t in self.texts for sql in (t.mask, *t.outputs, *t.order))
@@ -211,7 +214,7 @@ class _Statement:
         columns = [next(made) if column is None else column for column in found]
         return pa.Table.from_arrays(columns, names=list(self.names.values()))
 
-    def rows_of(self, wide: pa.Table, member: Member, texts: _Texts) -> pa.Table:
+    def rows_of(self, wide: pa.Table, member: WindowedQuery, texts: _Texts) -> pa.Table:
         """The member's own rows and columns of the statement's result."""
         arrays = [
             as_type(wide.column(self.names[sql]), to_inner_arrow(type_))
@@ -240,14 +243,14 @@ class _Statement:
         c, s = quote(f"cover {source}"), quote(source)
         return f"(SELECT {c}.{quote(WINDOW)}, {s}.* FROM {s} JOIN {c} USING ({quote(START)}, {quote(SPAN)}))"
 
-    def _further(self, i: int, grouping: Grouping, pieces: Sequence[Piece], keys: Sequence[str]) -> str:
+    def _further(self, i: int, grouping: Grouping, contributions: Sequence[Contribution], keys: Sequence[str]) -> str:
         on = " AND ".join(
             [f"m.{quote(WINDOW)} = f{i}.{quote(WINDOW)}"] + [f"m.{k} IS NOT DISTINCT FROM f{i}.{k}" for k in keys]
         )
         if grouping.id in self.ready:
             return f"LEFT JOIN {quote(f'ready {grouping.id}')} f{i} ON {on}"
         by = ", ".join([quote(WINDOW), *keys])
-        aggregates = list(dict.fromkeys(sql for piece in pieces for _, sql in piece.aggregates))
+        aggregates = list(dict.fromkeys(sql for contribution in contributions for _, sql in contribution.aggregates))
         inner = self._covered(grouping.id)
         if not all(sql.startswith(QUANTILE) for sql in aggregates):
             groups = [quote(WINDOW), *(quote(c) for c in group_columns(grouping))]
@@ -279,11 +282,11 @@ def _with_names(inner: str, grouping: Grouping) -> str:
     return f"(SELECT *, {', '.join(renamed)} FROM {inner})" if renamed else inner
 
 
-def _by_grouping(members: Sequence[Member]) -> dict[str, list[Piece]]:
-    further: dict[str, list[Piece]] = {}
+def _by_grouping(members: Sequence[WindowedQuery]) -> dict[str, list[Contribution]]:
+    further: dict[str, list[Contribution]] = {}
     for member in members:
-        for piece in member.further:
-            further.setdefault(piece.grouping, []).append(piece)
+        for contribution in member.further:
+            further.setdefault(contribution.grouping, []).append(contribution)
     return further
 
 
@@ -312,7 +315,7 @@ def rename(sql: str, names: Mapping[str, str]) -> str:
     return "".join(out)
 
 
-def first_rows(table: pa.Table, member: Member, failures: Failures) -> pa.Table | None:
+def first_rows(table: pa.Table, member: WindowedQuery, failures: Failures) -> pa.Table | None:
     """In order, as many as a LIMIT lets through; None where that fails."""
     try:
         return order_rows(table, member)
@@ -321,7 +324,7 @@ def first_rows(table: pa.Table, member: Member, failures: Failures) -> pa.Table 
         return None
 
 
-def order_rows(table: pa.Table, member: Member) -> pa.Table:
+def order_rows(table: pa.Table, member: WindowedQuery) -> pa.Table:
     """ORDER BY and LIMIT of a member, per window; ties are broken by the result's own columns."""
     directions = [
         f"{quote(f'.o{i + 1}')} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"

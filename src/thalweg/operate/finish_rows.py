@@ -17,7 +17,7 @@ import pyarrow as pa
 from thalweg.kernel import frozen_view
 from thalweg.model.columns import WINDOW, key
 from thalweg.model.failure import Failures, OfQuery
-from thalweg.model.plan import Grouping, Member, Partial, Plan
+from thalweg.model.plan import Grouping, Partial, Plan, WindowedQuery
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.classes import MOST_FILTERS, Classes, by_filters, everyone
@@ -37,10 +37,10 @@ Lane = tuple[Array, Array]
 
 @dataclass
 class Finished:
-    results: list[tuple[Member, pa.Table]] = field(default_factory=list)
+    results: list[tuple[WindowedQuery, pa.Table]] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
     """query -> how many rows it has, where nobody takes them."""
-    left: tuple[Member, ...] = ()
+    left: tuple[WindowedQuery, ...] = ()
     """Members that are finished from partials."""
 
 
@@ -88,7 +88,7 @@ def add_partials(
     return replace(closing, cover=cover)
 
 
-def _needed(member: Member, grouping: Grouping, known: Mapping[str, Partial]) -> list[Partial] | None:
+def _needed(member: WindowedQuery, grouping: Grouping, known: Mapping[str, Partial]) -> list[Partial] | None:
     """The partials that the member is finished from; None where they are not lanes."""
     if member.further or member.updates:
         return None
@@ -100,7 +100,7 @@ def _finish_one(
     closing: Closing,
     grouping: Grouping,
     placed: _Placed,
-    member: Member,
+    member: WindowedQuery,
     partials: Sequence[Partial],
     lanes: Mapping[str, Lane],
     finished: Finished,
@@ -118,8 +118,8 @@ def _finish_one(
 
 
 def _portions(
-    needs: Sequence[tuple[Member, list[Partial]]], placed: _Placed
-) -> Iterator[Sequence[tuple[Member, list[Partial]]]]:
+    needs: Sequence[tuple[WindowedQuery, list[Partial]]], placed: _Placed
+) -> Iterator[Sequence[tuple[WindowedQuery, list[Partial]]]]:
     """So many together that memory is bounded; those with predicates over the same column together."""
     size = max(1, MOST_CELLS // max(1, placed.places.count) // 2)
     if len(needs) <= size:

@@ -122,7 +122,7 @@ class KeptRows:
         """Of one grouping, by slice: those that are the slot's."""
         view, starts = self.view(stretches, batch_from), sorted({start for start, _ in stretches})
         slices, unit = _slices(view.starts)
-        apart = replace(grouping, slice_us=unit, slice_start_us=slices.first % unit, finer=None, extra=())
+        apart = replace(grouping, slice_us=unit, slice_start_us=slices.first % unit, rolled_up_from=None, extra=())
         table = make(view.columns, slices, apart, self.failures)
         keys = [table.column(key(i)) for i in range(len(grouping.keys))]
         groups = key_groups(hash_rows(keys, rows=table.num_rows), self.plan.groups)

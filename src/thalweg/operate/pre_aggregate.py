@@ -77,8 +77,8 @@ def _group(
             continue
         grouping = plan.groupings[id_]
         with outbox.watch.during(PRE_AGGREGATE):
-            if grouping.finer is not None:
-                table = _roll_up(made[grouping.finer], grouping, plan.groupings[grouping.finer])
+            if grouping.rolled_up_from is not None:
+                table = _roll_up(made[grouping.rolled_up_from], grouping, plan.groupings[grouping.rolled_up_from])
             else:
                 table = None
             if table is None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from thalweg.model.address import Address
 from thalweg.model.bucket import NewSlices, SliceBucket
 from thalweg.model.failure import Failures
-from thalweg.model.plan import Member, Plan
+from thalweg.model.plan import Plan, WindowedQuery
 from thalweg.model.report import GroupedRows
 from thalweg.model.times import BatchTimes
 from thalweg.model.trouble import finishing
@@ -101,7 +101,7 @@ def _after(done: Finished, closing: Closing, result: SlotResult) -> Closing:
     return replace(closing, members=done.left)
 
 
-def _give(table: pa.Table, member: Member, result: SlotResult) -> None:
+def _give(table: pa.Table, member: WindowedQuery, result: SlotResult) -> None:
     """The rows of a member's windows; of a LIMIT, only those that may be among the first."""
     first = first_rows(table, member, result.failures) if member.limit else table
     if first is not None:

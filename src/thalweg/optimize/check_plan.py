@@ -12,7 +12,7 @@ from typing import NamedTuple
 from thalweg.errors import plan_refused
 from thalweg.model.canonical import named
 from thalweg.model.partitioning import LOCAL
-from thalweg.model.plan import Computed, Grouping, Member, Plan, StreamPlan, shipped_keys
+from thalweg.model.plan import Computed, Grouping, Plan, StreamPlan, WindowedQuery, shipped_keys
 from thalweg.optimize.check_joins import what_is_broken_in_joins
 from thalweg.optimize.choose_partitioners import bound_to_slots
 from thalweg.optimize.draft import Draft
@@ -43,7 +43,7 @@ def what_is_broken(
         groupings = [plan.groupings[id_] for stream in streams.values() for id_ in stream.groupings]
     changed = {g.id: g for g in groupings if known.groupings.get(g.id) is not g}
     for grouping in groupings:
-        if grouping.id in changed or grouping.finer in changed or grouping.stream not in plan.streams:
+        if grouping.id in changed or grouping.rolled_up_from in changed or grouping.stream not in plan.streams:
             yield from _of_grouping(grouping, plan)
     makes: dict[str, set[str]] = {}
     for member in _to_look_at(plan, known, changed):
@@ -59,7 +59,7 @@ def what_is_broken(
         yield Broken(*broken)
 
 
-def _to_look_at(plan: Plan, known: Plan, changed: Mapping[str, Grouping]) -> Iterable[Member]:
+def _to_look_at(plan: Plan, known: Plan, changed: Mapping[str, Grouping]) -> Iterable[WindowedQuery]:
     """The members that were not there before, or that read what does no longer make all that it made."""
     if not known.members or plan.partitioners != known.partitioners:
         return plan.members
@@ -79,8 +79,8 @@ def _makes(grouping: Grouping) -> set[str]:
     return {partial.name for partial in grouping.partials}
 
 
-def _reads(member: Member) -> list[str]:
-    return [piece.grouping for piece in (member.main, *member.further)]
+def _reads(member: WindowedQuery) -> list[str]:
+    return [one.grouping for one in (member.main, *member.further)]
 
 
 # -- groupings and members
@@ -95,13 +95,13 @@ def _of_grouping(grouping: Grouping, plan: Plan) -> Iterator[Broken]:
     for window in grouping.windows:
         if not window.fits(grouping.slice_us, grouping.slice_start_us):
             yield Broken("share_slices", thing, f"has slices that {window.describe()} cuts")
-    if grouping.finer is not None:
-        yield from _of_roll_up(grouping, plan.groupings.get(grouping.finer), thing)
+    if grouping.rolled_up_from is not None:
+        yield from _of_roll_up(grouping, plan.groupings.get(grouping.rolled_up_from), thing)
 
 
 def _of_roll_up(coarse: Grouping, fine: Grouping | None, thing: str) -> Iterator[Broken]:
     if fine is None or fine.stream != coarse.stream:
-        yield Broken("roll_up", thing, f"is rolled up from {coarse.finer}, which its stream does not have")
+        yield Broken("roll_up", thing, f"is rolled up from {coarse.rolled_up_from}, which its stream does not have")
         return
     if not set(coarse.keys) < set(fine.keys):
         yield Broken("roll_up", thing, f"is rolled up from {fine.id}, which lacks some of its keys")
@@ -114,14 +114,14 @@ def _of_roll_up(coarse: Grouping, fine: Grouping | None, thing: str) -> Iterator
         yield Broken("roll_up", thing, f"is rolled up from {fine.id}, which does not make {missing[0]}")
 
 
-def _of_member(member: Member, plan: Plan, makes: dict[str, set[str]]) -> Iterator[Broken]:
+def _of_member(member: WindowedQuery, plan: Plan, makes: dict[str, set[str]]) -> Iterator[Broken]:
     """`makes`: the partials of groupings that have been looked at."""
     thing, main = f"query {member.query}", plan.groupings.get(member.main.grouping)
-    for piece in (member.main, *member.further):
-        if piece.grouping not in plan.groupings:
-            yield Broken("share_slices", thing, f"reads {piece.grouping}, which the plan does not have")
-        elif member.updates and plan.partitioners.get(plan.groupings[piece.grouping].route_key) == LOCAL:
-            yield Broken("choose_partitioners", thing, f"shows updates of {piece.grouping}, whose rows stay apart")
+    for one in (member.main, *member.further):
+        if one.grouping not in plan.groupings:
+            yield Broken("share_slices", thing, f"reads {one.grouping}, which the plan does not have")
+        elif member.updates and plan.partitioners.get(plan.groupings[one.grouping].route_key) == LOCAL:
+            yield Broken("choose_partitioners", thing, f"shows updates of {one.grouping}, whose rows stay apart")
     if main is None:
         return
     if member.present not in (makes.get(main.id) or makes.setdefault(main.id, _makes(main))):
@@ -145,8 +145,10 @@ def _of_stream(
         yield Broken("prune_columns", thing, "makes groupings that are not its own")
     done: set[str] = set()
     for grouping in groupings:
-        if grouping.finer is not None and grouping.finer not in done:
-            yield Broken("prune_columns", thing, f"makes {grouping.id} before {grouping.finer}, which it needs")
+        if grouping.rolled_up_from is not None and grouping.rolled_up_from not in done:
+            yield Broken(
+                "prune_columns", thing, f"makes {grouping.id} before {grouping.rolled_up_from}, which it needs"
+            )
         done.add(grouping.id)
     there = _there(stream, plan)
     computed, count = stream.computed, 0 if before is None else len(before.computed)

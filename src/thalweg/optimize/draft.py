@@ -16,7 +16,7 @@ from thalweg.model.canonical import named
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
 from thalweg.model.ordering import Edge, Ordered
-from thalweg.model.plan import Computed, Grouping, Member, Partial, Plan, Selection, StreamPlan
+from thalweg.model.plan import Computed, Grouping, Partial, Plan, Selection, StreamPlan, WindowedQuery
 from thalweg.model.plan_input import PlanInput, RunningQuery
 from thalweg.model.probe import Cohort, Decision, Index, Intermediate, Joined, JoinPlan, Predicate, Role, Store
 from thalweg.model.query import Query
@@ -80,7 +80,7 @@ class QueryParts:
 
     asked: tuple[Asked, ...]
     groupings: tuple[AskedGrouping, ...] = ()
-    member: Member | None = None
+    member: WindowedQuery | None = None
     selection: Selection | None = None
     pin: tuple[str, str] | None = None
     """(route key, the partitioner that it asks for)."""
@@ -181,7 +181,7 @@ class Rolled:
         """Of its content: a partial has the name of its own."""
         g = self.grouping
         partials, extra = tuple([p.name for p in g.partials]), tuple([p.name for p in g.extra])
-        return named("", g.id, partials, g.windows, g.slice_us, g.slice_start_us, g.finer, extra)
+        return named("", g.id, partials, g.windows, g.slice_us, g.slice_start_us, g.rolled_up_from, extra)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +271,7 @@ class Draft:
 
     # split_aggregates
     parts: Mapping[str, Part[QueryParts]] = field(default_factory=dict)
-    members: tuple[Member, ...] = ()
+    members: tuple[WindowedQuery, ...] = ()
     """In the order of their queries."""
     pins: Mapping[str, str] = field(default_factory=dict)
     """route key -> the partitioner that a query asks for; of several, the oldest query's."""

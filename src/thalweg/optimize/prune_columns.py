@@ -45,7 +45,9 @@ def _plan_stream(
     for rolled in rolled_up.made.values():
         read.update((*rolled.grouping.keys, *rolled.grouping.values))
         read |= names & rolled.reads
-    ordered = sorted(groupings.values(), key=lambda g: (g.finer is not None, -len(g.keys) - len(g.values), g.id))
+    ordered = sorted(
+        groupings.values(), key=lambda g: (g.rolled_up_from is not None, -len(g.keys) - len(g.values), g.id)
+    )
     types = types_of(stream, share) if whole else {}
     sent = {stream.time}.union(*(columns_sent(rolled_up.made[id_], types) for id_ in whole))
     plan = StreamPlan(
@@ -115,7 +117,7 @@ def _after_finer(groupings: Iterable[Grouping]) -> dict[str, None]:
     done: dict[str, None] = {}
     waiting = list(groupings)
     while waiting:
-        ready = [g.id for g in waiting if g.finer is None or g.finer in done]
+        ready = [g.id for g in waiting if g.rolled_up_from is None or g.rolled_up_from in done]
         done.update(dict.fromkeys(ready))
         waiting = [g for g in waiting if g.id not in done]
     return done

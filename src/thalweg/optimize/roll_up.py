@@ -107,7 +107,7 @@ def _rolled(grouping: Grouping, names: frozenset[str], finer: str | None, served
     reads = names.union(*(coarse.reads for coarse in served))
     if finer is None and not served:
         return Rolled(grouping, reads)
-    return Rolled(replace(grouping, finer=finer, extra=tuple(extra.values())), reads)
+    return Rolled(replace(grouping, rolled_up_from=finer, extra=tuple(extra.values())), reads)
 
 
 def notes_of(rolled_up: Iterable[RolledUp]) -> tuple[str, ...]:

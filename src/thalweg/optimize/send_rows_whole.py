@@ -122,7 +122,11 @@ def _is_many(grouping: Grouping, groupings: Sequence[Grouping], loads: Mapping[s
     load = loads.get(grouping.id)
     if load is None or load.groups_per_row < (STILL_MANY if load.in_slots else MANY):
         return False
-    return bool(grouping.keys) and grouping.finer is None and all(g.finer != grouping.id for g in groupings)
+    return (
+        bool(grouping.keys)
+        and grouping.rolled_up_from is None
+        and all(g.rolled_up_from != grouping.id for g in groupings)
+    )
 
 
 def _copies(keys: int, slots: int) -> float:

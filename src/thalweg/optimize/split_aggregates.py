@@ -12,7 +12,7 @@ from thalweg.aggregates.families import take_apart
 from thalweg.model.canonical import named
 from thalweg.model.expr import Expr
 from thalweg.model.partitioning import AUTO
-from thalweg.model.plan import Computed, Member, Partial, Piece, Quantile, Selection, route_key
+from thalweg.model.plan import Computed, Contribution, Partial, Quantile, Selection, WindowedQuery, route_key
 from thalweg.model.plan_input import RunningQuery
 from thalweg.model.query import Query
 from thalweg.model.types import to_duck
@@ -89,8 +89,8 @@ class _Splitter:
         keys = tuple(self.columns.of(_without_negative_zero(key), query.where) for key in query.keys)
         present = presence(None if query.where is None else self.columns.of(query.where))
         route = tuple(sorted(set(keys)))
-        main, further = self._pieces(query.window, route, present)
-        member = Member(
+        main, further = self._contributions(query.window, route, present)
+        member = WindowedQuery(
             query=self.id,
             window=query.window,
             main=main,
@@ -111,31 +111,33 @@ class _Splitter:
         groupings = tuple(grouping.asked() for grouping in self.groupings.values())
         return QueryParts(self.asked(), groupings, member, pin=pin)
 
-    def _pieces(self, window: Window, route: tuple[str, ...], present: Partial) -> tuple[Piece, tuple[Piece, ...]]:
+    def _contributions(
+        self, window: Window, route: tuple[str, ...], present: Partial
+    ) -> tuple[Contribution, tuple[Contribution, ...]]:
         """What the grouping by the query's keys gives, and what groupings by values besides."""
         main = self._grouping(window, route, ())
         self._extend(main, (present,))
-        pieces: dict[str, list[tuple[str, str]]] = {main.id: []}
+        contributed: dict[str, list[tuple[str, str]]] = {main.id: []}
         missing: dict[str, str] = {}
         quantiles: dict[str, list[Quantile]] = {}
         for i, aggregate in enumerate(self.query.aggregates):
             parts = take_apart(aggregate, self.query.where, self.time, self.columns)
             grouping = main if parts.shape == "main" else self._grouping(window, route, parts.values)
             self._extend(grouping, parts.partials)
-            pieces.setdefault(grouping.id, []).append((f"a{i}", parts.finish))
+            contributed.setdefault(grouping.id, []).append((f"a{i}", parts.finish))
             if parts.shape != "main":
                 missing[f"a{i}"] = parts.missing
             if parts.quantile is not None:
                 quantiles.setdefault(grouping.id, []).append(parts.quantile)
-        first = Piece(main.id, tuple(pieces.pop(main.id)))
+        first = Contribution(main.id, tuple(contributed.pop(main.id)))
         return first, tuple(
-            Piece(
+            Contribution(
                 id_,
                 tuple(aggregates),
                 tuple((a, missing[a]) for a, _ in aggregates),
                 tuple(found) if len(found := quantiles.get(id_, [])) == len(aggregates) else (),
             )
-            for id_, aggregates in pieces.items()
+            for id_, aggregates in contributed.items()
         )
 
     def _grouping(self, window: Window, keys: tuple[str, ...], values: tuple[str, ...]) -> _Grouping:

@@ -6,7 +6,7 @@ from tests.golden.cases.streams import SALES, joined, keyed, sales
 from tests.golden.transcript import Transcript
 
 from thalweg.adapt.contract import Asked
-from thalweg.adapt.slot_assignment.judge import Verdict
+from thalweg.adapt.slot_assignment.judge import Proposal
 
 QUERIES = """
     CREATE QUERY by_customer AS
@@ -41,7 +41,7 @@ def answered(told: Transcript) -> None:
     told.session._parts.runner.adaptations.change(
         "slot_assignment",
         asked=Asked(7, "240 s have passed", 0.0),
-        verdict=Verdict(None, "a switch would save 1% of what is shipped", method="greedy"),
+        proposal=Proposal(None, "a switch would save 1% of what is shipped", method="greedy"),
     )
     told.explain()
 

@@ -18,7 +18,7 @@ from tests.support.local_pipeline import LocalPipeline
 from thalweg.adapt.contract import Asked
 from thalweg.adapt.settings import Repartitioning, Settings
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
-from thalweg.adapt.slot_assignment.judge import Verdict
+from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.memory import SlotMemory
 from thalweg.adapt.slot_assignment.question import NewSlots
 from thalweg.adapt.slot_assignment.retreat import copies_of
@@ -129,13 +129,13 @@ def test_copies_are_never_above_hashings_for_long_and_soon_below_again(tmp_path:
 def test_an_answer_that_was_asked_for_before_the_retreat_is_not_put_into_force() -> None:
     """It was fitted to rows that do not come any more. The next one is."""
     slots = AssignSlots(Settings(2, 4, EAGER))
-    verdict = Verdict(Partitioning({"s(a)": [3] * 64}, {}, 4), "5% of the cost is saved")
-    answer = NewSlots("a case asks", verdict, fitted={}, forests={})
+    proposal = Proposal(Partitioning({"s(a)": [3] * 64}, {}, 4), "5% of the cost is saved")
+    answer = NewSlots("a case asks", proposal, fitted={}, forests={})
     memory = SlotMemory(given_up=(9, "too much was sent"))
     late = slots.adopt(memory, Asked(8, "a case asks", 0.0), answer)
     assert (late.proposed, late.given_up) == (None, memory.given_up)
     right = slots.adopt(memory, Asked(9, "too much was sent", 0.0), answer)
-    assert (right.proposed, right.given_up) == (verdict.partitioning, None)
+    assert (right.proposed, right.given_up) == (proposal.partitioning, None)
 
 
 def test_copies_are_counted_as_rows_are_sent() -> None:

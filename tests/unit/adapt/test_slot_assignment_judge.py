@@ -44,14 +44,14 @@ def independent(seed: int, rows: int = 30_000) -> dict[str, np.ndarray]:
 
 
 def test_correlated_keys_are_brought_together() -> None:
-    verdict = decide(given(correlated(1)), budget_seconds=0.15)
-    assert verdict.partitioning is not None
-    assert set(verdict.partitioning.assignment) == {"s(user)", "s(pack)"}
-    seen = verdict.streams["s"]
+    proposal = decide(given(correlated(1)), budget_seconds=0.15)
+    assert proposal.partitioning is not None
+    assert set(proposal.partitioning.assignment) == {"s(user)", "s(pack)"}
+    seen = proposal.streams["s"]
     assert seen.now == seen.hashed > 1.6
     assert 1.0 <= seen.bound <= seen.proposed < 1.35
-    assert verdict.moved_groups > 10
-    assert "of the cost is saved" in verdict.reason
+    assert proposal.moved_groups > 10
+    assert "of the cost is saved" in proposal.reason
 
 
 def test_what_was_brought_together_stays() -> None:
@@ -65,26 +65,26 @@ def test_what_was_brought_together_stays() -> None:
 @pytest.mark.slow
 def test_independent_keys_are_left_alone() -> None:
     """An optimiser finds some agreement in any sample; on rows that it has not seen there is none."""
-    verdict = decide(given(independent(2)), budget_seconds=0.15)
-    assert verdict.partitioning is None
-    assert verdict.streams["s"].now == pytest.approx(1.75, abs=0.03)
+    proposal = decide(given(independent(2)), budget_seconds=0.15)
+    assert proposal.partitioning is None
+    assert proposal.streams["s"].now == pytest.approx(1.75, abs=0.03)
 
 
 def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
     held = {key: np.full(GROUPS, 1e6) for key in ("s(user)", "s(pack)")}
-    verdict = decide(given(correlated(1), held=held, horizon=2.0), budget_seconds=0.15)
-    assert verdict.partitioning is None
-    assert "rows of state costs more than" in verdict.reason
+    proposal = decide(given(correlated(1), held=held, horizon=2.0), budget_seconds=0.15)
+    assert proposal.partitioning is None
+    assert "rows of state costs more than" in proposal.reason
 
 
 def test_keys_inside_others_follow_them() -> None:
     known = given(independent(3), purity={("s(b)", "s(a)"): 1.0, ("s(a)", "s(b)"): 0.3})
     assert choose_followers(known) == {"s(b)": "s(a)"}
-    verdict = decide(known, budget_seconds=0.15)
-    assert verdict.partitioning is not None
-    assert verdict.partitioning.follows == {"s(b)": "s(a)"}
-    assert verdict.streams["s"].proposed == pytest.approx(1.0)
-    settled = decide(replace(known, current=verdict.partitioning), budget_seconds=0.15)
+    proposal = decide(known, budget_seconds=0.15)
+    assert proposal.partitioning is not None
+    assert proposal.partitioning.follows == {"s(b)": "s(a)"}
+    assert proposal.streams["s"].proposed == pytest.approx(1.0)
+    settled = decide(replace(known, current=proposal.partitioning), budget_seconds=0.15)
     assert settled.partitioning is None
 
 
@@ -122,9 +122,9 @@ def test_both_sides_of_a_join_are_assigned_alike_and_evenly() -> None:
     known = AssignmentInput(
         4, {}, {}, Partitioning(), lat_proc=1.0, probed={left: skewed, right: skewed * 2}, equal=[(left, right)]
     )
-    verdict = decide(known, budget_seconds=0.15)
-    assert verdict.partitioning is not None
-    assignment = verdict.partitioning.assignment
+    proposal = decide(known, budget_seconds=0.15)
+    assert proposal.partitioning is not None
+    assignment = proposal.partitioning.assignment
     assert list(assignment["l(k)"]) == list(assignment["r(k)"])
     loads = np.bincount(assignment["l(k)"], skewed, minlength=4)
     assert loads.max() < 1.1 * loads.mean()
@@ -136,11 +136,11 @@ def test_what_the_engine_proposes_keeps_the_load_cap(lat_proc: float) -> None:
     for seed in range(3):
         for columns in (correlated(seed), independent(seed)):
             known = given(columns, lat_proc=lat_proc)
-            verdict = decide(known, budget_seconds=0.2, seed=seed, threshold=-math.inf)
-            if verdict.partitioning is None:
+            proposal = decide(known, budget_seconds=0.2, seed=seed, threshold=-math.inf)
+            if proposal.partitioning is None:
                 continue
             proposed += 1
-            found, counts = verdict.partitioning, known.fitting["s"].counts
+            found, counts = proposal.partitioning, known.fitting["s"].counts
             load = np.zeros(4)
             for name, rows in counts.items():
                 if name in found.assignment:

@@ -10,7 +10,7 @@ import pytest
 from thalweg.model.columns import START, key
 from thalweg.model.expr import Expr
 from thalweg.model.failure import Failures, OfQuery
-from thalweg.model.plan import Grouping, Member, Partial, Piece
+from thalweg.model.plan import Contribution, Grouping, Partial, WindowedQuery
 from thalweg.model.window import Window
 from thalweg.operate import duck
 from thalweg.operate.finish import Closing, _texts, finish
@@ -24,12 +24,12 @@ COUNT = Partial("p_n", "count(v)", None, 'sum("p_n")::BIGINT', "BIGINT", op="cou
 GROUPING = Grouping("g", "s", ("k",), (), (TOTAL, COUNT), (WINDOW,), SECOND, 0)
 
 
-def _member(query: str, *outputs: Expr) -> Member:
+def _member(query: str, *outputs: Expr) -> WindowedQuery:
     aggregates = (("a0", '"p_t" / nullif("p_n", 0)'), ("a1", 'coalesce("p_n", 0)'))
     keys, types = (("k", "bigint"),), tuple(output.type for output in outputs)
     names = tuple(f"x{i}" for i in range(len(outputs)))
-    main = Piece("g", aggregates)
-    return Member(query, WINDOW, main, (), keys, "p_n", outputs, names, types, None, (), None, False)
+    main = Contribution("g", aggregates)
+    return WindowedQuery(query, WINDOW, main, (), keys, "p_n", outputs, names, types, None, (), None, False)
 
 
 KEY, MEAN, N = Expr("k0", "bigint", ("k0",)), Expr("a0", "double", ("a0",)), Expr("a1", "bigint", ("a1",))
@@ -37,7 +37,7 @@ TWICE = Expr("(a1 * 2)", "bigint", ("a1",))
 FAILING = Expr("(a1 * 4611686018427387904)", "bigint", ("a1",), fails=True)
 
 
-def _finish(*members: Member) -> tuple[dict[str, pa.Table], dict[str, str]]:
+def _finish(*members: WindowedQuery) -> tuple[dict[str, pa.Table], dict[str, str]]:
     keys = [(i * 1117) % ROWS for i in range(ROWS)]
     table = pa.table(
         {
@@ -99,5 +99,5 @@ def test_texts_are_made_once_for_the_same_member_and_anew_for_another() -> None:
 
 def test_only_the_partials_that_members_are_finished_from_are_merged() -> None:
     text = 'CASE WHEN "p_n" > 0 THEN concat(\'"p_t"\', "p_n") END'
-    member = replace(_member("q", KEY), main=Piece("g", (("a0", text),)))
+    member = replace(_member("q", KEY), main=Contribution("g", (("a0", text),)))
     assert _texts(member, ("k",), (), False).partials == {"p_n"}

@@ -330,7 +330,7 @@ def test_a_coarser_grouping_is_not_rolled_up_through_users_code() -> None:
     fine = replace(query("fine", TUMBLING), keys=(Expr('"k"', "int", ("k",)), Expr('"b"', "string", ("b",))))
     coarse = query("coarse", TUMBLING, call("mean", "v", "double", "v"))
     plan = planned([fine, coarse])
-    assert all(g.finer is None for g in plan.groupings.values())
+    assert all(g.rolled_up_from is None for g in plan.groupings.values())
 
 
 # -- states

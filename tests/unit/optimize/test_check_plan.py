@@ -100,7 +100,7 @@ def with_cohort(change: Callable[[Cohort], Cohort]) -> Plan:
 
 def test_plans_as_they_are_made_are_not_refused() -> None:
     assert list(what_is_broken(PLAN)) == list(what_is_broken(WHOLE)) == []
-    assert grouping(PLAN, "a").finer == grouping(PLAN, "a", "b").id
+    assert grouping(PLAN, "a").rolled_up_from == grouping(PLAN, "a", "b").id
     assert WHOLE.follows == {"s(a)": "s(b)"}
     assert any(stream.shipped for stream in WHOLE.streams.values())
 
@@ -137,10 +137,10 @@ BROKEN: dict[str, tuple[str, Callable[[], Plan]]] = {
         "share_slices",
         lambda: with_grouping(PLAN, replace(COARSE, windows=(*COARSE.windows, CUT))),
     ),
-    "rolled up from nothing": ("roll_up", lambda: with_grouping(PLAN, replace(COARSE, finer="g_none"))),
+    "rolled up from nothing": ("roll_up", lambda: with_grouping(PLAN, replace(COARSE, rolled_up_from="g_none"))),
     "rolled up from one without its keys": (
         "roll_up",
-        lambda: with_grouping(PLAN, replace(COARSE, finer=grouping(PLAN, "b").id)),
+        lambda: with_grouping(PLAN, replace(COARSE, rolled_up_from=grouping(PLAN, "b").id)),
     ),
     "rolled up from other slices": ("roll_up", lambda: with_grouping(PLAN, replace(FINE, slice_us=3 * SECOND))),
     "rolled up from one without its partials": ("roll_up", lambda: with_grouping(PLAN, replace(FINE, extra=()))),

@@ -75,10 +75,10 @@ def test_a_pin_makes_rows_travel_and_is_kept() -> None:
 
 
 def test_what_is_pinned_is_not_rolled_up() -> None:
-    rolled = [g for g in plan_of("", "").groupings.values() if g.finer]
+    rolled = [g for g in plan_of("", "").groupings.values() if g.rolled_up_from]
     assert len(rolled) == 1
     for options in (("dalton", ""), ("", "hash"), ("local", "shuffle")):
-        assert not [g for g in plan_of(*options).groupings.values() if g.finer]
+        assert not [g for g in plan_of(*options).groupings.values() if g.rolled_up_from]
 
 
 def test_the_oldest_of_several_wishes_counts() -> None:

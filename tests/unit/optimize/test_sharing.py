@@ -45,10 +45,10 @@ def test_equal_keys_share_one_grouping_whatever_their_order_and_predicates() -> 
 def test_a_coarser_grouping_is_rolled_up_while_that_is_cheaper() -> None:
     queries = (query("fine", "ab", TUMBLING), query("coarse", "a", TUMBLING))
     first = plan(*queries)
-    (coarse,) = [g for g in first.groupings.values() if g.finer]
+    (coarse,) = [g for g in first.groupings.values() if g.rolled_up_from]
     assert coarse.keys == ("a",)
-    many = plan(*queries, loads={coarse.finer: GroupingLoad(0.9)})
-    assert not any(g.finer for g in many.groupings.values())
+    many = plan(*queries, loads={coarse.rolled_up_from: GroupingLoad(0.9)})
+    assert not any(g.rolled_up_from for g in many.groupings.values())
 
 
 def test_slices_are_cut_by_no_window() -> None:

@@ -14,7 +14,7 @@ from msgspec import structs
 from thalweg.adapt.contract import Adaptation, Asked, Decided, Seen
 from thalweg.adapt.settings import Repartitioning, Settings
 from thalweg.adapt.slot_assignment import retreat
-from thalweg.adapt.slot_assignment.judge import Verdict
+from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.memory import SlotMemory, count, forget, learn
 from thalweg.adapt.slot_assignment.moves import next_moves
 from thalweg.adapt.slot_assignment.question import LOOK, NewSlots, answer
@@ -85,10 +85,10 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
         memory = structs.replace(memory, looked=(asked.batch, asked.at))
         given_up = memory.given_up if self.is_stale(memory, asked) else None
         if answer is None:
-            verdict = Verdict(None, f"the optimiser failed: {asked.failed}")
+            proposal = Proposal(None, f"the optimiser failed: {asked.failed}")
             known = memory.route_keys
-            return structs.replace(memory, known=known, asked=asked, verdict=verdict, given_up=given_up)
-        if answer.verdict is None or answer.fitted is None or answer.forests is None:
+            return structs.replace(memory, known=known, asked=asked, proposal=proposal, given_up=given_up)
+        if answer.proposal is None or answer.fitted is None or answer.forests is None:
             return memory  # nothing had drifted
         recent = {stream: memory.recent[stream] for stream in answer.drifted if stream in memory.recent}
         return structs.replace(
@@ -99,9 +99,9 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
             trainings=answer.trainings,
             sharing={**memory.sharing, **recent},
             asked=replace(asked, why=answer.why),
-            verdict=answer.verdict,
+            proposal=answer.proposal,
             # One that was asked for before it was given up was fitted to rows that do not come any more.
-            proposed=answer.verdict.partitioning if given_up is None else None,
+            proposed=answer.proposal.partitioning if given_up is None else None,
             given_up=given_up,
         )
 
@@ -118,22 +118,22 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
         return replace(decided, placement=replace(decided.placement, assignment=assignment, follows=follows))
 
     def explain(self, memory: SlotMemory) -> Explanation:
-        verdict, streams = memory.verdict, {}
+        proposal, streams = memory.proposal, {}
         for name, seen in memory.replication.items():
-            judged = verdict.streams.get(name) if verdict is not None else None
+            judged = proposal.streams.get(name) if proposal is not None else None
             if judged is not None:
                 shared = memory.shared.get(name, 1.0)  # the others are needed, and shipped, once
                 hashed, bound = (1 + shared * (copies - 1) for copies in (judged.hashed, judged.bound))
                 seen = replace(seen, hashed=hashed, bound=bound)
             streams[name] = seen
         said, saved, rejected = "", 0.0, ""
-        if verdict is not None:
+        if proposal is not None:
             said = (
-                "left as it is: " if verdict.partitioning is None else "a better one was found: "
-            ) + verdict.reason
-            said += f" ({verdict.method})" if verdict.method else ""
-            saved = verdict.saving if verdict.partitioning is not None else 0.0
-            rejected = verdict.reason if verdict.partitioning is None else ""
+                "left as it is: " if proposal.partitioning is None else "a better one was found: "
+            ) + proposal.reason
+            said += f" ({proposal.method})" if proposal.method else ""
+            saved = proposal.saving if proposal.partitioning is not None else 0.0
+            rejected = proposal.reason if proposal.partitioning is None else ""
         for name, forest in sorted(memory.forests.items()):
             used = "used" if forest.usable else "not used"
             said += f"; pairs of {name} that are not counted: the forest is {used} (error {forest.error:.0%})"
@@ -148,14 +148,14 @@ def _may_look(memory: SlotMemory, settings: Repartitioning, now: float) -> bool:
     batch, at = memory.looked
     if not memory.fitted or memory.batch - batch < settings.drift_batches:
         return False
-    is_settled = memory.verdict is not None and memory.verdict.partitioning is None
+    is_settled = memory.proposal is not None and memory.proposal.partitioning is None
     seconds = settings.pause_seconds if is_settled else min(settings.drift_seconds, settings.pause_seconds)
     return now - at >= seconds
 
 
 def _retreat(memory: SlotMemory, seen: Seen) -> SlotMemory:
     """Gives up assignments that send more than hashing would, and what they were fitted to."""
-    above = retreat.next_above(memory.above, seen.plan, seen.routing.shipped, memory.verdict)
+    above = retreat.next_above(memory.above, seen.plan, seen.routing.shipped, memory.proposal)
     streams = sorted(stream for stream, one in above.items() if one.batches >= retreat.BATCHES)
     if not streams:
         return structs.replace(memory, above=above)

@@ -64,7 +64,7 @@ class StreamVerdict:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Proposal:
     partitioning: Partitioning | None
     """The new one, None where the current one stays."""
     reason: str
@@ -83,7 +83,7 @@ def decide(
     seed: int = 0,
     threshold: float = THRESHOLD,
     clock: Clock = SECONDS,
-) -> Verdict:
+) -> Proposal:
     """Optimises, and weighs what a batch saves against what the move costs."""
     follows = choose_followers(given)
     problem = _problem(given, given.fitting, follows)
@@ -101,15 +101,15 @@ def decide(
     saved = saving / now.cost if now.cost else 0.0
     judged = (answer.method, streams, moved_groups, moved_rows, saved)
     if moved_groups == 0 and follows == dict(given.current.follows):
-        return Verdict(None, "nothing better was found", *judged)
+        return Proposal(None, "nothing better was found", *judged)
     if saving <= threshold * now.cost:
-        return Verdict(
+        return Proposal(
             None, f"the best found would save {max(0.0, saved):.1%}, a switch asks for {threshold:.0%}", *judged
         )
     if saving * given.horizon <= moved_rows:
         work = f"{given.horizon:.0f} batches would save ({saving:,.0f} copies each)"
-        return Verdict(None, f"moving {moved_rows:,.0f} rows of state costs more than {work}", *judged)
-    return Verdict(found, f"{saved:.1%} of the cost is saved", *judged)
+        return Proposal(None, f"moving {moved_rows:,.0f} rows of state costs more than {work}", *judged)
+    return Proposal(found, f"{saved:.1%} of the cost is saved", *judged)
 
 
 # -- following

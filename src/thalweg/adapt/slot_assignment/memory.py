@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from thalweg.adapt.contract import Asked, Seen
 from thalweg.adapt.routing_totals import Floats, Shipped
 from thalweg.adapt.slot_assignment.forest import Forest
-from thalweg.adapt.slot_assignment.judge import Verdict
+from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.retreat import Above
 from thalweg.adapt.slot_assignment.sharing import Shares, Sharing, gather
 from thalweg.model.bucket import SliceBucket
@@ -61,7 +61,7 @@ class SlotMemory(Struct, frozen=True):
     """Of streams with more pairs of route keys than are counted."""
     trainings: int = 0
     asked: Asked | None = None
-    verdict: Verdict | None = None
+    proposal: Proposal | None = None
     looked: tuple[int, float] = (-1, float("-inf"))
     """After which batch and when it was last asked, or looked whether it should be."""
 

@@ -9,7 +9,7 @@ from thalweg.adapt.contract import Asked
 from thalweg.adapt.settings import Repartitioning
 from thalweg.adapt.slot_assignment.drift import drift
 from thalweg.adapt.slot_assignment.forest import Forest, can_grow, fill, train
-from thalweg.adapt.slot_assignment.judge import AssignmentInput, Verdict, decide
+from thalweg.adapt.slot_assignment.judge import AssignmentInput, Proposal, decide
 from thalweg.adapt.slot_assignment.memory import ENOUGH, SlotMemory
 from thalweg.adapt.slot_assignment.moves import held_rows, joined_keys
 from thalweg.adapt.slot_assignment.sharing import Shares, Sharing
@@ -28,7 +28,7 @@ class NewSlots:
 
     why: str = ""
     """Why the optimiser was asked, in the end."""
-    verdict: Verdict | None = None
+    proposal: Proposal | None = None
     known: frozenset[RouteKey] = frozenset()
     fitted: Mapping[str, Shares] | None = None
     forests: Mapping[str, Forest] | None = None
@@ -52,8 +52,8 @@ def answer(memory: SlotMemory, asked: Asked, settings: Repartitioning, clock: Cl
     budget = settings.budget_seconds
     if drifted or memory.given_up is not None:
         budget = min(settings.soon_seconds, budget)
-    verdict = decide(given, budget_seconds=budget, clock=clock)
-    return NewSlots(why, verdict, memory.route_keys, fitted, forests, trainings, renewed)
+    proposal = decide(given, budget_seconds=budget, clock=clock)
+    return NewSlots(why, proposal, memory.route_keys, fitted, forests, trainings, renewed)
 
 
 def drifted_streams(memory: SlotMemory, least: float) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thalweg.adapt.routing_totals import Shipped
-from thalweg.adapt.slot_assignment.judge import Verdict
+from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.sharing import Sample, Sharing, gather
 from thalweg.model.plan import Plan
 from thalweg.route.table import RoutingTable, routing_table
@@ -40,12 +40,12 @@ class Above:
 
 
 def next_above(
-    known: Mapping[str, Above], plan: Plan, shipped: Mapping[str, Shipped], verdict: Verdict | None
+    known: Mapping[str, Above], plan: Plan, shipped: Mapping[str, Shipped], proposal: Proposal | None
 ) -> dict[str, Above]:
     """stream -> how much too much was sent, of streams with an assignment that was to send less than hashing."""
     after = {name: above for name, above in known.items() if name not in shipped}
     for stream, sent in shipped.items():
-        if not sent.samples or _is_meant(stream, verdict):
+        if not sent.samples or _is_meant(stream, proposal):
             continue
         sample = gather(sent.samples)
         if not any(key in plan.assignment or key in plan.follows for key in sample.keys):
@@ -59,12 +59,12 @@ def next_above(
     return after
 
 
-def _is_meant(stream: str, verdict: Verdict | None) -> bool:
+def _is_meant(stream: str, proposal: Proposal | None) -> bool:
     """Whether the optimiser found more copies worth an even load."""
-    judged = None if verdict is None else verdict.streams.get(stream)
-    if verdict is None or judged is None:
+    judged = None if proposal is None else proposal.streams.get(stream)
+    if proposal is None or judged is None:
         return False
-    expected = judged.now if verdict.partitioning is None else judged.proposed
+    expected = judged.now if proposal.partitioning is None else judged.proposed
     return expected > (1 + EXCESS) * judged.hashed
 
 
