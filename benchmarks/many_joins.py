@@ -48,7 +48,7 @@ def _stream(data: Data, name: str) -> Stream:
 
 def _bound(asked: Asked, streams: dict[str, Stream], sink: str) -> Query:
     columns = [(field.name, field.type) for stream in streams.values() for field in stream.schema.fields]
-    answers = SimpleNamespace(analyze=lambda sql: columns)
+    answers = SimpleNamespace(analyze=lambda sql: columns, learned={})
     return bind(asked.name, asked.text, streams, answers, sink=SinkSpec(sink))
 
 

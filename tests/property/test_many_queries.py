@@ -82,7 +82,7 @@ def random_query(rng: random.Random, name: str) -> tuple[Query, str]:
     listed = ", ".join(["window.start AS w", *keys, *(f"{a} AS x{n}" for n, a in enumerate(aggregates))])
     by = ", ".join([*keys, f"window(ts, {window})"])
     text = f"SELECT {listed} FROM s{where} GROUP BY {by}{having}"
-    answers: Any = SimpleNamespace(analyze=lambda sql: columns)
+    answers: Any = SimpleNamespace(analyze=lambda sql: columns, learned={})
     slide = window.split(", ")[-1]
     rows = f"(SELECT *, {_starts(window, slide)} FROM rows)"
     plain = ", ".join(["w", *keys, *(f"{a} AS x{n}" for n, a in enumerate(aggregates))])

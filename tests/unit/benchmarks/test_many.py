@@ -13,7 +13,6 @@ from benchmarks import many, many_joins
 from benchmarks.local_batches import run_load
 
 from thalweg.batch import in_force
-from thalweg.batch.made import Made
 from thalweg.model.plan_input import PlanInput
 from thalweg.optimize.draft import Draft
 from thalweg.optimize.planner import plan_next
@@ -30,8 +29,7 @@ def test_windows_close_and_every_row_of_a_stream_is_counted(monkeypatch: pytest.
     found: dict[str, list[pa.Table]] = {}
 
     def take(batch: int, results: Any) -> None:
-        for query, made in results.items():
-            table = made.table
+        for query, table in results.items():
             found.setdefault(query, []).append(table)
 
     spent = list(many.run(6, 3, "memory", take))
@@ -63,8 +61,8 @@ def test_noise_of_what_is_measured_makes_no_new_plan(monkeypatch: pytest.MonkeyP
 def test_joins_find_the_same_whether_they_are_counted_or_kept() -> None:
     found: Counter[str] = Counter()
 
-    def take(batch: int, results: Mapping[str, Made]) -> None:
-        found.update({query: made.rows for query, made in results.items()})
+    def take(batch: int, results: Mapping[str, pa.Table]) -> None:
+        found.update({query: table.num_rows for query, table in results.items()})
 
     kept = [spent.emitted for spent in run_load(many_joins.load(20, "memory", 2_000), 3, take)]
     counted = [spent.emitted for spent, _ in many_joins.measure(20, 3, 2_000)]

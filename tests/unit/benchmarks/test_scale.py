@@ -70,8 +70,8 @@ def test_without_sharing_every_query_groups_by_itself_and_results_are_the_same(
         groupings.clear()
 
         def take(batch: int, results: Any) -> None:
-            for query, made in results.items():
-                found[batch, query] = sorted(zip(*(c.to_pylist() for c in made.table.columns), strict=True))
+            for query, table in results.items():
+                found[batch, query] = sorted(zip(*(c.to_pylist() for c in table.columns), strict=True))
 
         assert len(list(local_bench.run(12, 3, "memory", take))) == 4
         return found, groupings[-1]
