@@ -24,7 +24,7 @@ from thalweg.testing.oracle import Feed
 
 pytestmark = pytest.mark.slow
 
-SEEDS = [int(s) for s in os.environ.get("THALWEG_SEEDS", "1,2,3,4").split(",")]
+SEEDS = [int(s) for s in os.environ.get("THALWEG_SEEDS", "1").split(",")]
 NUMBERS = (
     "0", "1", "2", "3", "7", "10", "42", "99", "100", "1000", "2147483647", "2147483648", "99999999999", "5L", "3S",
     "200Y", "0.5", "2.50", "10.000", "123456789.123", "1e3", "2.5D", "1.5BD", "99999999999999999999.5", "0.05",
