@@ -119,19 +119,12 @@ class Columns:
     def told_apart(self, filters: Iterable[str | None], most: int) -> Iterator[Classes]:
         """By what is compared with one column, for each column, and by all other filters together; those that are too
         few, or make more than `most` classes, are left out."""
-        by_column: dict[str, dict[str, Ranges]] = {}
-        others: list[str | None] = []
-        for name in filters:
-            ranges = None if name is None else self.ranges(name)
-            if name is None or ranges is None:
-                others.append(name)
-            else:
-                by_column.setdefault(ranges.column, {})[name] = ranges
-        for column, compared in by_column.items():
-            if len(compared) < WORTH_CLASSES:
-                others.extend(compared)
-            elif len(compared) + 1 <= most:
-                yield self.cuts(column).classes(compared, most)
+        by_column, others = self.compared(filters)
+        for column, ranges in by_column.items():
+            if len(ranges) < WORTH_CLASSES:
+                others.extend(ranges)
+            elif len(ranges) + 1 <= most:
+                yield self.cuts(column).classes(ranges, most)
         if WORTH_CLASSES <= len(others) <= MOST_FILTERS:
             found = self.classes(tuple(others))
             if found is not None and found.count <= most:
@@ -142,6 +135,18 @@ class Columns:
         if filters not in self._classes:
             self._classes[filters] = by_filters(filters, self.table.num_rows, self.filter)
         return self._classes[filters]
+
+    def compared(self, filters: Iterable[str | None]) -> tuple[dict[str, dict[str, Ranges]], list[str | None]]:
+        """By column, the filters that compare it with constants, and what they admit; and all other filters."""
+        by_column: dict[str, dict[str, Ranges]] = {}
+        others: list[str | None] = []
+        for name in filters:
+            ranges = None if name is None else self.ranges(name)
+            if name is None or ranges is None:
+                others.append(name)
+            else:
+                by_column.setdefault(ranges.column, {})[name] = ranges
+        return by_column, others
 
     def ranges(self, name: str) -> Ranges | None:
         """What a computed column admits, where it compares a column that came with the rows."""
@@ -154,17 +159,13 @@ class Columns:
     def cuts(self, column: str) -> Cuts:
         """By all that queries compare the column with."""
         if column not in self._cuts:
-            self._cuts[column] = Cuts.of(self.table.column(column), self._compared.get(column, ()))
+            ranges = self._all_compared.get(column, {})
+            self._cuts[column] = Cuts.of(self.table.column(column), [*ranges.values()])
         return self._cuts[column]
 
     @cached_property
-    def _compared(self) -> dict[str, list[Ranges]]:
-        found: dict[str, list[Ranges]] = {}
-        for name in self.computed:
-            ranges = self.ranges(name)
-            if ranges is not None:
-                found.setdefault(ranges.column, []).append(ranges)
-        return found
+    def _all_compared(self) -> dict[str, dict[str, Ranges]]:
+        return self.compared(self.computed)[0]
 
 
 def as_key(column: pa.ChunkedArray) -> Key | None:

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.columns import START, key, value
+from thalweg.model.columns import GROUP, START, key, value
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfPartial
-from thalweg.model.plan import FILTER, Grouping, Partial, weighted_mean
+from thalweg.model.plan import FILTER, Grouping, Partial, Plan, weighted_mean
 from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import Columns, Key
+from thalweg.route.hash import hash_rows, key_groups
 
 
 def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
@@ -170,6 +171,13 @@ def group_columns(grouping: Grouping) -> list[str]:
         *(key(i) for i in range(len(grouping.keys))),
         *(value(i) for i in range(len(grouping.values))),
     ]
+
+
+def with_groups(plan: Plan, grouping: Grouping, table: pa.Table) -> pa.Table:
+    """A grouping's partials with the key group of each."""
+    columns = [table.column(key(i)) for i in range(len(grouping.keys))]
+    groups = key_groups(hash_rows(columns, rows=table.num_rows), plan.groups)
+    return table.append_column(GROUP, pa.array(groups))
 
 
 def _named_keys(grouping: Grouping) -> list[str]:

@@ -69,10 +69,7 @@ def finish_merged(closing: Closing, groupings: Mapping[str, Grouping], merged: p
     statement = _Statement(closing, groupings, ())
     wide = statement.choose(merged)
     assert wide is not None
-    return {
-        member.query: statement.rows_of(wide, member, texts)
-        for member, texts in zip(closing.members, statement.texts, strict=True)
-    }
+    return statement.results(wide)
 
 
 def partials_of(member: WindowedQuery, main: Grouping) -> frozenset[str]:
@@ -97,10 +94,7 @@ def _finish_together(
     wide = None if merged is None else statement.choose(merged)
     if wide is None:
         wide = duck.run_over(statement.text(merged is None), tables)
-    return {
-        member.query: statement.rows_of(wide, member, texts)
-        for member, texts in zip(closing.members, statement.texts, strict=True)
-    }
+    return statement.results(wide)
 
 
 def _quantiles(
@@ -213,6 +207,11 @@ class _Statement:
         made = iter(_select(rest, merged) if rest else ())
         columns = [next(made) if column is None else column for column in found]
         return pa.Table.from_arrays(columns, names=list(self.names.values()))
+
+    def results(self, wide: pa.Table) -> dict[str, pa.Table]:
+        """By query, of the statement's result."""
+        members = zip(self.closing.members, self.texts, strict=True)
+        return {member.query: self.rows_of(wide, member, texts) for member, texts in members}
 
     def rows_of(self, wide: pa.Table, member: WindowedQuery, texts: _Texts) -> pa.Table:
         """The member's own rows and columns of the statement's result."""

@@ -7,6 +7,7 @@ query's aggregate is then a lane: that of its classes together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +23,6 @@ from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.classes import MOST_FILTERS, Classes, by_filters, everyone
 from thalweg.operate.columns import Array, Columns
-from thalweg.operate.comparison import Ranges
 from thalweg.operate.finish import Closing, finish_merged, partials_of
 from thalweg.operate.kept_rows import OF_ROWS, GroupedRows, KeptRows, RowView
 from thalweg.operate.merge_slices import SliceTable
@@ -38,7 +38,7 @@ Lane = tuple[Array, Array]
 @dataclass
 class Finished:
     results: list[tuple[WindowedQuery, pa.Table]] = field(default_factory=list)
-    counted: dict[str, int] = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
     """query -> how many rows it has, where nobody takes them."""
     left: tuple[WindowedQuery, ...] = ()
     """Members that are finished from partials."""
@@ -67,8 +67,7 @@ def finish_rows(
                 continue
             done.add(id(member))
             if member.query in uncollected and member.having is None:
-                count = int(np.count_nonzero(lanes[member.present][0]))
-                finished.counted[member.query] = finished.counted.get(member.query, 0) + count
+                finished.counted[member.query] += int(np.count_nonzero(lanes[member.present][0]))
             else:
                 _finish_one(closing, grouping, placed, member, partials, lanes, finished, failures)
     finished.left = tuple(m for m in closing.members if id(m) not in done)
@@ -151,7 +150,7 @@ class _Placed:
     @classmethod
     def of(cls, closing: Closing, grouping: Grouping, kept: KeptRows, batch_from: int) -> _Placed | None:
         """None where keys do not lend themselves, or there are too many places."""
-        view = kept.view({(start, span) for start, span, _ in closing.cover_of_rows}, batch_from)
+        view = kept.view(batch_from)
         grouped = view.grouped(kept, grouping)
         if grouped is None:
             return None
@@ -215,7 +214,6 @@ class _Blocks:
     """Aggregates by class and place, for each column of predicates."""
 
     def __init__(self, placed: _Placed, partials: Iterable[Partial]) -> None:
-        self.placed = placed
         self.lanes: dict[str | None, dense.ClassLanes] = {}
         """Filter -> the classes that have its lane."""
         for classes in _classes(placed, dict.fromkeys(p.filter for p in partials)):
@@ -227,18 +225,12 @@ class _Blocks:
 
 def _classes(placed: _Placed, filters: Iterable[str | None]) -> Iterator[Classes]:
     columns, rows = placed.view.columns, placed.rows
-    by_column: dict[str, dict[str, Ranges]] = {}
-    others: list[str] = []
-    for name in filters:
-        ranges = None if name is None else columns.ranges(name)
-        if name is None:
-            yield everyone(len(rows))
-        elif ranges is None:
-            others.append(name)
-        else:
-            by_column.setdefault(ranges.column, {})[name] = ranges
-    for column, compared in by_column.items():
-        yield columns.cuts(column).classes(compared).of(rows)
+    by_column, rest = columns.compared(filters)
+    if None in rest:
+        yield everyone(len(rows))
+    for column, ranges in by_column.items():
+        yield columns.cuts(column).classes(ranges).of(rows)
+    others = [name for name in rest if name is not None]
     columns.compute(others)
     for first in range(0, len(others), MOST_FILTERS):
         together = tuple(others[first : first + MOST_FILTERS])

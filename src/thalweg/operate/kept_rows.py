@@ -7,7 +7,7 @@ slot reads them, and groups what is its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from thalweg.model.types import to_inner_arrow
 from thalweg.model.window import Stretch
 from thalweg.operate import dense
 from thalweg.operate.columns import Columns, Key, as_key
-from thalweg.operate.combine import Slices, make
+from thalweg.operate.combine import Slices, make, with_groups
 from thalweg.operate.grouping_state import GroupingState, StoredBucket, grouping_state, of_starts
 from thalweg.operate.merge_slices import SliceTable
 from thalweg.operate.outbox import Outbox, count
@@ -54,8 +54,7 @@ def keep_rows(
 ) -> None:
     """Sets the rows aside for the state."""
     starts = Slices.of(times, kept).starts
-    groups = key_groups(hash_rows([], rows=rows.num_rows), plan.groups)
-    table = rows.select(kept.values).append_column(START, pa.array(starts)).append_column(GROUP, pa.array(groups))
+    table = with_groups(plan, kept, rows.select(kept.values).append_column(START, pa.array(starts)))
     outbox.partials.setdefault(kept.id, []).append(table)
     _count_groups(plan, stream, rows, times, batch, outbox)
 
@@ -91,24 +90,25 @@ class KeptRows:
     state: GroupingState
     slot: int
     failures: Failures
+    _wanted: dict[int, set[Stretch]] = field(default_factory=dict)
     _views: dict[int, RowView] = field(default_factory=dict)
-    """First batch that counts -> the rows that were read."""
 
     def stretches(self, batch_from: int) -> set[Stretch]:
         return self.state.stretches(batch_from)
 
-    def view(self, stretches: Set[Stretch], batch_from: int) -> RowView:
-        """At least the rows of these stretches."""
-        view = self._views.get(batch_from)
-        if view is None or not stretches <= view.stretches:
-            wanted = {*stretches, *(view.stretches if view is not None else ())}
-            found = self.state.tables(wanted, batch_from)
-            parts = []
-            for part in found:
+    def want(self, stretches: Iterable[Stretch], batch_from: int) -> None:
+        """Says what will be looked at, before anything is."""
+        self._wanted.setdefault(batch_from, set()).update(stretches)
+
+    def view(self, batch_from: int) -> RowView:
+        """The rows that somebody wants, from this batch on."""
+        if batch_from not in self._views:
+            wanted, parts = self._wanted[batch_from], []
+            for part in self.state.tables(wanted, batch_from):
                 starts = tuple(s for s in part.starts if (s, part.span) in wanted)
                 parts.append(SliceTable(of_starts(part.table, starts), part.span, starts, False))
-            view = self._views[batch_from] = RowView(self.stream, wanted, parts, self.failures)
-        return view
+            self._views[batch_from] = RowView(self.stream, wanted, parts, self.failures)
+        return self._views[batch_from]
 
     def owns(
         self, grouping: Grouping, keys: Sequence[pa.Array | pa.ChunkedArray], rows: int
@@ -120,14 +120,12 @@ class KeptRows:
 
     def partials(self, grouping: Grouping, stretches: Set[Stretch], batch_from: int) -> SliceTable:
         """Of one grouping, by slice: those that are the slot's."""
-        view, starts = self.view(stretches, batch_from), sorted({start for start, _ in stretches})
+        view, starts = self.view(batch_from), sorted({start for start, _ in stretches})
         slices, unit = _slices(view.starts)
         apart = replace(grouping, slice_us=unit, slice_start_us=slices.first % unit, rolled_up_from=None, extra=())
         table = make(view.columns, slices, apart, self.failures)
         keys = [table.column(key(i)) for i in range(len(grouping.keys))]
-        groups = key_groups(hash_rows(keys, rows=table.num_rows), self.plan.groups)
-        mine = routing_table(self.plan, grouping.route_key).owners[groups] == self.slot
-        table = table.append_column(GROUP, pa.array(groups)).filter(pa.array(mine))
+        table = table.filter(pa.array(self.owns(grouping, keys, table.num_rows)))
         return SliceTable(of_starts(table, starts), OF_ROWS, tuple(starts), False)
 
 

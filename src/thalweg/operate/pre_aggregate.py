@@ -7,18 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thalweg.model.address import Partials, WholeRows
-from thalweg.model.columns import GROUP, START, key
+from thalweg.model.columns import GROUP, START
 from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys, updated_groupings
 from thalweg.model.times import BatchTimes
 from thalweg.observe.stopwatch import PRE_AGGREGATE, ROUTE
 from thalweg.operate import duck
 from thalweg.operate.columns import Columns
-from thalweg.operate.combine import Slices, admitted, make, roll_up
+from thalweg.operate.combine import Slices, admitted, make, roll_up, with_groups
 from thalweg.operate.kept_rows import keep_rows
 from thalweg.operate.outbox import Outbox, count
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.shipping import ship
-from thalweg.route.hash import hash_rows, key_groups
 from thalweg.route.table import deal, routing_table
 
 STAYING_FROM = 1 << 20
@@ -121,13 +120,6 @@ def _roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table 
         return roll_up(finer, grouping, source)
     except duck.Error:
         return None
-
-
-def with_groups(plan: Plan, grouping: Grouping, table: pa.Table) -> pa.Table:
-    """A grouping's partials with the key group of each."""
-    columns = [table.column(key(i)) for i in range(len(grouping.keys))]
-    groups = key_groups(hash_rows(columns, rows=table.num_rows), plan.groups)
-    return table.append_column(GROUP, pa.array(groups))
 
 
 def staying_groupings(plan: Plan, stream: StreamPlan) -> set[str]:

@@ -62,7 +62,12 @@ def run_slot(
         for id_, g in plan.groupings.items()
     }
     rows = open_kept_rows(plan, clock, held, slot, failures)
-    for closing, batch_from in closings(plan, clock, states, rows):
+    found = closings(plan, clock, states, rows)
+    for closing, batch_from in found:
+        if closing.cover_of_rows:
+            stream = plan.groupings[closing.members[0].main.grouping].stream
+            rows[stream].want(((start, span) for start, span, _ in closing.cover_of_rows), batch_from)
+    for closing, batch_from in found:
         slices = {
             id_: states[id_].tables(((start, span) for start, span, _ in parts), batch_from)
             for id_, parts in closing.cover.items()

@@ -24,27 +24,6 @@ FULL_RUN = 0.5
 """All cohorts are looked at again once this share of the queries has been created or dropped."""
 
 
-def choose_cohorts(
-    demands: Sequence[Demand],
-    samples: Mapping[str, Sample],
-    current: Sequence[Sequence[str]] = (),
-    *,
-    sides: Mapping[str, Sides] | None = None,
-    held: Mapping[str, float] | None = None,
-    fixed: float = 0.0,
-) -> tuple[list[tuple[str, ...]], list[str]]:
-    """The cohorts, each in the order of the demands, and why some run apart.
-
-    `samples` are by relation, `sides` by edge; without the sides of its edges a query counts as unmeasured.
-    `held` says how many batches' rows the store of a relation holds (missing: 1): every new row meets those.
-    `fixed` is what a join costs however few rows it has, in rows: the paper's Eq. 2 has no such term.
-    `current` are the cohorts that run. Those that lose or take in a query are looked at together; each of the
-    others is asked only whether it is better split: so a query that was shared eagerly comes to be judged.
-    """
-    judged = judge_cohorts(demands, samples, current, sides=sides, held=held, fixed=fixed)
-    return [*judged.cohorts], [*judged.notes]
-
-
 Ids = tuple[str, ...]
 
 
@@ -79,7 +58,15 @@ def judge_cohorts(
     fixed: float = 0.0,
     before: Judged = NOTHING,
 ) -> Judged:
-    """The same as `choose_cohorts`, by what has changed since `before`."""
+    """The cohorts, each in the order of the demands, and why some run apart.
+
+    `samples` are by relation, `sides` by edge; without the sides of its edges a query counts as unmeasured.
+    `held` says how many batches' rows the store of a relation holds (missing: 1): every new row meets those.
+    `fixed` is what a join costs however few rows it has, in rows: the paper's Eq. 2 has no such term.
+    `current` are the cohorts that run. Those that lose or take in a query are looked at together; each of the
+    others is asked only whether it is better split: so a query that was shared eagerly comes to be judged.
+    What did not change since `before` is not looked at again.
+    """
     costs = CohortCosts(demands, samples, sides or {}, held or {}, fixed)
     judge = _Judge(costs, demands, (samples, held, fixed), before)
     number = judge.number

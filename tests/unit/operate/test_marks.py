@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.plain_atoms import holds
+from tests.support.read_table import Reader
 
 from thalweg.model.bucket import Layout, RowBucket, Section
 from thalweg.model.join import Atom
@@ -25,23 +25,6 @@ KINDS = {"i": pa.int32(), "l": pa.int64(), "f": pa.float32(), "d": pa.float64(),
 COMPUTED = ("c1", "c2")
 NAN = float("nan")
 NEEDS = ((("r", "s"), 1), (("r", "u"), 1))
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Of one table, all of which is there."""
-
-    table: pa.Table
-    is_at_hand = True
-
-    def read(self, section: Section) -> pa.Table:
-        return self.table
-
-    def open(self, section: Section) -> Reader:
-        return self
-
-    def need(self, columns: Iterable[str], rows: Sequence[tuple[int, int]]) -> None:
-        pass
 
 
 def random_atom(rng: random.Random) -> Atom:
@@ -72,18 +55,6 @@ def random_rows(rng: random.Random, count: int) -> pa.Table:
     }
     times = pa.array([rng.randrange(100) for _ in range(count)], pa.int64()).cast(pa.timestamp("us"))
     return pa.table({**columns, "k": pa.array(range(count), pa.int64()), "ts": times}).combine_chunks()
-
-
-def order(value: Any) -> tuple[int, Any]:
-    """Spark's order of numbers."""
-    return (1, 0) if isinstance(value, float) and math.isnan(value) else (0, value)
-
-
-def holds(value: Any, atom: Atom) -> bool:
-    if value is None:
-        return False
-    a, b = order(value), order(atom.value)
-    return {"=": a == b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[atom.op]
 
 
 def satisfies(row: dict[str, Any], predicate: Predicate | None) -> bool:

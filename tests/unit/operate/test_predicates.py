@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.plain_atoms import holds
 from tests.support.profiles import examples
 
 from thalweg.model.join import Atom
@@ -20,18 +20,6 @@ from thalweg.operate.predicates import PredicateIndex, any_of
 OPS = ["=", "<", "<=", ">", ">="]
 NAN, INF = float("nan"), float("inf")
 INT64 = (-(2**63), 2**63 - 1)
-
-
-def order(value: Any) -> tuple[int, Any]:
-    """Spark's order of numbers."""
-    return (1, 0) if isinstance(value, float) and math.isnan(value) else (0, value)
-
-
-def holds(value: Any, atom: Atom) -> bool:
-    if value is None:
-        return False
-    a, b = order(value), order(atom.value)
-    return {"=": a == b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[atom.op]
 
 
 def plain(predicates: list[Predicate], rows: pa.Table) -> list[list[bool]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.read_table import Reader
 
 from thalweg.model.bucket import Layout, RowBucket, Section
 from thalweg.model.probe import Cohort, Index, Role, Store, Want
@@ -19,23 +17,6 @@ KEY = Index("i", ("k",), "k", exact=True)
 STORE = Store("r", "ts", ("k", "ts"), (), keeps_all=True, indexes=(KEY,), needs=())
 ROLE = Role("r", "r", (Want(1, None, ("k",)),))
 COHORT = Cohort("g", ("q",), (("r", "s"),), {"r": ROLE}, ())
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Of one table, all of which is there."""
-
-    table: pa.Table
-    is_at_hand = True
-
-    def read(self, section: Section) -> pa.Table:
-        return self.table
-
-    def open(self, section: Section) -> Reader:
-        return self
-
-    def need(self, columns: Iterable[str], rows: Sequence[tuple[int, int]]) -> None:
-        pass
 
 
 def bucket(rows: int = 10_000) -> Rows:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from thalweg.model.join_statistics import Sample
 from thalweg.model.probe import COHORT_SIZE
 from thalweg.optimize import cohort_costs
 from thalweg.optimize.cohort_costs import Demand, Sides
-from thalweg.optimize.cohorts import NOTHING, choose_cohorts, judge_cohorts
+from thalweg.optimize.cohorts import NOTHING, judge_cohorts
 
 Cohorts = list[tuple[str, ...]]
 
@@ -38,6 +39,11 @@ def sample(rate: float, rows: Sequence[str], distinct: Mapping[str, float] | Non
     letters = sorted({letter for row in rows for letter in row})
     bits = tuple(sum(1 << letters.index(letter) for letter in row) for row in rows)
     return Sample(tuple(letters), bits, rate, distinct or {})
+
+
+def choose_cohorts(*given: Any, **options: Any) -> tuple[Cohorts, list[str]]:
+    judged = judge_cohorts(*given, **options)
+    return [*judged.cohorts], [*judged.notes]
 
 
 def plain_cost(
