@@ -81,6 +81,8 @@ class Asked:
     """On the clock of the loop."""
     failed: str = ""
     """What went wrong, if it did."""
+    is_urgent: bool = False
+    """Whether the batches do not go first."""
 
     @property
     def words(self) -> str:
@@ -111,6 +113,10 @@ class Adaptation(Protocol[M, A]):
     def due(self, memory: M, now: float) -> str:
         """Why `solve` should run now; empty where it should not."""
         return ""
+
+    def is_urgent(self, memory: M) -> bool:
+        """Whether what is due should not yield to the batches."""
+        return False
 
     def solve(self, memory: M, asked: Asked, clock: Clock) -> A:
         """Beside the batches, where it may take seconds. The memory goes on changing meanwhile."""

@@ -172,15 +172,17 @@ class AdaptLoop:
                 with self._logged("measuring_failed", one.name, batch):
                     now = self.clock.now()
                     if why := one.due(memories[one.name], now):
-                        waiting.append((one, memories[one.name], Asked(batch, why, now)))
+                        asked = Asked(batch, why, now, is_urgent=one.is_urgent(memories[one.name]))
+                        waiting.append((one, memories[one.name], asked))
         if waiting:
             # Not a daemon: a process that ends waits a moment for it, instead of tearing a solver down in mid-run.
             self._thread = threading.Thread(target=self._solve, args=(waiting,), name="thalweg-adapt")
             self._thread.start()
 
     def _solve(self, waiting: Sequence[tuple[Adaptation[Any, Any], Any, Asked]]) -> None:
-        yield_to_batches()
-        for one, memory, asked in waiting:
+        for one, memory, asked in sorted(waiting, key=lambda question: not question[2].is_urgent):
+            if not asked.is_urgent:
+                yield_to_batches()
             answer = None
             self._running = one, asked
             clock = StoppableClock(self.clock.fork(), partial(self._is_stale, asked))

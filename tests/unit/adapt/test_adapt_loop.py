@@ -189,6 +189,28 @@ def test_a_question_that_is_void_ends_its_solver() -> None:
     assert loop.memories(known)["patient"].answers[0] < 9_000
 
 
+def test_what_is_urgent_is_solved_first_and_does_not_yield(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a retreat, when every batch sends more than it need."""
+    order: list[str] = []
+    monkeypatch.setattr("thalweg.adapt.loop.yield_to_batches", lambda: order.append("yields"))
+
+    class Patient(Count):
+        name = "patient"
+
+        def solve(self, memory: Counted, asked: Asked, clock: Clock) -> int:
+            order.append(self.name)
+            return 0
+
+    class Urgent(Patient):
+        name = "urgent"
+
+        def is_urgent(self, memory: Counted) -> bool:
+            return True
+
+    run(AdaptLoop(SETTINGS, adaptations=[Patient, Urgent]), 2)
+    assert order == ["urgent", "yields", "patient"]
+
+
 def test_a_change_from_outside_is_a_memory_like_any_other() -> None:
     loop = AdaptLoop(SETTINGS, CountingClock(), (Count,))
     loop.change("count", batches=7)

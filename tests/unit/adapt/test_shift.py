@@ -6,7 +6,7 @@ together a row is sent about once. Then shops move, and what was together is apa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -16,12 +16,13 @@ import pytest
 from tests.support.local_pipeline import LocalPipeline
 
 from thalweg.adapt.contract import Asked
+from thalweg.adapt.routing_totals import Shipped
 from thalweg.adapt.settings import Repartitioning, Settings
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
 from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.memory import SlotMemory
 from thalweg.adapt.slot_assignment.question import NewSlots
-from thalweg.adapt.slot_assignment.retreat import copies_of
+from thalweg.adapt.slot_assignment.retreat import LOOKED_AT, Above, copies_of, next_above
 from thalweg.adapt.slot_assignment.sharing import Sample
 from thalweg.model.expr import Expr
 from thalweg.model.partitioning import Partitioning, Replication
@@ -100,7 +101,7 @@ def longest_above(copies: list[float], hashed: list[float]) -> int:
 
 
 @pytest.mark.slow
-def test_without_an_optimiser_hashing_is_resumed_after_two_batches(tmp_path: Path, hashed: list[float]) -> None:
+def test_without_an_optimiser_hashing_is_resumed_after_one_batch(tmp_path: Path, hashed: list[float]) -> None:
     """As if it needed for ever to answer."""
 
     def each(pipeline: LocalPipeline, number: int) -> None:
@@ -109,8 +110,8 @@ def test_without_an_optimiser_hashing_is_resumed_after_two_batches(tmp_path: Pat
     copies = play(tmp_path, EAGER, each)
     assert copies[SHIFT - 1] < 0.75 * hashed[SHIFT - 1]  # an assignment that was worth having
     above = [n for n in range(BATCHES) if copies[n] > EXCESS * hashed[n]]
-    assert above == [SHIFT, SHIFT + 1]
-    assert copies[SHIFT + 2 :] == pytest.approx(hashed[SHIFT + 2 :], rel=1e-6)
+    assert above == [SHIFT]
+    assert copies[SHIFT + 1 :] == pytest.approx(hashed[SHIFT + 1 :], rel=1e-6)
 
 
 @pytest.mark.slow
@@ -138,13 +139,28 @@ def test_an_answer_that_was_asked_for_before_the_retreat_is_not_put_into_force()
     assert (right.proposed, right.given_up) == (proposal.partitioning, None)
 
 
+@pytest.mark.parametrize(("rows", "needed"), [(60, 2), (LOOKED_AT, 1)])
+def test_a_batch_that_leaves_no_doubt_is_enough(rows: int, needed: int) -> None:
+    """Five of a hundred rows more than hashing sends: of few sampled rows that may be chance."""
+    plan = Plan("p", 4, 64, {}, {}, (), assignment={"s(b)": (3,) * 64})
+    some = np.array([[0, 0]] + [[63, 63]] * 18 + [[0, 63]], np.uint16)
+    sent = Shipped(rows=rows, copies=np.ones(4), shared=rows)
+    sent.samples.append(Sample(("s(a)", "s(b)"), np.resize(some, (rows, 2)), float(rows)))
+    above: Mapping[str, Above] = {}
+    for batch in range(1, 3):
+        above = next_above(above, plan, {"s": sent}, None)
+        assert above["s"].is_believed == (batch >= needed)
+
+
 def test_copies_are_counted_as_rows_are_sent() -> None:
     """A row goes to each slot that needs it once; a route key that follows another goes where that goes."""
     groups = np.array([[0, 63], [0, 0], [63, 63], [20, 40]], np.uint16)
     sample = Sample(("s(a)", "s(b)"), groups, 4.0)
     plan = Plan("p", 4, 64, {}, {}, ())
-    assert copies_of(plan, sample) == (1.5, 1.5)
+    assert copies_of(plan, sample) == (1.5, 1.5, 0.0)
     everywhere = Plan("p", 4, 64, {}, {}, (), assignment={"s(b)": (3,) * 64})
-    assert copies_of(everywhere, sample) == (1.75, 1.5)
+    now, before, error = copies_of(everywhere, sample)
+    assert (now, before) == (1.75, 1.5)
+    assert error == pytest.approx(np.std([0, 1, 0, 0]) / 2)
     following = Plan("p", 4, 64, {}, {}, (), follows={"s(b)": "s(a)"})
-    assert copies_of(following, sample) == (1.0, 1.5)
+    assert copies_of(following, sample)[:2] == (1.0, 1.5)

@@ -73,6 +73,10 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
             return f"{settings.interval_seconds:g} s have passed"
         return LOOK if _may_look(memory, settings, now) else ""
 
+    def is_urgent(self, memory: SlotMemory) -> bool:
+        """After a retreat every batch sends more than it need; the answer is a short one."""
+        return memory.given_up is not None
+
     def solve(self, memory: SlotMemory, asked: Asked, clock: Clock) -> NewSlots:
         assert self.settings is not None
         return answer(memory, asked, self.settings, clock)
@@ -156,7 +160,7 @@ def _may_look(memory: SlotMemory, settings: Repartitioning, now: float) -> bool:
 def _retreat(memory: SlotMemory, seen: Seen) -> SlotMemory:
     """Gives up assignments that send more than hashing would, and what they were fitted to."""
     above = retreat.next_above(memory.above, seen.plan, seen.routing.shipped, memory.proposal)
-    streams = sorted(stream for stream, one in above.items() if one.batches >= retreat.BATCHES)
+    streams = sorted(stream for stream, one in above.items() if one.is_believed)
     if not streams:
         return structs.replace(memory, above=above)
     fresh = {stream: above[stream].sharing for stream in streams}

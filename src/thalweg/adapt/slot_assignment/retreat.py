@@ -22,6 +22,8 @@ EXCESS = 0.02
 """Copies above hashing's by this share are more than what samples differ by."""
 BATCHES = 2
 """In a row, before it is believed."""
+SURE = 4.0
+"""Standard errors above hashing by which one batch is enough."""
 LOOKED_AT = 8192
 """Rows of a stream in a batch."""
 
@@ -37,6 +39,12 @@ class Above:
     sharing: Sharing
     """Of these batches alone: what was before is no guide any more."""
     keys: tuple[str, ...]
+    is_sure: bool = False
+    """Whether the last of them shows it by itself."""
+
+    @property
+    def is_believed(self) -> bool:
+        return self.is_sure or self.batches >= BATCHES
 
 
 def next_above(
@@ -50,12 +58,13 @@ def next_above(
         sample = gather(sent.samples)
         if not any(key in plan.assignment or key in plan.follows for key in sample.keys):
             continue
-        copies, hashed = copies_of(plan, sample)
+        copies, hashed, error = copies_of(plan, sample)
         if copies > (1 + EXCESS) * hashed:
             before = known.get(stream)
             sharing = Sharing(plan.groups) if before is None or before.keys != sample.keys else before.sharing
             batches = 1 if before is None else before.batches + 1
-            after[stream] = Above(batches, copies / hashed - 1, sharing.after(sample), sample.keys)
+            sure = copies - hashed > SURE * error
+            after[stream] = Above(batches, copies / hashed - 1, sharing.after(sample), sample.keys, sure)
     return after
 
 
@@ -68,25 +77,28 @@ def _is_meant(stream: str, proposal: Proposal | None) -> bool:
     return expected > (1 + EXCESS) * judged.hashed
 
 
-def copies_of(plan: Plan, sample: Sample) -> tuple[float, float]:
-    """Slots that a sampled row goes to, on average: as the plan says, and if all route keys were hashed."""
+def copies_of(plan: Plan, sample: Sample) -> tuple[float, float, float]:
+    """Slots that a sampled row goes to, on average: as the plan says, and if all route keys were hashed; and the
+    standard error of their difference."""
     groups = sample.groups[:: max(1, len(sample.groups) // LOOKED_AT)].astype(np.intp)
     if not len(groups):
-        return 1.0, 1.0
+        return 1.0, 1.0, 0.0
     place = {key: k for k, key in enumerate(sample.keys)}
-    hashed = RoutingTable.hashed(plan.groups, plan.slots).owners[groups]
+    hashed = _distinct(RoutingTable.hashed(plan.groups, plan.slots).owners[groups])
     leaders = [key if plan.follows.get(key) not in place else plan.follows[key] for key in sample.keys]
-    now = np.stack([routing_table(plan, key).owners[groups[:, place[key]]] for key in leaders], axis=1)
-    return _distinct(now), _distinct(hashed)
+    now = _distinct(np.stack([routing_table(plan, key).owners[groups[:, place[key]]] for key in leaders], axis=1))
+    return float(now.mean()), float(hashed.mean()), float((now - hashed).std() / np.sqrt(len(groups)))
 
 
-def _distinct(slots: npt.NDArray[np.int64]) -> float:
-    ordered = np.sort(slots, axis=1)
-    return float(1 + np.count_nonzero(np.diff(ordered, axis=1)) / len(ordered))
+def _distinct(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many different ones each row has."""
+    distinct: npt.NDArray[np.int64] = 1 + np.count_nonzero(np.diff(np.sort(slots, axis=1)), axis=1)
+    return distinct
 
 
 def words(above: Mapping[str, Above], streams: Sequence[str]) -> str:
     return ", ".join(
-        f"{above[s].excess:.0%} more of {s} was sent than hashing sends, in {above[s].batches} batches"
+        f"{above[s].excess:.0%} more of {s} was sent than hashing sends"
+        + (f", in {above[s].batches} batches" if above[s].batches > 1 else "")
         for s in streams
     )
