@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ class Load:
     queries: Sequence[Query]
     splits: Callable[[Path, int], list[Split]]
     """Those of a batch, whose files it writes to a directory."""
+    functions: Mapping[str, bytes] = field(default_factory=dict)
+    """version -> code of users' aggregates."""
+    slots: int = SLOTS
+    tasks: int = 1
+    """Of INGEST at most, and of SLOT."""
 
 
 @dataclass
@@ -51,10 +56,24 @@ class Spent:
     """CPU seconds of one batch, and what it left."""
 
     total: float = 0.0
-    ingest: float = 0.0
-    slots: float = 0.0
+    ingest_tasks: list[float] = field(default_factory=list)
+    slot_tasks: list[float] = field(default_factory=list)
     emitted: int = 0
     manifest: Manifest | None = None
+
+    @property
+    def ingest(self) -> float:
+        return sum(self.ingest_tasks)
+
+    @property
+    def slots(self) -> float:
+        return sum(self.slot_tasks)
+
+    @property
+    def busiest(self) -> float:
+        """Of the busiest task of INGEST, and then of the busiest of SLOT: how long it takes where every task has a
+        core of its own."""
+        return max(self.ingest_tasks, default=0.0) + max(self.slot_tasks, default=0.0)
 
     @property
     def driver(self) -> float:
@@ -76,15 +95,18 @@ def run_load(load: Load, batches: int, take: Take = show_nobody) -> Iterator[Spe
         for query in load.queries:
             requests.append(CreateRequest(query))
         watch = _Watch()
-        tasks, term = LocalRunner(1, watch), take_term(storage)
+        tasks, term = LocalRunner(load.tasks, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed
-        planning = Planning(PendingRequests(requests, lambda: {s.name: s for s in load.streams}), dict)
-        runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
+        planning = Planning(
+            PendingRequests(requests, lambda: {s.name: s for s in load.streams}), dict, lambda _: load.functions
+        )
+        runner = assemble(tasks, engine, storage, term, planning, slots=load.slots)
         runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
         for number in range(batches + 1):
             splits = load.splits(directory, number) if number < batches else []
             began = time.process_time()
-            runner.run([dump_splits(splits)], Offsets(number))
+            texts = [dump_splits(splits[i :: load.tasks]) for i in range(min(load.tasks, max(1, len(splits))))]
+            runner.run(texts, Offsets(number))
             watch.spent.total = time.process_time() - began
             watch.spent.emitted = runner.reports[-1].emitted
             watch.spent.manifest = runner.manifest
@@ -112,23 +134,21 @@ class _Shown(Preparing):
 
 
 class _Watch(Orderly):
-    """Measures the tasks of a batch: the first is INGEST, those after it are SLOT."""
+    """Measures the tasks of a batch: the first are INGEST, those after them are SLOT."""
 
     def __init__(self) -> None:
         self.spent = Spent()
-        self._is_ingest = True
+        self._tasks = 0
+        """Of INGEST, still to run."""
 
     def deal(self, splits: Sequence[str]) -> Sequence[str]:
-        self.spent, self._is_ingest = Spent(), True
+        self.spent, self._tasks = Spent(), len(splits)
         return splits
 
     def attempt(self, begin: Attempt) -> Cells:
         began = time.process_time()
         made = list(begin())
         took = time.process_time() - began
-        if self._is_ingest:
-            self.spent.ingest += took
-        else:
-            self.spent.slots += took
-        self._is_ingest = False
+        (self.spent.ingest_tasks if self._tasks > 0 else self.spent.slot_tasks).append(took)
+        self._tasks -= 1
         return made

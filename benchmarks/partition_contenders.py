@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import partition_streams as streams
+from benchmarks.costly_aggregates import Work
 from benchmarks.partition_streams import Distribution
 from thalweg.partition import Partitioner, create
 
 SEED = 1
+COSTLY_WORKS = (Work(4, 1, 4_000), Work(16, 1, 4_000), Work(16, 16, 4_000))
 ENGINE_WORKS = ("zipf/unique", "uniform/unique", "zipf/cents", "moving/unique")
 
 
@@ -74,6 +76,8 @@ class Sizes:
     engine_runs: int
     engine_works: tuple[str, ...]
     engine_sides: tuple[str, ...]
+    costly_works: tuple[Work, ...]
+    costly_runs: int
 
 
 def sizes_of(quick: bool) -> Sizes:
@@ -81,11 +85,11 @@ def sizes_of(quick: bool) -> Sizes:
         some = (streams.uniform(), streams.zipf(1.0), streams.zipf(2.0), streams.t4sa())
         return Sizes(
             1 << 19, 3, (32,), 1 << 16, 3, 2, (8, 32), some, (2,), 8, 1, 500_000, 1, ENGINE_WORKS[:1],
-            ("hash", "auto"),
+            ("hash", "auto"), COSTLY_WORKS[:1], 1,
         )  # fmt: skip
     synthetic = (streams.uniform(), *(streams.zipf(exponent) for exponent in (0.5, 1.0, 1.5, 2.0)))
     every = (*synthetic, streams.t4sa(), streams.elections())
     return Sizes(
         1 << 22, 5, (8, 16, 32), 1 << 18, 4, 4, (8, 16, 32, 64, 128), every, (2, 4, 8), 8, 2, 2_000_000, 3,
-        ENGINE_WORKS, ("hash", "auto", "dalton"),
+        ENGINE_WORKS, ("hash", "auto", "dalton"), COSTLY_WORKS, 2,
     )  # fmt: skip

@@ -43,6 +43,7 @@ Lines = Sequence[Mapping[str, Any]]
 
 def lines(found: Found) -> Iterator[Line]:
     yield from _engine_lines(found.get("engine", ()))
+    yield from _costly_lines(found.get("costly", ()))
     yield from _quality_lines("quality", found.get("quality", ()), CLOSE)
     yield from _quality_lines("shift", found.get("shift", ()), CLOSE, {"alternating": 1.0})
     yield from _cooperative_lines(found.get("cooperative", ()))
@@ -69,6 +70,24 @@ def _engine_lines(works: Lines) -> Iterator[Line]:
             meaning = f"busiest above its share, {ENGINE[work['work']][0]}: {label}"
             name = f"loads-{work['work'].replace('/', '-')}-{side}"
             yield line(name, meaning, ours, None, EVEN, unit="%", better="lower")
+
+
+def costly_asked(slots: int, files: int) -> float:
+    """How many times as fast as combining. Where as many tasks read as there are slots, there is nothing to gain."""
+    return 1.5 if files < slots else 0.9
+
+
+def _costly_lines(works: Lines) -> Iterator[Line]:
+    for work in works:
+        name, unit = f"costly-{work['slots']}-{work['files']}", "s"
+        for kind, meaning in (("arriving", "batches that close no window"), ("closing", "those that close one")):
+            sides = {side: measured(side, work["name"], runs, kind) for side, runs in work["runs"].items()}
+            text = f"{work['name']}, busiest tasks of {meaning}"
+            most = 1 / work["asked"] if kind == "arriving" else None
+            for side, label in (("auto", work["chosen"]), ("dalton", "pinned Dalton")):
+                key, asked = f"{name}-{kind}-{side}", most if side == "auto" else None
+                meaning = f"{text}: {label}, against combining"
+                yield line(key, meaning, sides[side], sides["combine"], asked, unit=unit, better="lower")
 
 
 def above_even(loads: Sequence[float]) -> float:

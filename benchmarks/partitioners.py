@@ -1,10 +1,13 @@
 """The partitioners: how fast they assign rows, what they remember, and how even and how whole they leave the keys.
 
-    thalweg bench partitioners [--quick] [--json FILE] [--only speed|memory|quality|shift|cooperative|engine ...]
+    thalweg bench partitioners [--quick] [--json FILE] [--only SECTION ...]
+
+SECTION: speed, memory, quality, shift, cooperative, costly, engine.
 
 `engine` runs a windowed median by one key through the whole engine on 4 slots, as it chooses by itself and by hash,
-in turn. `speed`, `memory` and `engine` are measured; the rest is counted from what the partitioners decided, so it is
-the same on every machine (`benchmarks/partition_modelled.py` says how).
+in turn. `costly` clusters records by a Zipf key in batches of one process: combined where they are read, as the
+engine chooses, and by Dalton. These two, `speed` and `memory` are measured; the rest is counted from what the
+partitioners decided, so it is the same on every machine (`benchmarks/partition_modelled.py` says how).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import costly_aggregates
 from benchmarks import partition_streams as streams
 from benchmarks import partitioner_lines as compared
 from benchmarks.equality import DifferenceError
@@ -38,7 +42,7 @@ MEMORY_KEYS = 8_100_000
 """All groups of Holistic's DEBS query 1 in one window."""
 FASTER_ON = {("Dalton", "uniform"): 25.0}
 """Where more is asked than elsewhere."""
-SECTIONS = ("speed", "memory", "quality", "shift", "cooperative", "engine")
+SECTIONS = ("speed", "memory", "quality", "shift", "cooperative", "costly", "engine")
 
 
 def main(arguments: list[str]) -> int:
@@ -60,6 +64,7 @@ def run(chosen: Sequence[str], sizes: Sizes, bench: Bench) -> dict[str, Any]:
     """The sections, one after the other."""
     alone: dict[str, Callable[[Sizes], Any]] = {
         "speed": speed, "memory": memory, "quality": quality, "shift": shift, "cooperative": cooperative,
+        "costly": costly,
     }  # fmt: skip
     size = f"{sizes.window} {sizes.speed_rows}"
     runs = [f"partitioners {name} {size}" for name in chosen if name in alone]
@@ -84,6 +89,7 @@ def _side(side: str, work: str, sizes: Sizes) -> str:
     return f"skew_sides {side} {work} {sizes.engine_rows}"
 
 
+COSTLY_SIDES = ("combine", "auto", "dalton")
 SETTLED = 2
 """Batches after which everything is measured, learned and compiled."""
 
@@ -139,6 +145,47 @@ def _batch_seconds(run: dict[str, Any]) -> float:
     batches = np.array(run["seconds"][SETTLED:])
     batches = batches[: len(batches) // 2 * 2]
     return float(np.median((batches[::2] + batches[1::2]) / 2))
+
+
+def costly(sizes: Sizes) -> list[dict[str, Any]]:
+    """Correlation clustering: CPU seconds of the busiest task of INGEST and the busiest slot after it."""
+    found = []
+    table = new_table("clustering by Zipf 1.5 keys, ms of the busiest tasks, batches that close no window", "load")
+    add_columns(table, *COSTLY_SIDES, "chosen", "times as fast", "asked", "closing: combine", "chosen")
+    for work in sizes.costly_works:
+        runs: dict[str, list[costly_aggregates.Run]] = {side: [] for side in COSTLY_SIDES}
+        for _ in range(sizes.costly_runs):
+            for side, done in runs.items():
+                done.append(costly_aggregates.run(work, side))
+        if len({run.results for done in runs.values() for run in done}) > 1:
+            raise DifferenceError("results differ")
+        lines = {
+            side: [
+                {"arriving": float(np.median(run.arriving[SETTLED:])), "closing": float(np.median(run.closing))}
+                for run in done
+            ]
+            for side, done in runs.items()
+        }
+        chosen, asked = runs["auto"][-1].chosen, compared.costly_asked(work.slots, work.files)
+        found.append(
+            {
+                "slots": work.slots,
+                "files": work.files,
+                "name": work.name,
+                "chosen": chosen,
+                "runs": lines,
+                "asked": asked,
+            }
+        )
+        shown = {side: float(np.median([run["arriving"] for run in done])) for side, done in lines.items()}
+        ratio = shown["combine"] / shown["auto"]
+        closing = [
+            f"{1e3 * float(np.median([run['closing'] for run in lines[side]])):.0f}" for side in ("combine", "auto")
+        ]
+        times = [f"{1e3 * shown[side]:.1f}" for side in COSTLY_SIDES]
+        table.add_row(work.name, *times, chosen, coloured(f"{ratio:.2f}", ratio >= asked), f"{asked:g}", *closing)
+    out.print(table)
+    return found
 
 
 def speed(sizes: Sizes) -> list[dict[str, Any]]:

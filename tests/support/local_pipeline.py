@@ -28,7 +28,7 @@ from thalweg.batch.planning import Planning
 from thalweg.batch.work import Work
 from thalweg.engine.local_engine import LocalEngine
 from thalweg.model.manifest import Manifest
-from thalweg.model.measurements import Combining, Dealing, HotJoinKeys, Partitioners
+from thalweg.model.measurements import Combining, Dealing, HotJoinKeys, MakingCost, Partitioners
 from thalweg.model.message import decode
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
@@ -211,7 +211,10 @@ class LocalPipeline:
         if loads is not None:
             shipped = tuple(id_ for id_, load in loads.items() if load.in_slots)
             ratios = {id_: load.groups_per_row for id_, load in loads.items()}
-            measured = replace(measured, combining=Combining(loads=ratios, shipped=shipped))
+            costs = {
+                id_: MakingCost(is_split=True, why="by the test") for id_, load in loads.items() if load.is_split
+            }
+            measured = replace(measured, combining=Combining(loads=ratios, shipped=shipped, costs=costs))
         if partitioners is not None:
             dealing = {key: dealt_by(name) for key, name in partitioners.items()}
             measured = replace(measured, partitioners=Partitioners(dealing=dealing))

@@ -18,9 +18,9 @@ from thalweg.adapt.slot_count import CountSlots
 ADAPTATIONS: tuple[Callable[[AdaptSettings], Adaptation[Any, Any]], ...] = (
     CountSlots,  # first: key groups are assigned to that many
     AssignSlots,
+    CombineOrSend,  # before partitioners: what is split because it is costly is split by Dalton
     DealRows,
     SpreadHotKeys,
-    CombineOrSend,
     FormCohorts,  # before orders: what predicates let through is in their statistics
     OrderProbes,
 )

@@ -1,4 +1,5 @@
-"""Combine at the source, or send rows whole: groups per row of every grouping, from batch to batch."""
+"""Combine at the source, or send rows whole: groups per row of every grouping, and what users' code costs either way,
+from batch to batch."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
+from thalweg.adapt.costly import next_costs
 from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.adapt.settings import AdaptSettings
 from thalweg.model.explanation import AdaptationReport
@@ -29,7 +31,7 @@ class CombineOrSend(Adaptation[Combining, None]):
     lost = ""
 
     def __init__(self, settings: AdaptSettings) -> None:
-        """There is nothing to set."""
+        self._tasks = settings.tasks
 
     def restore(self, memory: Combining, measured: Measurements) -> Combining:
         return measured.combining
@@ -38,7 +40,8 @@ class CombineOrSend(Adaptation[Combining, None]):
         loads = next_loads(memory.loads, seen.plan, seen.groups, seen.passed, seen.routing)
         shipped = sorted(id_ for stream in seen.plan.streams.values() for id_ in stream.shipped)
         rows = sorted(name for name, stream in seen.plan.streams.items() if stream.keeps_rows)
-        return Combining(loads=loads, shipped=tuple(shipped), rows=tuple(rows))
+        costs = next_costs(memory.costs, seen.plan, seen.routing, self._tasks)
+        return Combining(loads=loads, shipped=tuple(shipped), rows=tuple(rows), costs=costs)
 
     def keep(self, memory: Combining, seen: SeenBatch) -> Measurements:
         return structs.replace(seen.measured, combining=memory)
@@ -49,13 +52,15 @@ class CombineOrSend(Adaptation[Combining, None]):
 
     def explain(self, memory: Combining) -> AdaptationReport:
         answer = f"{len(memory.shipped)} of {len(memory.loads)} groupings are made in the slots"
+        costly = [f"{id_}: {cost.why}" for id_, cost in sorted(memory.costs.items()) if cost.why]
         kept = f"; rows are kept as they are of {', '.join(memory.rows)}" if memory.rows else ""
-        return AdaptationReport(answer=answer + kept)
+        return AdaptationReport(answer="; ".join([answer + kept, *costly]))
 
 
 def loads_of(measured: Combining) -> dict[str, GroupingLoad]:
     in_slots = {*measured.shipped}
-    return {id_: GroupingLoad(ratio, id_ in in_slots) for id_, ratio in measured.loads.items()}
+    split = {id_ for id_, cost in measured.costs.items() if cost.is_split}
+    return {id_: GroupingLoad(ratio, id_ in in_slots, id_ in split) for id_, ratio in measured.loads.items()}
 
 
 def next_loads(

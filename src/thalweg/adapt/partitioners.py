@@ -16,21 +16,28 @@ from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
 from thalweg.adapt.routing_totals import ENOUGH, KeyCounts, RoutingTotals
 from thalweg.adapt.settings import AdaptSettings
 from thalweg.model.explanation import AdaptationReport
-from thalweg.model.measurements import Dealing, Measurements, Partitioners
+from thalweg.model.measurements import Combining, Dealing, Measurements, Partitioners
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.optimize.choose_partitioner import choose
 from thalweg.partition.cooperative import Policy, merge
 from thalweg.partition.cost import (
+    Choice,
     aggregation_cost,
     cardinality_imbalance,
     hybrid_imbalance,
     reducer_cost,
     tuple_imbalance,
 )
+from thalweg.partition.dalton import Dalton
 
 SMOOTHING = 0.5
 """The weight of the newest batch in what is measured."""
+
+
+DALTON = Dalton.name
+UNSEEN = Dealing(rows=0, groups=0, top=0, busiest=0, partitioner=HASH)
+"""Of a route key of which no row has been shipped."""
 
 
 class Dealers(Struct, frozen=True):
@@ -59,7 +66,7 @@ class DealRows(Adaptation[Dealers, None]):
 
     def observe(self, memory: Dealers, seen: SeenBatch) -> Dealers:
         plan = seen.plan
-        dealing = next_dealing(memory.dealing, plan, seen.routing)
+        dealing = next_dealing(memory.dealing, plan, seen.routing, costly_keys(plan, seen.measured.combining))
         known = {id_: report for id_, report in memory.reports.items() if id_ in plan.groupings}
         reports = aggregation_reports(plan, seen.routing, dealing)
         policies = next_policies(memory.policies, plan, seen.routing)
@@ -79,17 +86,31 @@ class DealRows(Adaptation[Dealers, None]):
         return AdaptationReport(answer=", ".join(names), report=memory.reports)
 
 
-def next_dealing(known: Mapping[str, Dealing], plan: Plan, routing: RoutingTotals) -> dict[str, Dealing]:
-    """route key -> its skew and what it is dealt out by: what the manifest keeps."""
+def costly_keys(plan: Plan, combining: Combining) -> dict[str, str]:
+    """route key -> why slots share in its rows, of those where users' code costs so much."""
+    split = {id_: cost.why for id_, cost in combining.costs.items() if cost.is_split}
+    return {plan.groupings[id_].route_key: why for id_, why in split.items() if id_ in plan.groupings}
+
+
+def next_dealing(
+    known: Mapping[str, Dealing], plan: Plan, routing: RoutingTotals, costly: Mapping[str, str]
+) -> dict[str, Dealing]:
+    """route key -> its skew and what it is dealt out by: what the manifest keeps. `costly`: by route key, why its
+    rows are split; also of those that are not shipped yet."""
     shipped = {key: found for stream in plan.streams.values() for key, found in shipped_keys(plan, stream).items()}
-    after = {key: value for key, value in known.items() if key in shipped}
+    after = {key: value for key, value in known.items() if key in shipped or key in costly}
+    for key, why in costly.items():
+        after[key] = structs.replace(after.get(key, UNSEEN), partitioner=DALTON, reason=f"{why}: hot keys are split")
     for key in sorted(shipped.keys() & routing.skews.keys()):
         counts = routing.skews[key]
         if counts.rows < ENOUGH:
             continue
         skew = _smoothed(after.get(key), _skew(counts))
         now = after[key].partitioner if key in after else HASH
-        choice = choose(skew, plan.slots, now, rows_are_partials=all(g.rows_are_partials for g in shipped[key]))
+        if key in costly:  # rows that are even are not work that is even
+            choice = Choice(DALTON, after[key].reason)
+        else:
+            choice = choose(skew, plan.slots, now, rows_are_partials=all(g.rows_are_partials for g in shipped[key]))
         after[key] = Dealing(
             rows=round(skew.rows),
             groups=round(skew.groups),
@@ -112,7 +133,7 @@ def _skew(counts: KeyCounts) -> Skew:
 
 
 def _smoothed(known: Dealing | None, new: Skew) -> Skew:
-    if known is None:
+    if known is None or not known.rows:
         return new
     return Skew(
         _towards(known.rows, new.rows),

@@ -57,11 +57,14 @@ class KeyCounts:
     """Hash of a key -> its rows."""
     slots: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """The rows looked at, by the slot that their key belongs to."""
+    most: int = 0
+    """Rows of one task, at most."""
     keys: tuple[int, int] = (0, 0)
     """Different keys within a task, of some of which all rows were looked at; and how many rows these were."""
 
     def add(self, report: SkewReport) -> None:
         self.rows += report.rows
+        self.most = max(self.most, report.rows)
         self.looked_at += report.looked_at
         self.slots = self.slots + np.array(report.slots, np.int64)
         self.keys = _plus(self.keys, *report.keys)
@@ -88,6 +91,10 @@ class RoutingTotals:
     """Of all slots that worked on shipped rows."""
     workers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """grouping -> (rows, partials) of each task that made it at the source."""
+    making: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    """grouping that calls users' code -> (rows, seconds) of each task that made it at the source."""
+    making_in_slots: dict[str, dict[int, float]] = field(default_factory=dict)
+    """grouping -> task of SLOT -> seconds of making it from shipped rows."""
     served: dict[str, dict[int, GroupedRows]] = field(default_factory=dict)
     """grouping -> slot -> what the slot made of shipped rows."""
     stayed: dict[str, list[GroupedRows]] = field(default_factory=dict)
@@ -108,6 +115,8 @@ class RoutingTotals:
             self._add_merged(grouping, dict(enumerate(by_slot)))
         for grouping, passed in report.passed.items():
             self.workers.setdefault(grouping, []).append((passed, report.groups[grouping]))
+        for grouping, seconds in report.making.items():
+            self.making.setdefault(grouping, []).append((report.passed[grouping], seconds))
 
     def add_slot(self, report: SlotReport) -> None:
         self._add_shipped(report.shipped)
@@ -116,6 +125,8 @@ class RoutingTotals:
             self.work_seconds += report.work_seconds
         for grouping, made in report.served.items():
             self.served.setdefault(grouping, {})[report.slot] = made
+            by_task = self.making_in_slots.setdefault(grouping, {})
+            by_task[report.task] = by_task.get(report.task, 0.0) + made.seconds
         for grouping, partials in report.merged.items():
             self._add_merged(grouping, {report.slot: partials})
 

@@ -73,6 +73,7 @@ def _cells(plan: Plan, work: Work, outbox: Outbox, report: IngestReport) -> Cell
     report.rows, report.late, report.max_time_us = outbox.rows, outbox.late, outbox.max_time_us
     report.untimed = outbox.untimed
     report.groups, report.passed, report.failures = outbox.groups, outbox.passed, outbox.failures
+    report.making = outbox.making
 
 
 def _to_slots(plan: Plan, outbox: Outbox, report: IngestReport) -> Cells:

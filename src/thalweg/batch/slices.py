@@ -3,7 +3,7 @@ bucket."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,20 +25,21 @@ from thalweg.route.table import routing_table
 from thalweg.state.compact import slices_to_merge
 from thalweg.state.reader import StateReader
 
+Clock = Callable[[], float]
 Runs = dict[str, list[list[SliceBucket]]]
 
 
-def aggregate(plan: Plan, work: Work, slot: int, inbox: Inbox, report: SlotReport) -> SlotResult:
-    """The groupings of this stage: windows that close are finished, the rest is kept."""
+def aggregate(plan: Plan, work: Work, slot: int, inbox: Inbox, report: SlotReport, now: Clock) -> SlotResult:
+    """The groupings of this stage: windows that close are finished, the rest is kept. `now`: seconds since
+    some moment."""
     part = stage_plan(plan, work.stage, work.stages)
     if not part.groupings:
         return SlotResult()
     came = inbox.grouped.pop(slot, {})
     report.merged = {a.grouping: sum(t.num_rows for t in came[a]) for a in came if isinstance(a, Partials)}
     new = [bucket for bucket in inbox.stored if isinstance(bucket, SliceBucket)]
-    result = run_slot(
-        part, work.clock, came, *stored_buckets(part, work, slot, new), work.nodes, slot, work.uncollected
-    )
+    held = stored_buckets(part, work, slot, new)
+    result = run_slot(part, work.clock, came, *held, work.nodes, slot, work.uncollected, now)
     report.served = result.served
     return result
 

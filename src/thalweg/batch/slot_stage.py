@@ -63,7 +63,7 @@ def _run_slot(plan: Plan, work: Work, slot: int, inbox: Inbox, joins: SlotJoins,
         with watch.during(OPERATE):
             found = joins.run(slot, inbox, outbox, outlet)
             probed = watch.read()
-            result = aggregate(plan, work, slot, inbox, report)
+            result = aggregate(plan, work, slot, inbox, report, watch.read)
         faults.point("task.slot")
         with watch.during(STATE_WRITE):
             stay = keep_local(plan, work, staying(outbox.shipments))

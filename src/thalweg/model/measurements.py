@@ -15,6 +15,22 @@ class MeasurementSection(Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     version: int = 1
 
 
+class MakingCost(Struct, frozen=True, forbid_unknown_fields=True):
+    """What it takes to make the partials of a grouping that calls users' code: at the source, or shared by slots."""
+
+    at_source: float = 0.0
+    """Seconds of the busiest task of INGEST, per row that it read; 0 while unknown."""
+    in_slots: float = 0.0
+    """Seconds of the busiest task of SLOT, per row of the batch; 0 while unknown."""
+    is_split: bool = False
+    """Whether slots share in it."""
+    held: int = 0
+    """Batches since that was decided."""
+    switches: int = 0
+    why: str = ""
+    """It was decided so."""
+
+
 class Combining(MeasurementSection, frozen=True):
     """Combine at the source, or send rows whole."""
 
@@ -24,6 +40,8 @@ class Combining(MeasurementSection, frozen=True):
     """Groupings whose rows were sent whole."""
     rows: tuple[str, ...] = ()
     """Streams whose rows were kept as they are."""
+    costs: dict[str, MakingCost] = {}
+    """By grouping that calls users' code."""
 
 
 class HotJoinKeys(MeasurementSection, frozen=True):

@@ -134,6 +134,11 @@ class Grouping:
     def route_key(self) -> str:
         return route_key(self.stream, self.keys)
 
+    @property
+    def calls_users(self) -> bool:
+        """Whether making it runs code of users: then a row may cost any time."""
+        return any(p.own is not None for p in (*self.partials, *self.partials_for_others))
+
 
 @canonical("Piece(grouping, aggregates, missing, quantiles)")
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ class GroupingLoad(NamedTuple):
     """Among the rows of a task, wherever they are grouped."""
     in_slots: bool = False
     """Whether it is made from rows in the slots."""
+    is_split: bool = False
+    """Whether making it costs so much that slots are to share in it."""
 
 
 @dataclass(frozen=True)

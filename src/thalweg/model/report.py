@@ -47,10 +47,12 @@ class GroupedRows(Struct, frozen=True, array_like=True):
     """Different ones, about."""
     owners: tuple[int, ...]
     """The same by the slot that finishes their windows."""
+    seconds: float = 0.0
+    """Of making it."""
 
     def __add__(self, other: GroupedRows) -> GroupedRows:
         owners = tuple(a + b for a, b in zip(self.owners, other.owners, strict=True))
-        return GroupedRows(self.rows + other.rows, self.keys + other.keys, owners)
+        return GroupedRows(self.rows + other.rows, self.keys + other.keys, owners, self.seconds + other.seconds)
 
 
 class SkewReport(Struct, frozen=True, array_like=True):
@@ -133,6 +135,8 @@ class IngestReport(Struct, array_like=True):
     """grouping -> partials made."""
     passed: Counts = {}
     """grouping -> rows that it admitted."""
+    making: dict[str, float] = {}
+    """grouping that calls users' code -> seconds of making its partials."""
     counted: Counts = {}
     """query -> rows of results that nobody takes."""
     failures: Failures = {}

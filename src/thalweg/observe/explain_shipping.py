@@ -34,7 +34,8 @@ def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
     if plan.partitioners.get(grouping.route_key) == LOCAL and not grouping.rows_are_partials:
         what = "combined by the tasks that read them"
     if grouping.route_key not in plan.pinned:  # else it is so because a query asks for it
-        what = f"{'values hardly come again' if grouping.rows_are_partials else 'groups are many'}: {what}"
+        why = "users' code is costly, or groups are many" if grouping.calls_users else "groups are many"
+        what = f"{'values hardly come again' if grouping.rows_are_partials else why}: {what}"
     if grouping.route_key in plan.partitioners:
         return what
     leader = plan.co_located_with.get(grouping.route_key)

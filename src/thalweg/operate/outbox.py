@@ -38,6 +38,8 @@ class Outbox:
     """grouping -> partials made."""
     passed: Counts = field(default_factory=dict)
     """grouping -> rows that it admitted."""
+    making: dict[str, float] = field(default_factory=dict)
+    """grouping that calls users' code -> seconds of making its partials."""
     probes: dict[ProbeId, tuple[int, int]] = field(default_factory=dict)
     """Tuples that probed, pairs found."""
     samples: dict[str, Sampled] = field(default_factory=dict)

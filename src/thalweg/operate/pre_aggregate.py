@@ -75,6 +75,7 @@ def _group(
         if id_ in stream.shipped:
             continue
         grouping = plan.groupings[id_]
+        began = outbox.watch.read() if grouping.calls_users else 0.0
         with outbox.watch.during(PRE_AGGREGATE):
             if grouping.rolled_up_from is not None:
                 table = _roll_up(made[grouping.rolled_up_from], grouping, plan.groupings[grouping.rolled_up_from])
@@ -86,6 +87,8 @@ def _group(
                     grids[grid] = Slices.of(times, grouping)
                 table = make(columns, grids[grid], grouping, outbox.failures)
         made[id_] = table
+        if grouping.calls_users:
+            outbox.making[id_] = outbox.making.get(id_, 0.0) + outbox.watch.read() - began
         count(outbox.groups, id_, table.num_rows)
         mask = admitted(columns, grouping.partials)
         count(outbox.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
@@ -130,7 +133,7 @@ def staying_groupings(plan: Plan, stream: StreamPlan) -> set[str]:
     """
     if stream.stream.name in plan.joins.joined:
         return set()
-    own = {id_ for id_ in stream.groupings if any(p.own is not None for p in plan.groupings[id_].partials)}
+    own = {id_ for id_ in stream.groupings if plan.groupings[id_].calls_users}
     return set(stream.groupings) - updated_groupings(plan) - own
 
 

@@ -63,13 +63,13 @@ class KeySkew:
         return SkewReport(self.rows, self.looked_at, self.hottest, keys, tuple(self.slots.tolist()))
 
 
-def grouped_rows(rows: int, hashes: Hashes, routing: RoutingTable) -> GroupedRows:
-    """What was made from `rows`, by the hashes of its keys: some of them are looked at."""
+def grouped_rows(rows: int, hashes: Hashes, routing: RoutingTable, seconds: float = 0.0) -> GroupedRows:
+    """What was made from `rows` in `seconds`, by the hashes of its keys: some of them are looked at."""
     mask = some_keys(len(hashes))
     some = np.unique(hashes[(hashes & mask) == 0])
     counts = np.bincount(routing.owners[key_groups(some, routing.groups)], minlength=routing.slots)
     owners = counts * (int(mask) + 1)
-    return GroupedRows(rows, int(owners.sum()), tuple(owners.tolist()))
+    return GroupedRows(rows, int(owners.sum()), tuple(owners.tolist()), seconds)
 
 
 @dataclass

@@ -6,7 +6,7 @@ its slot. The slot takes the copies of each route key out of what arrived and ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -154,9 +154,10 @@ class _Ways:
 
 
 def unship(
-    plan: Plan, arrived: Mapping[Address, Sequence[pa.Table]], failures: Failures
+    plan: Plan, arrived: Mapping[Address, Sequence[pa.Table]], failures: Failures, now: Callable[[], float]
 ) -> tuple[dict[str, list[pa.Table]], dict[str, GroupedRows]]:
-    """What has arrived in a slot, by grouping: rows that were shipped whole made into all that needs them."""
+    """What has arrived in a slot, by grouping: rows that were shipped whole made into all that needs them. `now`:
+    seconds since some moment, for how long that takes."""
     ready = {address.grouping: list(tables) for address, tables in arrived.items() if isinstance(address, Partials)}
     served: dict[str, GroupedRows] = {}
     for address, tables in arrived.items():
@@ -169,11 +170,14 @@ def unship(
                     continue
                 times, columns = mine.column(stream.stream.time).cast(pa.int64()).to_numpy(), Columns(mine)
                 for grouping in groupings:
+                    began = now()
                     table = make(columns, Slices.of(times, grouping), grouping, failures)
+                    took = now() - began
                     hashes = _hashes(table, [key(i) for i in range(len(grouping.keys))])
                     groups = key_groups(hashes, plan.groups)
                     ready.setdefault(grouping.id, []).append(table.append_column(GROUP, pa.array(groups)))
-                    served[grouping.id] = grouped_rows(mine.num_rows, hashes, routing_table(plan, grouping.route_key))
+                    routing = routing_table(plan, grouping.route_key)
+                    served[grouping.id] = grouped_rows(mine.num_rows, hashes, routing, took)
     return ready, served
 
 

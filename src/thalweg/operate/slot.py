@@ -6,8 +6,9 @@ does not depend on their order.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -51,12 +52,13 @@ def run_slot(
     nodes: Mapping[str, frozenset[Stretch]],
     slot: int = 0,
     uncollected: Collection[str] = (),
+    now: Callable[[], float] = time.perf_counter,
 ) -> SlotResult:
     """One slot's batch, for the groupings and members of the plan. `held`, `nodes` and `merging`, the runs of held
     buckets that are to become one, are by grouping, or by the relation of a stream's kept rows. `uncollected`: the
-    queries whose results nobody takes."""
+    queries whose results nobody takes. `now`: seconds since some moment."""
     result, failures = SlotResult(), Failures()
-    came, result.served = unship(plan, arrived, failures)
+    came, result.served = unship(plan, arrived, failures, now)
     states = {
         id_: grouping_state(g, clock.batch, came.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
         for id_, g in plan.groupings.items()

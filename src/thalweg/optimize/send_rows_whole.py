@@ -1,6 +1,8 @@
 """After roll-ups, because a grouping that is rolled up, or that others are, needs no rows; before columns are pruned,
 because a row that is sent whole is sent with all that slots read of it.
 
+Where users' code costs so much that slots should share in it, rows go whole whatever travels (`adapt/costly`).
+
 Rows that are sent whole are shared: one copy serves all route keys that need the row in the same slot. Partials
 are not. So whole rows win where combining hardly makes fewer of them: raw groupings, and groupings of many groups.
 """
@@ -92,9 +94,11 @@ def choose_sent_whole(
     `pins`: route key -> the partitioner that a user has asked for.
     """
     pinned = [g for g in groupings if pins and g.route_key in pins]
-    forced = _forced([g for g in pinned if (pins or {})[g.route_key] != COMBINE])
     of_pins = {g.id for g in pinned}
-    candidates = [g for g in groupings if g.id not in of_pins and _is_many(g, groupings, loads)]
+    free = [g for g in groupings if g.id not in of_pins and _may_move(g, groupings)]
+    costly = [g for g in free if (load := loads.get(g.id)) is not None and load.is_split]
+    forced = _forced([*(g for g in pinned if (pins or {})[g.route_key] != COMBINE), *costly])
+    candidates = [g for g in free if g not in costly and _is_many(loads.get(g.id))]
     by_key: dict[str, list[Grouping]] = {}
     for g in sorted(candidates, key=lambda g: (not g.values, g.id)):
         by_key.setdefault(g.route_key, []).append(g)
@@ -110,18 +114,20 @@ def choose_sent_whole(
 
 
 def _forced(groupings: Sequence[Grouping]) -> list[Grouping]:
-    """Of pinned groupings those that need rows: by values, or else all. Counting beside them costs little."""
+    """Of groupings that are pinned or costly those that need rows: by values, or else all. Counting beside them costs
+    little."""
     by_values = {g.route_key for g in groupings if g.values}
     found = [g for g in groupings if g.values or g.route_key not in by_values]
     first = list(dict.fromkeys(g.route_key for g in found))[:MOST_KEYS]
     return [g for g in found if g.route_key in first]
 
 
-def _is_many(grouping: Grouping, groupings: Sequence[Grouping], loads: Mapping[str, GroupingLoad]) -> bool:
+def _is_many(load: GroupingLoad | None) -> bool:
+    return load is not None and load.groups_per_row >= (STILL_MANY if load.in_slots else MANY)
+
+
+def _may_move(grouping: Grouping, groupings: Sequence[Grouping]) -> bool:
     """Whether a slot may make it: of rows as they are, for itself alone."""
-    load = loads.get(grouping.id)
-    if load is None or load.groups_per_row < (STILL_MANY if load.in_slots else MANY):
-        return False
     return (
         bool(grouping.keys)
         and grouping.rolled_up_from is None

@@ -182,6 +182,39 @@ def test_many_batches_equal_one_pass_over_all_rows(
         assert ordered(pipeline.rows(q.name)) == ordered(wanted)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_keys_split_over_slots_in_some_batches_equal_one_pass_over_all_rows(
+    open_pipeline: OpenPipeline, seed: int
+) -> None:
+    """A key in parts here, whole there; made at the source in one batch and by slots in the next; after restarts."""
+    rng = random.Random(seed)
+    calls = (
+        call("mean", "v1", "double", "v"),
+        call("median_", "v2", "double", "v", where='"v" < 10'),
+        call("texts", "v3", "array<string>", "b"),
+    )
+    queries = [query("tumbling", TUMBLING, *calls), query("sliding", SLIDING, *calls)]
+    pipeline = open_pipeline(queries, code(v1=MEAN, v2=MEDIAN, v3=TEXTS), 3)
+    batches = [random_rows(rng, i, rng.choice([0, 3, 400])) for i in range(18)]
+    for batch in batches:
+        if rng.random() < 0.2:
+            pipeline.reopen()
+        is_split, groupings = rng.random() < 0.6, pipeline.preview({}).groupings
+        names = {g.route_key: rng.choice(["dalton", "hash", "shuffle"]) for g in groupings.values()}
+        loads = {id_: GroupingLoad(0.1, is_split=is_split) for id_ in groupings}
+        pipeline.decide(loads=loads, partitioners=names)
+        pipeline.append("s", batch)
+        assert pipeline.run()
+        assert bool(pipeline.plan.streams["s"].shipped) == is_split
+    assert not pipeline.failures()
+    for q in queries:
+        assert q.window is not None
+        wanted = by_hand(q.window, batches, plain)
+        assert len(wanted) > 10
+        assert ordered(pipeline.rows(q.name)) == ordered(wanted)
+
+
 def test_arguments_come_with_the_names_and_types_that_users_know(open_pipeline: OpenPipeline) -> None:
     shape = query("q", TUMBLING, call("shape", "v", "string", "ts", "v", "b"))
     pipeline = open_pipeline([shape], code(v=SHAPE))

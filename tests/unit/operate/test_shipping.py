@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter, defaultdict
 from dataclasses import replace
 
@@ -91,7 +92,8 @@ def test_every_route_key_finds_its_rows_in_the_slot_of_their_key(seed: int) -> N
     pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, TaskPartitioners(), {})
     found: dict[str, Counter] = defaultdict(Counter)
     for slot, piece in enumerate(pieces):
-        ready, served = unship(plan, {WholeRows("s"): [piece]} if piece.num_rows else {}, failures := {})
+        arrived = {WholeRows("s"): [piece]} if piece.num_rows else {}
+        ready, served = unship(plan, arrived, failures := {}, time.perf_counter)
         assert not failures
         for id_, (made,) in ready.items():
             owners = routing_table(plan, plan.groupings[id_].route_key).owners
@@ -189,7 +191,7 @@ def test_more_route_keys_than_a_mask_has_bits() -> None:
         arrived: dict[Address, list[pa.Table]] = defaultdict(list)
         for address, table in sent:
             arrived[address].append(table)
-        ready, _ = unship(plan, arrived, {})
+        ready, _ = unship(plan, arrived, {}, time.perf_counter)
         seen = {id_: plan.groupings[id_].partials[0].name for id_ in raw}
         counts.update({id_: sum(pc.sum(t.column(seen[id_])).as_py() for t in ready.get(id_, ())) for id_ in raw})
     assert set(counts.values()) == {50}
@@ -226,7 +228,8 @@ def test_rows_that_stay_are_put_where_all_slots_find_them(seed: int) -> None:
         assert shipment.stayed[id_].keys == len(set(stayed.column(".k0").to_pylist()))
         travelled = Counter()
         for slot, piece in enumerate(pieces):
-            ready, _ = unship(plan, {WholeRows("s"): [piece]} if piece.num_rows else {}, {})
+            arrived = {WholeRows("s"): [piece]} if piece.num_rows else {}
+            ready, _ = unship(plan, arrived, {}, time.perf_counter)
             for made in ready.get(id_, ()):
                 assert set(routing_table(plan, grouping.route_key).owners[made.column(GROUP).to_numpy()]) == {slot}
                 travelled.update(made.column(".v0").to_pylist())
