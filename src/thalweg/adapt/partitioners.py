@@ -1,7 +1,6 @@
 """Partitioners from batch to batch: what was measured of each route key, what that chose, and what it cost.
 
-What is chosen is in the manifest, so that a restart goes on with it. What partitioners have learned is not: it will
-be learned again.
+What is chosen is in the manifest, and what partitioners have learned, so that a restart goes on with it.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ import numpy as np
 from msgspec import Struct, structs
 
 from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
+from thalweg.adapt.learned_splits import kept_of, policy_of
 from thalweg.adapt.routing_totals import ENOUGH, KeyCounts, RoutingTotals
 from thalweg.adapt.settings import AdaptSettings
 from thalweg.model.explanation import AdaptationReport
-from thalweg.model.measurements import Combining, Dealing, Measurements, Partitioners
+from thalweg.model.measurements import Combining, Dealing, LearnedSplits, Measurements, Partitioners
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
 from thalweg.model.plan import Plan, shipped_keys
 from thalweg.optimize.choose_partitioner import choose
@@ -48,7 +48,7 @@ class Dealers(Struct, frozen=True):
     slots: int = 0
     """For which that was chosen. In the manifest."""
     policies: Mapping[str, Policy] = {}
-    """route key -> what its partitioners have learned."""
+    """route key -> what its partitioners have learned. In the manifest, the most of it."""
     reports: Mapping[str, AggregationReport] = {}
     """By grouping, of the last batch in which it had rows."""
 
@@ -56,13 +56,16 @@ class Dealers(Struct, frozen=True):
 class DealRows(Adaptation[Dealers, None]):
     name = "partitioners"
     empty = Dealers()
-    lost = "what partitioners have learned of keys, and the last reports"
+    lost = "the last reports"
 
     def __init__(self, settings: AdaptSettings) -> None:
         """There is nothing to set."""
 
     def restore(self, memory: Dealers, measured: Measurements) -> Dealers:
-        return structs.replace(memory, dealing=measured.partitioners.dealing, slots=measured.slot_assignment.slots)
+        kept, slots = measured.partitioners, measured.slot_assignment.slots
+        # Within a process more is known than is kept.
+        policies = memory.policies or _policies(kept.learned)
+        return structs.replace(memory, dealing=kept.dealing, slots=slots, policies=policies)
 
     def observe(self, memory: Dealers, seen: SeenBatch) -> Dealers:
         plan = seen.plan
@@ -73,7 +76,10 @@ class DealRows(Adaptation[Dealers, None]):
         return Dealers(dealing, plan.slots, policies, {**known, **reports})
 
     def keep(self, memory: Dealers, seen: SeenBatch) -> Measurements:
-        return structs.replace(seen.measured, partitioners=Partitioners(dealing=dict(memory.dealing)))
+        learned = {key: kept_of(policy) for key, policy in memory.policies.items()}
+        return structs.replace(
+            seen.measured, partitioners=Partitioners(dealing=dict(memory.dealing), learned=learned)
+        )
 
     def propose(self, memory: Dealers, decided: Decided) -> Decided:
         """What was chosen for another number of slots is chosen anew."""
@@ -90,6 +96,11 @@ def costly_keys(plan: Plan, combining: Combining) -> dict[str, str]:
     """route key -> why slots share in its rows, of those where users' code costs so much."""
     split = {id_: cost.why for id_, cost in combining.costs.items() if cost.is_split}
     return {plan.groupings[id_].route_key: why for id_, why in split.items() if id_ in plan.groupings}
+
+
+def _policies(learned: Mapping[str, LearnedSplits]) -> dict[str, Policy]:
+    found = {key: policy_of(kept) for key, kept in learned.items()}
+    return {key: policy for key, policy in found.items() if policy is not None}
 
 
 def next_dealing(

@@ -60,8 +60,26 @@ class Dealing(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class LearnedSplits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where Dalton has learned to split the hot keys of a route key (`partition/cooperative.Policy`)."""
+
+    round: int
+    rows: int
+    slots: int
+    """That it was learned for."""
+    interval: int
+    keys: bytes
+    """Hashes of the hot keys, 64 bits each."""
+    heavy: bytes
+    """Key: the last round in which it was a heavy hitter; 64 bits each."""
+    values: bytes
+    """Key x slot: the Q-table, 16 bits each."""
+
+
 class Partitioners(MeasurementSection, frozen=True):
     dealing: dict[str, Dealing] = {}
+    """By route key."""
+    learned: dict[str, LearnedSplits] = {}
     """By route key."""
 
 

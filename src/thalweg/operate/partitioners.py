@@ -52,7 +52,7 @@ class TaskPartitioners:
         if name != Dalton.name:
             return create(name, plan.slots, choices=min(2, plan.slots))
         homes = Owners(routing_table(plan, route_key))
-        dalton = create(name, plan.slots, cooperative=True, member=self.member, homes=homes)
+        dalton = create(name, plan.slots, cooperative=True, micro_batch=True, member=self.member, homes=homes)
         policy = self.policies.get(route_key)
         if isinstance(dalton, Dalton) and policy is not None and len(policy.loads) == plan.slots:
             # A batch ends with its slowest slot: that another one had less in the batch before does not help.
