@@ -20,7 +20,7 @@ from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import QUANTILE, Contribution, Grouping, Partial, WindowedQuery
 from thalweg.model.types import as_type, to_inner_arrow
-from thalweg.model.window import Window
+from thalweg.model.window import Stretch, Window
 from thalweg.operate import duck
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.merge_slices import SliceTable, merge_dense, merge_quantiles, whole
@@ -42,6 +42,10 @@ class Closing:
     updates: bool = False
     cover_of_rows: tuple[tuple[int, int, int], ...] = ()
     """The same of the stream's kept rows."""
+
+    @property
+    def stretches_of_rows(self) -> frozenset[Stretch]:
+        return frozenset((start, span) for start, span, _ in self.cover_of_rows)
 
 
 def finish(

@@ -78,11 +78,10 @@ def add_partials(
     plan: Plan, closing: Closing, rows: KeptRows, batch_from: int, slices: Mapping[str, list[SliceTable]]
 ) -> Closing:
     """Makes partials of the rows that the closing's windows hold, and says of which windows they are."""
-    stretches = {(start, span) for start, span, _ in closing.cover_of_rows}
     made = tuple(dict.fromkeys((start, OF_ROWS, window) for start, _, window in closing.cover_of_rows))
     cover = dict(closing.cover)
     for id_ in closing.cover:
-        slices[id_].append(rows.partials(plan.groupings[id_], stretches, batch_from))
+        slices[id_].append(rows.partials(plan.groupings[id_], closing.stretches_of_rows, batch_from))
         cover[id_] = (*cover[id_], *made)
     return replace(closing, cover=cover)
 
