@@ -549,14 +549,14 @@ def test_a_list_of_queries_of_another_length_is_refused(tmp_path: Path) -> None:
 # -- formats
 
 
-@pytest.mark.parametrize("other", [4, 6, 9])
+@pytest.mark.parametrize("other", [4, 7, 9])
 def test_another_format_says_which_and_what_to_do(tmp_path: Path, other: int) -> None:
     write(tmp_path, manifest(1))
     for path in (place(tmp_path, 1), *objects(tmp_path, "parts/", "queries/")):
         good = path.read_bytes()
         head, body = good.split(b"\n", 1)
         path.write_bytes(json.dumps(json.loads(head) | {"format": other}).encode() + b"\n" + body)
-        with pytest.raises(StateError, match=f"format {other}, this release reads 2, 3, 4, 5") as raised:
+        with pytest.raises(StateError, match=f"format {other}, this release reads 2, 3, 4, 5, 6") as raised:
             latest_manifest(storage_of(tmp_path))
         assert str(path) in str(raised.value)
         assert raised.value.hint
@@ -652,6 +652,18 @@ def test_a_header_is_what_it_says(tmp_path: Path) -> None:
     head, body, rest = place(tmp_path, 1).read_bytes().split(b"\n")
     assert msgspec.json.decode(head, type=Header) == Header("manifest", FORMAT, len(body), zlib.crc32(body))
     assert rest == b""
+
+
+def test_older_releases_refuse_kept_rows_and_nothing_else(tmp_path: Path) -> None:
+    """They would pass over buckets of a relation that they do not know, and lose what windows need of them."""
+    of_rows = msgspec.structs.replace(SLICES, relation="rows of purchases")
+    for batch, buckets in enumerate([(SLICES,), (SLICES, of_rows), (SLICES,)], start=1):
+        write(tmp_path, manifest(batch, buckets=buckets))
+        head = place(tmp_path, batch).read_bytes().partition(b"\n")[0]
+        assert msgspec.json.decode(head, type=Header).format == (6 if of_rows in buckets else 5)
+        found = latest_manifest(storage_of(tmp_path))
+        assert found is not None
+        assert found.buckets == buckets
 
 
 def test_what_waits_for_sinks_is_written_again_only_where_something_was_given(tmp_path: Path) -> None:
