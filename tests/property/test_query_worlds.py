@@ -97,6 +97,39 @@ def test_a_query_fails_for_rows_of_its_own_windows_alone(text: str, kept: bool, 
         assert pipeline.rows("newer") == [(BASE + 10 * SECOND, 1 if text != SUM else 3)]
 
 
+def test_memory_is_bounded_whatever_the_number_of_filters(tmp_path: Path) -> None:
+    """Places of all classes that are there at once: of comparisons, and of predicates that are none."""
+    rng, cells, most = random.Random(7), list[int](), 1 << 14
+
+    class Counted(finish_rows._Blocks):
+        def __init__(self, placed: Any, partials: Any) -> None:
+            super().__init__(placed, partials)
+            cells.append(sum(lanes.shape[0] * lanes.shape[1] for lanes in {*self.lanes.values()}))
+
+    where = [f"(i * i * {n} + a * i * {n // 3} + a * a) % {5 + n % 7} < 2" for n in range(120)]
+    where += [f"q {op} {n}" for n in range(-30, 30) for op in ("<", "<>")]
+    select = "SELECT window.start AS w, b AS k0, count(*) AS x0 FROM s WHERE {} GROUP BY b, window(ts, {})"
+    types = [("w", "timestamp"), ("k0", "string"), ("x0", "bigint")]
+    window = "'60 seconds', '1 seconds'"
+    queries = [bound(f"q{n}", select.format(text, window), types) for n, text in enumerate(where)]
+    rows = Rows(rng)
+    rows.sizes, rows.late = (400,), 0.0
+    with ExitStack() as stack:
+        for name in LIMITS[keep_rows]:
+            stack.enter_context(patch.object(keep_rows, name, LIMITS[keep_rows][name][0]))
+        stack.enter_context(patch.object(finish_rows, "MOST_CELLS", most))
+        stack.enter_context(patch.object(finish_rows, "_Blocks", Counted))
+        pipeline = stack.enter_context(closing(LocalPipeline(tmp_path, STREAMS.values(), queries, slots=1)))
+        for table in (rows.batch(0), rows_of([(300, {})]), rows_of([])):
+            pipeline.decide(loads={id_: GroupingLoad(KEPT) for id_ in pipeline.preview({}).groupings})
+            pipeline.append("s", table)
+            assert pipeline.run()
+        assert not pipeline.failures()
+        assert pipeline.rows("q1")
+    assert cells
+    assert max(cells) <= most
+
+
 def rows_of(rows: Sequence[tuple[int, dict[str, int]]]) -> pa.Table:
     """(seconds, values); all else is NULL."""
     times = pa.array([BASE + at * SECOND for at, _ in rows], pa.int64()).cast(ARROW["ts"])

@@ -29,6 +29,8 @@ from thalweg.operate.merge_slices import SliceTable
 
 MOST_CELLS = 1 << 22
 """Places of all classes that are added up at the same time: queries beyond are finished after others."""
+MOST_UNLIKE = 8 * MOST_FILTERS
+"""Filters that are added up at the same time and are no comparisons of a column with a constant."""
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
 Lane = tuple[Array, Array]
@@ -119,13 +121,26 @@ def _portions(
     needs: Sequence[tuple[WindowedQuery, list[Partial]]], placed: _PlacedRows
 ) -> Iterator[Sequence[tuple[WindowedQuery, list[Partial]]]]:
     """So many together that memory is bounded; those with predicates over the same column together."""
-    size = max(1, MOST_CELLS // max(1, placed.places.count) // 2)
-    if len(needs) <= size:
-        yield needs
-        return
-    ordered = sorted(needs, key=lambda need: _place_of(placed.view.columns, {p.filter for p in need[1]}))
-    for first in range(0, len(ordered), size):
-        yield ordered[first : first + size]
+    most, columns = _most_filters(placed), placed.view.columns
+    if len({p.filter for _, partials in needs for p in partials}) > min(most, MOST_UNLIKE):
+        needs = sorted(needs, key=lambda need: _place_of(columns, {p.filter for p in need[1]}))
+    portion: list[tuple[WindowedQuery, list[Partial]]] = []
+    filters, unlike = set[str | None](), 0
+    for need in needs:
+        new = {p.filter for p in need[1]} - filters
+        more = sum(name is not None and columns.ranges(name) is None for name in new)
+        if portion and (len(filters) + len(new) > most or unlike + more > MOST_UNLIKE):
+            yield portion
+            portion, filters, unlike = [], set(), 0
+        portion.append(need)
+        filters |= new
+        unlike += more
+    yield portion
+
+
+def _most_filters(placed: _PlacedRows) -> int:
+    """Of comparisons with constants: each makes two classes at most."""
+    return max(1, MOST_CELLS // max(1, placed.places.count) // 2)
 
 
 def _place_of(columns: Columns, filters: Iterable[str | None]) -> tuple[str, float]:
@@ -227,17 +242,23 @@ def _classes(placed: _PlacedRows, filters: Iterable[str | None]) -> Iterator[Cla
     by_column, rest = columns.compared(filters)
     if None in rest:
         yield everyone(len(rows))
+    most = _most_filters(placed)
     for column, ranges in by_column.items():
-        yield columns.cuts(column).classes(ranges).of(rows)
+        several = list(ranges.items())
+        for first in range(0, len(several), most):
+            yield columns.cuts(column).classes(dict(several[first : first + most])).of(rows)
     others = [name for name in rest if name is not None]
     columns.compute(others)
     for first in range(0, len(others), MOST_FILTERS):
-        together = tuple(others[first : first + MOST_FILTERS])
-        found = by_filters(together, len(rows), placed.filter)
-        alone = ((name,) for name in together)
-        for names in alone if found is None else ():
-            one = by_filters(names, len(rows), placed.filter)
-            assert one is not None  # of two classes at most
-            yield one
-        if found is not None:
-            yield found
+        yield from _by_filters(placed, tuple(others[first : first + MOST_FILTERS]))
+
+
+def _by_filters(placed: _PlacedRows, filters: tuple[str, ...]) -> Iterator[Classes]:
+    """Together, or in halves where that makes too many classes: eight times of these are there at once."""
+    found = by_filters(filters, len(placed.rows), placed.filter)
+    if found is not None and (len(filters) == 1 or found.count * placed.places.count <= MOST_CELLS // 8):
+        yield found
+        return
+    half = len(filters) // 2
+    for part in (filters[:half], filters[half:]):
+        yield from _by_filters(placed, part)
