@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg.batch.assemble import assemble
+from thalweg.batch.cells import payload_size
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly, warm_up
 from thalweg.batch.made import Made
 from thalweg.batch.pending import PendingRequests
@@ -53,6 +54,8 @@ class Spent:
     total: float = 0.0
     ingest: float = 0.0
     slots: float = 0.0
+    sent: int = 0
+    """Bytes of cells that INGEST has made."""
     emitted: int = 0
     manifest: Manifest | None = None
 
@@ -128,6 +131,7 @@ class _Watch(Orderly):
         took = time.process_time() - began
         if self._is_ingest:
             self.spent.ingest += took
+            self.spent.sent += sum(map(payload_size, made))
         else:
             self.spent.slots += took
         self._is_ingest = False

@@ -1,11 +1,12 @@
 """Processor time of a batch as queries become many, without Spark: planning, INGEST, SLOT, manifest.
 
-    thalweg bench many [--joins] [--queries N ...] [--batches N] [--rows N] [--check]
+    thalweg bench many [--narrow | --joins] [--queries N ...] [--batches N] [--rows N] [--check]
 
 One process runs everything that the driver and its tasks do, one after the other; only Spark is left out. The rows
 of aggregations have eight keys of 50 values. A query groups by one or two of them in one of four windows, and most
 have a predicate over a number. Batches span ten seconds; after as many as asked comes one without rows that closes
-windows. Joins (`--joins`) are AJoin's over two streams, 75 % similar.
+windows. With `--narrow` all group by the same one of these keys: groups are few, and partials are kept instead of
+rows. Joins (`--joins`) are AJoin's over two streams, 75 % similar.
 
 `--check` keeps all results instead of dropping them and prints a digest of every row: two versions of the source with
 the same digest give the same results, to the last bit.
@@ -17,7 +18,7 @@ import argparse
 import hashlib
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,30 +66,38 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="thalweg bench many", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--quick", action="store_true", help="100 and 1,000 queries only")
+    parser.add_argument("--narrow", action="store_true", help="aggregations by one key of 50 values")
     parser.add_argument("--joins", action="store_true", help="joins instead of aggregations")
     parser.add_argument("--queries", nargs="*", type=int, help="how many; 100, 1,000 and 2,000 unless given")
     parser.add_argument("--batches", type=int, default=4, help="with rows; 4 unless given")
-    parser.add_argument("--rows", type=int, default=JOINED_ROWS, help="of each joined stream; 5,000 unless given")
+    parser.add_argument("--rows", type=int, help="a batch; 20,000 unless given, of joins 5,000 of each stream")
     parser.add_argument("--check", action="store_true", help="digest of all results of 80 queries over 5 batches")
     options = parser.parse_args(arguments)
     numbers = options.queries or ((100, 1000) if options.quick else (100, 1000, 2000))
     if options.check:
         queries, sink = CHECKED[0], "memory"
-        _show_digest(many_joins.load(queries, sink, options.rows) if options.joins else load(queries, sink))
+        joined = options.rows or JOINED_ROWS
+        of_rows = load(queries, sink, options.narrow, options.rows or ROWS)
+        _show_digest(many_joins.load(queries, sink, joined) if options.joins else of_rows)
     elif options.joins:
-        _show_joins(numbers, options.batches, options.rows)
+        _show_joins(numbers, options.batches, options.rows or JOINED_ROWS)
     else:
-        _show(numbers, options.batches)
+        _show(numbers, options.batches, options.narrow, options.rows or ROWS)
     return 0
 
 
-def _show(numbers: Iterable[int], batches: int) -> None:
-    table = new_table(f"{ROWS:,} rows a batch, CPU s", "queries")
-    add_columns(table, "batch", "all", "INGEST", "SLOT", "driver", "emitted")
+def _show(numbers: Iterable[int], batches: int, narrow: bool, rows: int) -> None:
+    table = new_table(f"{rows:,} rows a batch, CPU s, MB", "queries")
+    add_columns(table, "batch", "all", "INGEST", "SLOT", "driver", "emitted", "cells", "state")
     for queries in numbers:
-        for number, spent in enumerate(measure(queries, batches)):
-            table.add_row(str(queries), str(number), *_shown(spent))
+        for number, spent in enumerate(run_load(load(queries, "noop", narrow, rows), batches)):
+            table.add_row(str(queries), str(number), *_shown(spent), f"{spent.sent / 1e6:.2f}", _state(spent))
     out.print(table)
+
+
+def _state(spent: Spent) -> str:
+    assert spent.manifest is not None
+    return f"{sum(bucket.nbytes for bucket in spent.manifest.buckets) / 1e6:.2f}"
 
 
 def _show_joins(numbers: Iterable[int], batches: int, rows: int) -> None:
@@ -131,18 +140,19 @@ def run(queries: int, batches: int, sink: str, take: Take = show_nobody) -> Iter
     return run_load(load(queries, sink), batches, take)
 
 
-def load(queries: int, sink: str) -> Load:
-    return Load((STREAM,), make_queries(queries, sink), lambda directory, number: [_split(directory, number)])
+def load(queries: int, sink: str, narrow: bool = False, rows: int = ROWS) -> Load:
+    asked = make_queries(queries, sink, KEY_SETS[:1] if narrow else KEY_SETS)
+    return Load((STREAM,), asked, lambda directory, number: [_split(directory, number, rows)])
 
 
-def make_queries(count: int, sink: str) -> list[Query]:
+def make_queries(count: int, sink: str, key_sets: Sequence[tuple[str, ...]] = KEY_SETS) -> list[Query]:
     """The first of an endless list: those of fewer are among those of more."""
     rng = random.Random(22)
-    return [_query(f"q{i}", rng, sink) for i in range(count)]
+    return [_query(f"q{i}", rng, sink, key_sets) for i in range(count)]
 
 
-def _query(name: str, rng: random.Random, sink: str) -> Query:
-    keys, window = rng.choice(KEY_SETS), rng.choice(WINDOWS)
+def _query(name: str, rng: random.Random, sink: str, key_sets: Sequence[tuple[str, ...]]) -> Query:
+    keys, window = rng.choice(key_sets), rng.choice(WINDOWS)
     aggregates = rng.sample(sorted(AGGREGATES), rng.choice((1, 2, 2, 3)))
     where = rng.choice(PREDICATES).format(n=rng.randrange(1000))
     columns = [("start", "timestamp"), *((key, "int") for key in keys)]
@@ -154,15 +164,15 @@ def _query(name: str, rng: random.Random, sink: str) -> Query:
     return bind(name, text, {STREAM.name: STREAM}, answers, sink=SinkSpec(sink))
 
 
-def _split(directory: Path, number: int) -> Split:
+def _split(directory: Path, number: int, count: int) -> Split:
     """The rows of a batch."""
     rng = np.random.default_rng(number)
-    times = START_US + number * SPAN_US + np.arange(ROWS) * (SPAN_US // ROWS)
+    times = START_US + number * SPAN_US + np.arange(count) * (SPAN_US // count)
     columns = {"ts": pa.array(times, pa.timestamp("us", tz="UTC"))}
-    columns |= {key: pa.array(rng.integers(0, 50, ROWS, dtype=np.int32)) for key in KEYS}
-    columns |= {name: pa.array(rng.integers(0, 1000, ROWS, dtype=np.int32)) for name in ("u", "v")}
+    columns |= {key: pa.array(rng.integers(0, 50, count, dtype=np.int32)) for key in KEYS}
+    columns |= {name: pa.array(rng.integers(0, 1000, count, dtype=np.int32)) for name in ("u", "v")}
     # Quarters, so that sums do not depend on their order.
-    columns["x"] = pa.array(rng.integers(0, 4000, ROWS) / 4)
+    columns["x"] = pa.array(rng.integers(0, 4000, count) / 4)
     path = directory / f"{number}.parquet"
     pq.write_table(pa.table(columns), path)
-    return Split(STREAM.name, "parquet", str(path), 0, -1, ROWS)
+    return Split(STREAM.name, "parquet", str(path), 0, -1, count)
