@@ -15,6 +15,7 @@ from thalweg.operate import duck
 from thalweg.operate.columns import Columns
 from thalweg.operate.combine import Slices, admitted, make, roll_up, with_groups
 from thalweg.operate.kept_rows import keep_rows
+from thalweg.operate.lanes import without_extra
 from thalweg.operate.outbox import Outbox, count
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.shipping import ship
@@ -89,9 +90,8 @@ def _group(
         count(outbox.groups, id_, table.num_rows)
         mask = admitted(columns, grouping.partials)
         count(outbox.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
-        extra = [p.name for p in grouping.extra]
         with outbox.watch.during(ROUTE):
-            table = with_groups(plan, grouping, table.drop_columns(extra) if extra else table)
+            table = with_groups(plan, grouping, without_extra(table, grouping.extra))
             if id_ in may_stay and table.nbytes >= STAYING_FROM:
                 table = stay(plan, grouping, table, closing_us, outbox)
             route(plan, grouping, table, outbox)
