@@ -52,17 +52,17 @@ def make(columns: Columns, slices: Slices, grouping: Grouping, failures: Failure
     table = combine_dense(columns, slices, grouping)
     if table is not None:
         return table
-    reads = {c for p in (*grouping.partials, *grouping.extra) for c in p.reads}
+    reads = {c for p in (*grouping.partials, *grouping.partials_for_others) for c in p.reads}
     rows = columns.with_computed([*grouping.keys, *grouping.values, *sorted(reads)])
     table = combine(rows.append_column(START, pa.array(slices.starts)), grouping, failures)
-    return packed(table, grouping.partials, grouping.extra)
+    return packed(table, grouping.partials, grouping.partials_for_others)
 
 
 def combine_dense(columns: Columns, slices: Slices, grouping: Grouping) -> pa.Table | None:
     """The partials of one grouping by direct address; None where its keys or partials do not lend themselves."""
     kinds = [(LANES, kind, of) for kind, of in by_kind(grouping.partials).items()]
-    kinds += [(EXTRA_LANES, kind, of) for kind, of in by_kind(grouping.extra).items()]
-    if sum(len(of) for _, _, of in kinds) < len(grouping.partials) + len(grouping.extra):
+    kinds += [(EXTRA_LANES, kind, of) for kind, of in by_kind(grouping.partials_for_others).items()]
+    if sum(len(of) for _, _, of in kinds) < len(grouping.partials) + len(grouping.partials_for_others):
         return None
     places = _place(columns, slices, (*grouping.keys, *grouping.values))
     done = None if places is None else dense.aggregate(places, columns, [(kind, of) for _, kind, of in kinds])
@@ -91,7 +91,7 @@ def _groups(places: dense.Places, occupied: npt.NDArray[np.int64], slices: Slice
 def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
     """The partials of one grouping. `rows` has the column START besides the grouping's own columns. What has
     failed in this task is not tried again: it is NULL."""
-    partials = (*grouping.partials, *grouping.extra)
+    partials = (*grouping.partials, *grouping.partials_for_others)
     sound = [p for p in partials if OfPartial(grouping.id, p.name) not in failures]
     try:
         table = duck.run(_combine_text(grouping, sound), batch=rows)
@@ -143,8 +143,10 @@ def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
     origin, width = grouping.slice_start_us, grouping.slice_us
     start = f"{quote(START)} - ((({quote(START)} - {origin}) % {width}) + {width}) % {width}"
     groups = [f"{start} AS {quote(START)}", *(f"{quote(n)} AS {quote(key(i))}" for i, n in enumerate(names))]
-    text = merge_text("finer", groups, [_expression(g) for g in groups], (*grouping.partials, *grouping.extra))
-    return packed(duck.run(text, finer=unpacked(finer)), grouping.partials, grouping.extra)
+    text = merge_text(
+        "finer", groups, [_expression(g) for g in groups], (*grouping.partials, *grouping.partials_for_others)
+    )
+    return packed(duck.run(text, finer=unpacked(finer)), grouping.partials, grouping.partials_for_others)
 
 
 def _roll_up_dense(finer: pa.Table, grouping: Grouping, names: Sequence[str]) -> pa.Table | None:
@@ -153,7 +155,7 @@ def _roll_up_dense(finer: pa.Table, grouping: Grouping, names: Sequence[str]) ->
     if places is None:
         return None
     table = None
-    for prefix, partials in ((LANES, grouping.partials), (EXTRA_LANES, grouping.extra)):
+    for prefix, partials in ((LANES, grouping.partials), (EXTRA_LANES, grouping.partials_for_others)):
         done = merge_lanes(places, [finer], partials)
         if done is None:
             return None

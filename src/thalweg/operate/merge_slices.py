@@ -70,7 +70,7 @@ def merge_dense(
 ) -> pa.Table | None:
     """Partials merged per window and key by direct address; None where that is not possible."""
     tables = [part.table for part in slices]
-    placed = _Placed.of(_keys_of(grouping), tables, slices, cover, ())
+    placed = _PlacedSlices.of(_keys_of(grouping), tables, slices, cover, ())
     done = None if placed is None else merge_lanes(placed.places, tables, partials)
     if placed is None or done is None:
         return None
@@ -82,7 +82,7 @@ def merge_stretches(grouping: Grouping, slices: Sequence[SliceTable], cover: Cov
     as a bucket has it; None where that is not possible."""
     tables = [part.table for part in slices]
     known = set[str]().union(*map(partial_names, tables))
-    placed = _Placed.of(group_columns(grouping), tables, slices, cover, (GROUP,))
+    placed = _PlacedSlices.of(group_columns(grouping), tables, slices, cover, (GROUP,))
     done = None
     if placed is not None:
         done = merge_lanes(placed.places, tables, [p for p in grouping.partials if p.name in known])
@@ -103,7 +103,7 @@ def merge_quantiles(
     """name -> quantile, per window and key by direct address; None where that is not possible."""
     partials = sorted({q.partial for q in wanted.values()})
     tables = [unpacked(part.table, partials) for part in slices]
-    placed = _Placed.of(_keys_of(grouping), tables, slices, cover, [value(0), *partials])
+    placed = _PlacedSlices.of(_keys_of(grouping), tables, slices, cover, [value(0), *partials])
     found = None if placed is None else placed.columns.values(value(0))
     if placed is None or found is None:
         return None
@@ -129,7 +129,7 @@ def _keys_of(grouping: Grouping) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedSlices:
     """The rows of tables, each at its place by window and key."""
 
     columns: Columns
@@ -145,7 +145,7 @@ class _Placed:
         slices: Sequence[SliceTable],
         cover: Cover,
         wanted: Sequence[str],
-    ) -> _Placed | None:
+    ) -> _PlacedSlices | None:
         """None where keys do not lend themselves, or some table lacks a wanted column. `names`: the keys;
         `tables`: of the slices."""
         selected = [*names, *wanted]

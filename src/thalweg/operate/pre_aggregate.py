@@ -91,7 +91,7 @@ def _group(
         mask = admitted(columns, grouping.partials)
         count(outbox.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
         with outbox.watch.during(ROUTE):
-            table = with_groups(plan, grouping, without_extra(table, grouping.extra))
+            table = with_groups(plan, grouping, without_extra(table, grouping.partials_for_others))
             if id_ in may_stay and table.nbytes >= STAYING_FROM:
                 table = stay(plan, grouping, table, closing_us, outbox)
             route(plan, grouping, table, outbox)

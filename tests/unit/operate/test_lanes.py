@@ -191,13 +191,13 @@ def test_lanes_rolled_up_are_what_duckdb_rolls_up(seed: int, monkeypatch: pytest
     coarse = Grouping("c", "s", (), (), tuple(partials[2:9]), (), 2 * SECOND, 0, "f", tuple(partials[10:]))
     table = bucket(rng, partials, 50, [0, SECOND, 2 * SECOND, 3 * SECOND])
     finer = lanes.packed(table, own, extra)
-    names = [START, *(p.name for p in (*coarse.partials, *coarse.extra))]
+    names = [START, *(p.name for p in (*coarse.partials, *coarse.partials_for_others))]
     direct = roll_up(finer, coarse, source)
     monkeypatch.setattr(combine, "_roll_up_dense", lambda *_: None)
     hashed = roll_up(finer, coarse, source)
     assert direct.schema.equals(hashed.schema, check_metadata=True)
     assert listed(lanes.unpacked(direct), names) == listed(lanes.unpacked(hashed), names)
-    sent = lanes.without_extra(direct, coarse.extra)
+    sent = lanes.without_extra(direct, coarse.partials_for_others)
     assert lanes.partial_names(sent) & {p.name for p in extra} == {p.name for p in extra[:1]}
 
 
