@@ -1,11 +1,12 @@
 """Processor time of a batch as queries become many, without Spark: planning, INGEST, SLOT, manifest.
 
-    thalweg bench many [--joins] [--queries N ...] [--batches N] [--rows N] [--check]
+    thalweg bench many [--joins] [--queries N ...] [--batches N] [--rows N] [--sink KIND] [--check]
 
 One process runs everything that the driver and its tasks do, one after the other; only Spark is left out. The rows
 of aggregations have eight keys of 50 values. A query groups by one or two of them in one of four windows, and most
 have a predicate over a number. Batches span ten seconds; after as many as asked comes one without rows that closes
-windows. Joins (`--joins`) are AJoin's over two streams, 75 % similar.
+windows. Joins (`--joins`) are AJoin's over two streams, 75 % similar. `--sink` says where results of aggregations go:
+nowhere (`noop`), to `memory`, or to `files`, in a directory for each query.
 
 `--check` keeps all results instead of dropping them and prints a digest of every row: two versions of the source with
 the same digest give the same results, to the last bit.
@@ -17,6 +18,7 @@ import argparse
 import hashlib
 import itertools
 import random
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +35,7 @@ from thalweg.frontend.bind import bind
 from thalweg.model.query import Query, SinkSpec
 from thalweg.model.split import Split
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
+from thalweg.sink.files import to_files
 
 MINUTES = (0.5, 1)
 ROWS = 20_000
@@ -55,8 +58,9 @@ PREDICATES = ("", "v > {n}", "v >= {n}", "v < {n}", "u > {n}", "u <= {n}", "x > 
 FIELDS = (Field("ts", "timestamp"), *(Field(key, "int") for key in KEYS))
 FIELDS += (Field("u", "int"), Field("v", "int"), Field("x", "double"))
 STREAM = Stream("s", Schema(FIELDS), "ts", 0, SourceSpec("files", {"path": "*.parquet", "format": "parquet"}))
+SINKS = ("noop", "memory", "files")
 CHECKED = (80, 5)
-"""Queries and batches whose results are compared in full."""
+"""Queries, unless other numbers are given, and batches whose results are compared in full."""
 JOINED_ROWS = 5_000
 """Of each stream a batch."""
 
@@ -69,24 +73,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--queries", nargs="*", type=int, help="how many; 100, 1,000 and 2,000 unless given")
     parser.add_argument("--batches", type=int, default=4, help="with rows; 4 unless given")
     parser.add_argument("--rows", type=int, default=JOINED_ROWS, help="of each joined stream; 5,000 unless given")
-    parser.add_argument("--check", action="store_true", help="digest of all results of 80 queries over 5 batches")
+    parser.add_argument(
+        "--check", action="store_true", help="digest of all results over 5 batches; 80 queries unless given"
+    )
+    parser.add_argument("--sink", choices=SINKS, default="noop", help="of aggregations; noop unless given")
     options = parser.parse_args(arguments)
     numbers = options.queries or ((100, 1000) if options.quick else (100, 1000, 2000))
     if options.check:
-        queries, sink = CHECKED[0], "memory"
-        _show_digest(many_joins.load(queries, sink, options.rows) if options.joins else load(queries, sink))
+        for queries in options.queries or CHECKED[:1]:
+            of_joins = options.joins
+            _show_digest(many_joins.load(queries, "memory", options.rows) if of_joins else load(queries, "memory"))
     elif options.joins:
         _show_joins(numbers, options.batches, options.rows)
     else:
-        _show(numbers, options.batches)
+        _show(numbers, options.batches, options.sink)
     return 0
 
 
-def _show(numbers: Iterable[int], batches: int) -> None:
-    table = new_table(f"{ROWS:,} rows a batch, CPU s", "queries")
+def _show(numbers: Iterable[int], batches: int, sink: str) -> None:
+    table = new_table(f"{ROWS:,} rows a batch, results to {sink}, CPU s", "queries")
     add_columns(table, "batch", "all", "INGEST", "SLOT", "driver", "emitted")
     for queries in numbers:
-        for number, spent in enumerate(measure(queries, batches)):
+        for number, spent in enumerate(measure(queries, batches, sink)):
             table.add_row(str(queries), str(number), *_shown(spent))
     out.print(table)
 
@@ -105,9 +113,10 @@ def _shown(spent: Spent) -> tuple[str, ...]:
     return (*(f"{s:.2f}" for s in seconds), f"{spent.emitted:,}")
 
 
-def measure(queries: int, batches: int) -> list[Spent]:
+def measure(queries: int, batches: int, sink: str = "noop") -> list[Spent]:
     """Every batch with rows, and one without."""
-    return list(run(queries, batches, "noop"))
+    with tempfile.TemporaryDirectory() as directory:
+        return list(run_load(load(queries, sink, Path(directory)), batches))
 
 
 def _show_digest(load: Load) -> None:
@@ -123,7 +132,9 @@ def _show_digest(load: Load) -> None:
                 found.update(repr(column.to_pylist()).encode())
 
     emitted = [spent.emitted for spent in run_load(load, CHECKED[1], take)]
-    out.print(f"{CHECKED[0]} queries, rows a batch {emitted}, {rows} in all: {found.hexdigest()}", highlight=False)
+    out.print(
+        f"{len(load.queries)} queries, rows a batch {emitted}, {rows} in all: {found.hexdigest()}", highlight=False
+    )
 
 
 def run(queries: int, batches: int, sink: str, take: Take = show_nobody) -> Iterator[Spent]:
@@ -131,17 +142,22 @@ def run(queries: int, batches: int, sink: str, take: Take = show_nobody) -> Iter
     return run_load(load(queries, sink), batches, take)
 
 
-def load(queries: int, sink: str) -> Load:
-    return Load((STREAM,), make_queries(queries, sink), lambda directory, number: [_split(directory, number)])
+def load(queries: int, sink: str, into: Path = Path()) -> Load:
+    """`into`: where files of results go, a directory for each query."""
+    return Load((STREAM,), make_queries(queries, sink, into), lambda directory, number: [_split(directory, number)])
 
 
-def make_queries(count: int, sink: str) -> list[Query]:
+def make_queries(count: int, sink: str, into: Path = Path()) -> list[Query]:
     """The first of an endless list: those of fewer are among those of more."""
     rng = random.Random(22)
-    return [_query(f"q{i}", rng, sink) for i in range(count)]
+    return [_query(name, rng, _sink(sink, into / name)) for name in (f"q{i}" for i in range(count))]
 
 
-def _query(name: str, rng: random.Random, sink: str) -> Query:
+def _sink(kind: str, into: Path) -> SinkSpec:
+    return to_files(into) if kind == "files" else SinkSpec(kind)
+
+
+def _query(name: str, rng: random.Random, sink: SinkSpec) -> Query:
     keys, window = rng.choice(KEY_SETS), rng.choice(WINDOWS)
     aggregates = rng.sample(sorted(AGGREGATES), rng.choice((1, 2, 2, 3)))
     where = rng.choice(PREDICATES).format(n=rng.randrange(1000))
@@ -151,7 +167,7 @@ def _query(name: str, rng: random.Random, sink: str) -> Query:
     condition = f" WHERE {where}" if where else ""
     text = f"SELECT {listed} FROM s{condition} GROUP BY {', '.join(keys)}, window(ts, {window})"
     answers: Any = SimpleNamespace(analyze=lambda sql: columns, learned={})
-    return bind(name, text, {STREAM.name: STREAM}, answers, sink=SinkSpec(sink))
+    return bind(name, text, {STREAM.name: STREAM}, answers, sink=sink)
 
 
 def _split(directory: Path, number: int) -> Split:
