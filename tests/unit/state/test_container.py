@@ -180,7 +180,8 @@ def test_another_one_under_the_same_name_is_read_as_what_it_is(storage: LocalSto
     assert table.equals(make_table([(1, "x")]))
 
 
-def test_what_is_streamed_has_a_checksum_too(storage: LocalStorage) -> None:
+def test_what_is_streamed_has_a_checksum_too(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "_SMALL", 0)
     with ContainerWriter(storage, "c.arrow") as writer:
         writer.add("before", make_table([(0, "y")]))
         section = writer.stream("t", make_table([(1, "x")]))
@@ -190,3 +191,21 @@ def test_what_is_streamed_has_a_checksum_too(storage: LocalStorage) -> None:
     assert section.crc == zlib.crc32(body)
     assert read_section(storage, section).equals(make_table([(1, "x")]))
     assert read_footer(storage, "c.arrow")[1] == section
+
+
+@given(VALUES, st.integers(0, 30), st.integers(0, 30), st.integers(1, 3))
+@settings(max_examples=examples(20), deadline=None)
+def test_a_small_table_is_the_stream_that_a_stream_writer_writes(
+    rows: list[tuple[Any, Any]], first: int, count: int, chunks: int
+) -> None:
+    """Also a slice of one, which takes no more of it along, and one in pieces."""
+    table = pa.concat_tables([make_table(rows).append_column("b", pa.array([n is None for n, _ in rows]))] * chunks)
+    table = table.slice(first, count)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.combine_chunks().to_batches():
+            writer.write_batch(batch)
+    with tempfile.TemporaryDirectory() as name, ContainerWriter(LocalStorage(name), "c") as written:
+        section = written.stream("t", table)
+        written.close()
+        assert (Path(name) / "c").read_bytes()[section.offset :][: section.length] == sink.getvalue().to_pybytes()
