@@ -7,7 +7,7 @@ side in one statement; a query's own rows are then those where its count of admi
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -44,6 +44,14 @@ class Closing:
     updates: bool = False
     cover_of_rows: tuple[tuple[int, int, int], ...] = ()
     """The same of the stream's kept rows."""
+    alike: Mapping[str, tuple[WindowedQuery, ...]] = field(default_factory=dict)
+    """Member's query -> further queries with the same result. It is worked out for the member and handed to all."""
+
+    @property
+    def queries(self) -> Iterator[str]:
+        """All whose windows these are."""
+        for member in self.members:
+            yield from (member.query, *(other.query for other in self.alike.get(member.query, ())))
 
 
 def finish(

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from thalweg.errors import corrupt_file, missing_file
 from thalweg.model.bucket import Section
@@ -50,14 +51,22 @@ class ContainerWriter:
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._sections: list[Section] = []
         self._entries: list[_Entry] = []
+        self._streamed: tuple[pa.Table, _Entry] | None = None
+        """The last."""
         self._file = storage.writer(name)
         self._length = 0
         self._write(MAGIC)
 
     def stream(self, name: str, table: pa.Table) -> Section:
-        """Append a table as it lies, in as many chunks as it has, without a copy of it unless it is small."""
-        if table.nbytes <= _SMALL:
-            return self.add(name, table)
+        """Append a table as it lies, in as many chunks as it has, without a copy of it unless it is small. One that
+        comes several times, under one name after another, lies there once."""
+        if self._streamed is not None and self._streamed[0] is table:
+            return self._note(replace(self._streamed[1], name=name))
+        section = self.add(name, table) if table.nbytes <= _SMALL else self._stream(name, table)
+        self._streamed = table, self._entries[-1]
+        return section
+
+    def _stream(self, name: str, table: pa.Table) -> Section:
         self._write(bytes(-self._length % _ALIGNMENT))
         start = self._length
         checked = _Checked(self._file)
@@ -269,9 +278,7 @@ class _Container:
     def _entry(self, section: Section) -> _Entry:
         """What the footer says of a section. Another container under the name would say something else."""
         for entry in self.footer:
-            if entry.offset == section.offset:
-                if entry.section(section.file) != section:
-                    break
+            if entry.offset == section.offset and entry.section(section.file) == section:
                 return entry
         raise corrupt_file(self.place, f"section {section.name!r} with checksum {section.crc:08x}", "another one")
 

@@ -18,7 +18,14 @@ from tests.support.profiles import examples
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
 from thalweg.state import container
-from thalweg.state.container import ContainerWriter, container_bytes, delete_container, read_footer, read_section
+from thalweg.state.container import (
+    ContainerWriter,
+    container_bytes,
+    delete_container,
+    open_section,
+    read_footer,
+    read_section,
+)
 from thalweg.state.local_storage import LocalStorage
 
 VALUES = st.lists(
@@ -209,3 +216,32 @@ def test_a_small_table_is_the_stream_that_a_stream_writer_writes(
         section = written.stream("t", table)
         written.close()
         assert (Path(name) / "c").read_bytes()[section.offset :][: section.length] == sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_a_table_that_is_streamed_under_several_names_lies_there_once(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(container, "_SMALL", small)
+    same, other = make_table([(1, "x" * (1 << 17)), (None, None)]), make_table([(2, "y")])
+    with ContainerWriter(storage, "c") as writer:
+        for name, table in (("a", same), ("b", same), ("c", other), ("d", same)):
+            writer.stream(name, table)
+        writer.add("e", other)
+        writer.stream("f", same)
+        sections = writer.close()
+    assert read_footer(storage, "c") == sections
+    assert [read_section(storage, section).equals(same) for section in sections] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    for section in sections:
+        part = open_section(storage, section)
+        part.need(["s"], [(0, 1)])
+        assert part.table.column("s")[0].as_py() == ("y" if section.name in "ce" else "x" * (1 << 17))
+    places = [section.offset for section in sections]
+    assert places[0] == places[1] < places[2] < places[3] == places[5] < places[4]
