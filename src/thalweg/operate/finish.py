@@ -22,11 +22,11 @@ from thalweg.model.plan import QUANTILE, Contribution, Grouping, Partial, Window
 from thalweg.model.types import as_type, to_inner_arrow
 from thalweg.model.window import Window
 from thalweg.operate import duck
-from thalweg.operate.chosen import choice, choose
 from thalweg.operate.columns import as_values
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.gather_results import Lane, Places, Wanted, gather_results
 from thalweg.operate.merge_slices import SliceTable, merge_dense, merge_quantiles, whole
+from thalweg.operate.plain_outputs import choice, choose
 
 MOST_KNOWN = 1 << 13
 """Members whose texts are remembered: batch after batch asks for the same."""

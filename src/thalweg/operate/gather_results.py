@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from thalweg.model.types import as_type, to_inner_arrow
 from thalweg.operate import duck
-from thalweg.operate.chosen import Choice
+from thalweg.operate.plain_outputs import Choice
 
 Places = npt.NDArray[np.int64]
 

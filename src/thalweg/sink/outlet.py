@@ -25,7 +25,7 @@ PART_BYTES = 1 << 18
 are made durable with those of others."""
 
 
-class Part(Struct, frozen=True):
+class WrittenPart(Struct, frozen=True):
     """A file that a task has written for a sink."""
 
     query: str
@@ -38,7 +38,7 @@ class Left(Struct, frozen=True):
     """What a task has prepared."""
 
     sections: tuple[Section, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[WrittenPart, ...] = ()
     failed: dict[str, str] = {}
     """Query -> what its sink said: its results are not here. They are made again and kept with the state."""
 
@@ -127,7 +127,7 @@ class Outlet:
         is_begun = query in self._parts or query in self._failed
         return not is_begun and self._together[query] + table.nbytes <= PART_BYTES
 
-    def _finish(self, query: str) -> Part | None:
+    def _finish(self, query: str) -> WrittenPart | None:
         part = self._parts.pop(query)
         try:
             name = part.finish()
@@ -135,7 +135,7 @@ class Outlet:
             self._parts[query] = part
             self._fail(query, self.sinks[query], error)
             return None
-        return Part(query, name, part.rows, part.nbytes)
+        return WrittenPart(query, name, part.rows, part.nbytes)
 
     def _fail(self, query: str, sink: TaskSink, error: Exception) -> None:
         """One sink's trouble is its query's alone."""

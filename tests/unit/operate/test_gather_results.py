@@ -14,9 +14,9 @@ import pytest
 from thalweg.model.columns import WINDOW, key
 from thalweg.model.types import as_type, to_inner_arrow
 from thalweg.operate import duck
-from thalweg.operate.chosen import choice
 from thalweg.operate.finish import _MergedTable
 from thalweg.operate.gather_results import Places, Wanted, gather_lanes, gather_results
+from thalweg.operate.plain_outputs import choice
 
 PARTIALS = {"n": "BIGINT", "m": "BIGINT", "s": "DOUBLE", "t": "BIGINT", "l": "INTEGER", "d": "DATE", "x": "VARCHAR"}
 COUNTS = ("n", "m")
