@@ -329,6 +329,33 @@ def test_of_results_that_nobody_takes_there_are_as_many(open_world: OpenWorld, s
     assert all(found == expected(world.pipeline.known[name], world.come(name)) for name, found in kept.items())
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 7, 9, 12])
+def test_what_is_only_counted_is_as_much_as_what_is_found(
+    open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Differential: a world all of whose results are dropped counts as one that keeps them finds, query by query and
+    probe by probe; of one query in every second world, of several in the others."""
+    few, worth, most = ((9999, 4, 9999), (1, 999, 9999), (1, 999, 25))[seed % 3]
+    for name, value in (("FEW", few), ("WORTH", worth), ("MOST", most)):
+        monkeypatch.setattr(laid, name, value)
+
+    def play(sink: str) -> World:
+        rng = random.Random(f"counted {seed}")
+        edges = random_edges(rng)
+        queries = [random_query(rng, i, edges) for i in range(1 if seed % 2 else 5)]
+        world = open_world([replace(query, sink=SinkSpec(sink)) for query in queries])
+        for batch in range(4):
+            world.run(rng, {name: make_rows(rng, batch, 60) for name in STREAMS})
+        return world
+
+    counted, kept = play("noop"), play("memory")
+    emitted = {entry.query.name: entry.emitted for entry in counted.pipeline.batches.entries.values()}
+    assert emitted == {name: kept.results(name).total() for name in kept.pipeline.known}
+    assert sum(emitted.values()) > 0
+    assert counted.probed == kept.probed
+    kept.check()
+
+
 # -- queries that come and go
 
 

@@ -18,7 +18,7 @@ from thalweg.model.types import to_inner_arrow
 from thalweg.observe.stopwatch import PREDICATES
 from thalweg.operate import duck
 from thalweg.operate.compute import add_computed
-from thalweg.operate.materialise import alone
+from thalweg.operate.look_up import alone
 from thalweg.operate.outbox import Outbox, count
 from thalweg.operate.pre_aggregate import event_times, pre_aggregate
 from thalweg.operate.store import Sampled, choose_rows
