@@ -32,7 +32,7 @@ from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING
-from thalweg.operate import materialise
+from thalweg.operate import materialise, pieces
 from thalweg.operate import probe_layout as laid
 from thalweg.optimize import keep_intermediates, lay_out_stores
 from thalweg.optimize.planner import make_plan
@@ -290,6 +290,7 @@ def test_joins_equal_duckdb(
     for name, value in (("FEW", few), ("WORTH", worth), ("MOST", most)):
         monkeypatch.setattr(laid, name, value)
     monkeypatch.setattr(materialise, "ROWS_AT_ONCE", (1, 20, 10**6)[seed % 3])
+    monkeypatch.setattr(pieces, "WORTH_CUTTING", (1, 5, 10**6)[seed % 3])
     play(open_world, seed).check()
 
 

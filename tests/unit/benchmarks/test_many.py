@@ -68,3 +68,10 @@ def test_joins_find_the_same_whether_they_are_counted_or_kept() -> None:
     counted = [spent.emitted for spent, _ in many_joins.measure(20, 3, 2_000)]
     assert kept == counted
     assert sum(kept) == found.total() > 0
+
+
+@pytest.mark.slow
+def test_state_of_joins_stays_near_the_rows_in_their_windows() -> None:
+    """Of batches longer than the windows: also after the last of them, when their oldest rows have just gone."""
+    held = [ratio for _, ratio in many_joins.measure(120, 2, 300_000)]
+    assert max(held) < 1.5
