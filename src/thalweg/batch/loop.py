@@ -282,6 +282,8 @@ class Loop:
             return False
         splits = self._planner.splits(start, end, self.batches.tasks)
         texts = [dump_splits(task) for task in splits]
+        if self._planner.has_left:
+            log.debug("batch", "backlog", batch=self.batches.manifest.batch + 1, most_rows=self._size.rows())
         try:
             self.batches.run(texts, end, time.perf_counter() - began, self._planner.marks(end))
         except TasksCancelledError:

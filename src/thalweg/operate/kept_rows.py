@@ -121,9 +121,8 @@ class KeptRows:
     def partials(self, grouping: Grouping, stretches: Set[Stretch], batch_from: int) -> SliceTable:
         """Of one grouping, by slice: those that are the slot's."""
         view, starts = self.view(batch_from), sorted({start for start, _ in stretches})
-        slices = _slices(view.starts)
-        start = slices.first % slices.unit
-        apart = replace(grouping, slice_us=slices.unit, slice_start_us=start, rolled_up_from=None, extra=())
+        slices, unit = _slices(view.starts)
+        apart = replace(grouping, slice_us=unit, slice_start_us=slices.first % unit, rolled_up_from=None, extra=())
         table = make(view.columns, slices, apart, self.failures)
         keys = [table.column(key(i)) for i in range(len(grouping.keys))]
         table = table.filter(pa.array(self.owns(grouping, keys, table.num_rows)))
@@ -142,12 +141,12 @@ def open_kept_rows(
     return found
 
 
-def _slices(starts: npt.NDArray[np.int64]) -> Slices:
-    """Of rows that know theirs, whatever the grid was when they came."""
+def _slices(starts: npt.NDArray[np.int64]) -> tuple[Slices, int]:
+    """Of rows that know theirs, whatever the grid was when they came; and how far apart they are at least."""
     low = int(starts.min())
     unit = math.gcd(*(np.unique(starts) - low).tolist()) or 1
     numbers = (starts - low) // unit
-    return Slices(low, unit, Key(numbers, 0, int(numbers.max()) + 1, pa.int64()))
+    return Slices(low, unit, Key(numbers, 0, int(numbers.max()) + 1, pa.int64())), unit
 
 
 @dataclass
