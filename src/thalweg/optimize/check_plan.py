@@ -47,7 +47,7 @@ def _touched(draft: Draft, last: Draft) -> Touched:
     streams = {name: plan.streams[name] for name in draft.touched}
     if plan.partitioners != before.partitioners:
         return Touched(streams, plan.members)
-    ids = dict.fromkeys(running.id for running in draft.new)
+    ids: dict[str, None] = {}
     less = [id_ for id_ in before.groupings if id_ not in plan.groupings]
     less += [
         id_
@@ -57,7 +57,16 @@ def _touched(draft: Draft, last: Draft) -> Touched:
     ]
     for shared in (draft.shared.get(id_) or last.shared[id_] for id_ in less):
         ids.update((id_, None) for asking in shared.windows_for.values() for id_ in asking)
-    return Touched(streams, [draft.members[id_] for id_ in ids if id_ in draft.members])
+    return Touched(streams, [*_new(plan, before), *(draft.members[id_] for id_ in ids if id_ in draft.members)])
+
+
+def _new(plan: Plan, before: Plan) -> Iterable[WindowedQuery]:
+    """The members that were not there before as they are."""
+    count = len(before.members)
+    if plan.members[:count] == before.members:
+        return plan.members[count:]
+    there = {*map(id, before.members)}
+    return [member for member in plan.members if id(member) not in there]
 
 
 def what_is_broken(plan: Plan, before: Plan | None = None, touched: Touched | None = None) -> Iterator[Broken]:
