@@ -27,7 +27,7 @@ from thalweg.model.split import Split, dump_splits
 from thalweg.model.stream import Stream
 from thalweg.state.places import open_storage
 from thalweg.state.reader import StateReader
-from thalweg.state.requests import CreateQuery, RequestLog
+from thalweg.state.requests import CreateRequest, RequestLog
 from thalweg.state.storage import Storage
 from thalweg.state.term import take_term
 
@@ -74,7 +74,7 @@ def run_load(load: Load, batches: int, take: Take = show_nobody) -> Iterator[Spe
         storage.claim()
         requests = RequestLog(storage, 0)
         for query in load.queries:
-            requests.append(CreateQuery(query))
+            requests.append(CreateRequest(query))
         watch = _Watch()
         tasks, term = LocalRunner(1, watch), take_term(storage)
         engine: Any = LocalEngine(None, tasks)  # type: ignore[arg-type]  # nothing is analysed

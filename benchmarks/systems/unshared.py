@@ -15,14 +15,14 @@ def keep_apart() -> None:
     """Tasks are not concerned: they run the plan that they are given."""
 
     def grouping(
-        splitter: split_aggregates._Splitter, window: Window, keys: tuple[str, ...], values: tuple[str, ...]
+        splitter: split_aggregates._AggregateSplitter, window: Window, keys: tuple[str, ...], values: tuple[str, ...]
     ) -> split_aggregates._Grouping:
         stream = splitter.query.stream
         id_ = named("g", stream, "combine", keys, values, splitter.id)
         made = split_aggregates._Grouping(id_, stream, keys, values, window)
         return splitter.groupings.setdefault(id_, made)
 
-    split_aggregates._Splitter._grouping = grouping  # type: ignore[method-assign]
+    split_aggregates._AggregateSplitter._grouping = grouping  # type: ignore[method-assign]
     roll_up._choose = lambda candidates: {}
     # It would refuse groupings that are equal but for their names.
     check_plan.what_is_broken = lambda plan, before=None, touched=None: iter(())

@@ -13,7 +13,7 @@ from thalweg.handle import QueryHandle
 from thalweg.model.manifest import Manifest
 from thalweg.model.stream import Stream
 from thalweg.state.catalog import Table, check_catalog, load_streams, load_tables, save_streams
-from thalweg.state.requests import ChangeStream, RequestLog
+from thalweg.state.requests import RequestLog, StreamRequest
 from thalweg.state.storage import Storage
 from thalweg.state.stream_changes import note_drop, streams_through
 
@@ -97,7 +97,7 @@ def load_catalog(storage: Storage, newest: Manifest | None, requests: RequestLog
     if streams != saved:  # a crash came between the request and the catalog
         save_streams(storage, streams)
         for number, request in waiting:
-            if isinstance(request, ChangeStream) and request.is_drop:
+            if isinstance(request, StreamRequest) and request.is_drop:
                 note_drop(storage, request.name, number)
     if newest is not None:
         check_catalog(storage, newest, streams_through(streams, waiting, through), tables)

@@ -55,7 +55,7 @@ class Fare:
     """What its sink has not been given."""
 
 
-class Owner(Protocol):
+class HandleOwner(Protocol):
     """What a handle asks of its session."""
 
     def fare_of(self, handle: QueryHandle) -> Fare: ...
@@ -76,7 +76,7 @@ class Owner(Protocol):
 class QueryHandle:
     """A query in the hands of a user."""
 
-    def __init__(self, session: Owner, id_: str, definition: Query, restored: bool = False) -> None:
+    def __init__(self, session: HandleOwner, id_: str, definition: Query, restored: bool = False) -> None:
         self._session = session
         self.id = id_
         self.definition = definition

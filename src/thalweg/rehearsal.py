@@ -1,7 +1,7 @@
 """Statements tried out before the first of them takes effect.
 
-Parts that try (`Parts.tried`) accept and refuse as the session's own would, with what the statements before have made
-or dropped. They share the analyser, which has to know streams and tables by name; what it was told of
+Parts that try (`SessionParts.tried`) accept and refuse as the session's own would, with what the statements before
+have made or dropped. They share the analyser, which has to know streams and tables by name; what it was told of
 them is taken back.
 """
 

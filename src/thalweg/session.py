@@ -20,7 +20,7 @@ from thalweg.statements import run_statements
 from thalweg.verbs import explaining, looking, new_queries, opening, queries, running, streams, tables
 from thalweg.verbs.explaining import copy_state
 from thalweg.verbs.looking import SessionProgress
-from thalweg.verbs.settings import JOIN_EPOCH, Settings, budget_of, span_or_none, spark_or_none
+from thalweg.verbs.settings import JOIN_EPOCH, SessionSettings, budget_of, span_or_none, spark_or_none
 
 __all__ = ["QueryHandle", "Session", "Status", "connect", "copy_state"]
 
@@ -56,7 +56,7 @@ def connect(
     return Session(
         opening.open_storage(state_dir),
         opening.on_spark(spark_or_none(spark), settings, landing),
-        Settings(
+        SessionSettings(
             slots,
             span_or_none(repartition),
             join_epoch,
@@ -70,7 +70,7 @@ def connect(
 class Session:
     """One state, one pipeline, any number of queries. Methods may be called from any thread."""
 
-    def __init__(self, place: opening.Place, open_engine: opening.OpenEngine, settings: Settings) -> None:
+    def __init__(self, place: opening.Place, open_engine: opening.OpenEngine, settings: SessionSettings) -> None:
         self._parts = opening.open_parts(self, place, open_engine, settings)
         self.storage = self._parts.storage
 

@@ -22,17 +22,17 @@ from thalweg.frontend.statements import (
     PauseQuery,
     ResetWatermark,
     ResumeQuery,
-    Select,
+    SelectResults,
     Show,
     ShowCreate,
     Statement,
 )
 from thalweg.rehearsal import Trial
 from thalweg.verbs import creating, describing, explaining, queries, selecting, showing, streams, tables
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 
-def run_statements(parts: Parts, text: str) -> list[Any]:
+def run_statements(parts: SessionParts, text: str) -> list[Any]:
     """Carries out the statements of a text: all of them, or, where one would be refused, none. What can only be known
     when it is done, such as a full disk, is raised with what has taken effect by then."""
     statements = parse_statements(text)
@@ -70,7 +70,7 @@ def _together(statements: list[Statement]) -> list[list[Statement]]:
     return groups
 
 
-def _execute_together(parts: Parts, statements: list[Statement], text: str, trial: Trial) -> list[Any]:
+def _execute_together(parts: SessionParts, statements: list[Statement], text: str, trial: Trial) -> list[Any]:
     created = [statement for statement in statements if isinstance(statement, CreateQuery)]
     if created:
         return [*creating.create_queries_from(parts, created, text, trial.bound)]
@@ -79,7 +79,7 @@ def _execute_together(parts: Parts, statements: list[Statement], text: str, tria
     return [execute(parts, statement, text, rows)]
 
 
-def _try(trying: Parts, statement: Statement, text: str) -> None:
+def _try(trying: SessionParts, statement: Statement, text: str) -> None:
     """Verbs that are not named here do not know parts that only try."""
     catalog = trying.catalog
     match statement:
@@ -91,7 +91,7 @@ def _try(trying: Parts, statement: Statement, text: str) -> None:
             catalog.query(name)
         case ResetWatermark(stream):
             catalog.stream(stream)
-        case Select(select, offset):
+        case SelectResults(select, offset):
             selecting.check(trying, select, text, offset)
         case Explain(name) if name is not None:
             catalog.query(name)
@@ -107,14 +107,14 @@ def _label(statement: Statement) -> str:
             named = f"{kind.upper()} {name}"
         case ResetWatermark(stream):
             named = stream
-        case Select():
+        case SelectResults():
             named = None
         case _:
             named = statement.name
     return f"{verb} {named}" if named else verb
 
 
-def execute(parts: Parts, statement: Statement, text: str, rows: pa.Table | None = None) -> Any:
+def execute(parts: SessionParts, statement: Statement, text: str, rows: pa.Table | None = None) -> Any:
     """Carries out one statement of the text. `rows`: of the table that it creates, if they have been read."""
     match statement:
         case CreateStream():
@@ -141,7 +141,7 @@ def execute(parts: Parts, statement: Statement, text: str, rows: pa.Table | None
             return _look(parts, statement, text)
 
 
-def _look(parts: Parts, statement: Statement, text: str) -> Any:
+def _look(parts: SessionParts, statement: Statement, text: str) -> Any:
     """What changes nothing."""
     match statement:
         case Show(what):
@@ -150,7 +150,7 @@ def _look(parts: Parts, statement: Statement, text: str) -> Any:
             return describing.show_create(parts, kind, name)
         case Describe():
             return describing.describe(parts, statement, text)
-        case Select(select, offset):
+        case SelectResults(select, offset):
             return selecting.select(parts, select, text, offset)
         case Explain(name, form):
             return explaining.explain(parts, name, form)

@@ -24,8 +24,8 @@ from thalweg.model.join import joined_name
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Query
-from thalweg.optimize.ordering import asked_of
 from thalweg.optimize.planner import make_plan
+from thalweg.optimize.weigh_orders import asked_of
 
 IDS = Path(__file__).parent / "ids" / "ids.txt"
 TOGETHER = "together"
@@ -172,7 +172,7 @@ def _every_id(plan: Plan) -> Iterator[tuple[str, str]]:
         yield from (("column", computed.name) for computed in stream.computed)
     for grouping in plan.groupings.values():
         yield "grouping", grouping.id
-        for partial in (*grouping.partials, *grouping.extra):
+        for partial in (*grouping.partials, *grouping.partials_for_others):
             yield "partial", partial.name
             if partial.own is not None:
                 yield "function", partial.own.id

@@ -139,6 +139,6 @@ def _shown_plan(plan: Plan) -> Iterator[str]:
     if plan.streams:
         yield f"{len(plan.groupings)} groupings, {len(plan.members)} members, {plan.slots} slots"
     yield from (f"{key} is dealt out by {name}" for key, name in plan.partitioners.items())
-    yield from (f"{key} follows {leader}" for key, leader in plan.follows.items())
+    yield from (f"{key} follows {leader}" for key, leader in plan.co_located_with.items())
     if plan.id:
         yield f"the plan is {plan.id}"

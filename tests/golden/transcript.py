@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from thalweg.adapt.contract import Asked
+from thalweg.adapt.contract import SolverCall
 from thalweg.model.measurements import Dealing, Partitioners
-from thalweg.model.ordering import Order, Ordering
 from thalweg.model.partitioning import Partitioning
+from thalweg.model.probe_order import OrdersInForce, ProbeOrder
 from thalweg.testing import LocalSession
 
 _SIZES = re.compile(r"\d+\.\d MiB")
@@ -95,19 +95,21 @@ class Transcript:
         measured = msgspec.structs.replace(runner.manifest.measured, partitioners=Partitioners(dealing=dict(dealing)))
         runner.manifest = replace(runner.manifest, measured=measured)
 
-    def assign(self, about: str, assignment: Mapping[str, list[int]], follows: Mapping[str, str]) -> None:
+    def assign(self, about: str, assignment: Mapping[str, list[int]], co_located_with: Mapping[str, str]) -> None:
         """A partitioning that the next batch puts into force."""
         self.say(f"proposed: {about}")
         runner = self.session._parts.runner
-        proposed = Partitioning(assignment, follows, runner.adaptations.decided(runner.manifest.measured, 0).slots)
+        proposed = Partitioning(
+            assignment, co_located_with, runner.adaptations.decided(runner.manifest.measured, 0).slots
+        )
         runner.adaptations.change("slot_assignment", proposed=proposed)
 
-    def order(self, query: str, orders: Mapping[str, Order], reason: str, *changes: str) -> None:
+    def order(self, query: str, orders: Mapping[str, ProbeOrder], reason: str, *changes: str) -> None:
         """Orders of a join that the next batch puts into force."""
         self.say(f"proposed: {reason}")
         id_ = self.session.query(query).id
-        proposed = Ordering({id_: orders}, (id_,), reason=reason, changes=changes)
-        asked = Asked(0, "a case asks", 0.0)
+        proposed = OrdersInForce({id_: orders}, (id_,), reason=reason, changes=changes)
+        asked = SolverCall(0, "a case asks", 0.0)
         self.session._parts.runner.adaptations.change(
             "probe_orders", asked=asked, answer=reason, coming=((0, proposed),)
         )

@@ -18,8 +18,8 @@ from tests.support.side import Side
 from tests.support.unsettled import random_ordering
 
 import thalweg
-from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
+from thalweg.model.probe_order import OrdersInForce
 from thalweg.testing.compare import difference
 from thalweg.testing.oracle import Feed
 
@@ -52,7 +52,7 @@ class Seen:
     attached: int = 0
     """Queries that were given an order beside others in their first batch."""
 
-    def take_in(self, plan: Plan, ordering: Ordering, first: set[str]) -> None:
+    def take_in(self, plan: Plan, ordering: OrdersInForce, first: set[str]) -> None:
         self.switches = ordering.switches
         self.kept.append(frozenset(plan.joins.intermediates))
         trees = [tree for cohort in plan.joins.cohorts.values() for tree in cohort.trees]

@@ -14,8 +14,8 @@ from tests.support.side import Side
 
 import thalweg
 from thalweg.model.manifest import Manifest
-from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
+from thalweg.model.probe_order import OrdersInForce
 from thalweg.testing.compare import difference
 from thalweg.testing.oracle import Feed
 
@@ -76,7 +76,7 @@ def test_a_flip_of_selectivities_turns_the_order_within_two_epochs(
 ) -> None:
     feeds = [feed(stream, place) for place, stream in enumerate("rstu")]
     first_of_s: list[str] = []
-    orderings: list[Ordering] = []
+    orderings: list[OrdersInForce] = []
     with side.connect(state_dir, join_epoch=EPOCH) as session:
         open_streams(session, feeds, tmp_path / "inputs")
         queries = {name: session.create_query(name, text) for name, text in (("chain", CHAIN), ("part", PART))}

@@ -14,7 +14,7 @@ from tests.support.disk import FaultyDisk
 from thalweg.state import durable
 from thalweg.state.container import ContainerWriter, read_footer, read_section
 from thalweg.state.local_storage import LocalStorage
-from thalweg.state.requests import DropQuery, RequestLog
+from thalweg.state.requests import DropRequest, RequestLog
 from thalweg.testing.faults import Death
 
 NAMES = ("a", "b", "d/a", "d/b", "e/a")
@@ -199,7 +199,7 @@ def test_every_acknowledged_request_is_kept_through_several_lives(
             log = RequestLog(storage, through)
             for step in steps:
                 if step == "append":
-                    acknowledged.append(log.append(DropQuery(str(log.last + 1))))
+                    acknowledged.append(log.append(DropRequest(str(log.last + 1))))
                 else:
                     through = max(through, min(int(step), log.last))
                     log.forget_through(through)

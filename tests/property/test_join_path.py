@@ -23,7 +23,7 @@ from thalweg.adapt.probe_orders import adaptation
 from thalweg.adapt.settings import JoinPlanning
 from thalweg.model.bucket import Layout
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.join import Atom, Equality, Join, KeyPart, Relation, TimeBound, joined_column
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import route_keys
 from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
@@ -83,7 +83,8 @@ def random_query(rng: random.Random, number: int, edges: list[tuple[str, str, st
         for a, b, ca, cb in sorted(chosen)
     )
     bounds = tuple(
-        Bound(a, b, rng.choice((-3, -1, 0)) * SECOND, rng.choice((0, 1, 2)) * SECOND) for a, b, _, _ in sorted(chosen)
+        TimeBound(a, b, rng.choice((-3, -1, 0)) * SECOND, rng.choice((0, 1, 2)) * SECOND)
+        for a, b, _, _ in sorted(chosen)
     )
     outputs = tuple(
         Output(f"{r.name}_{c}", column(joined_column(r.name, c))) for r in relations for c in rng.sample(COLUMNS, 2)
@@ -425,7 +426,7 @@ def selective_query(rng: random.Random, number: int) -> Query:
         return Relation(name, name, tuple(dict.fromkeys(atoms)), where)
 
     key = rng.choice(COLUMNS[1:])
-    bound = Bound("a", "b", rng.choice((-3, -1)) * SECOND, rng.choice((0, 2)) * SECOND)
+    bound = TimeBound("a", "b", rng.choice((-3, -1)) * SECOND, rng.choice((0, 2)) * SECOND)
     join = Join(
         (relation("a"), relation("b")), (Equality(KeyPart("a", column(key)), KeyPart("b", column(key))),), (bound,)
     )
@@ -484,7 +485,7 @@ def run_triangle(open_world: OpenWorld) -> World:
     join = Join(
         relations,
         tuple(Equality(KeyPart(one, column(key)), KeyPart(other, column(key))) for one, other, key in TRIANGLE),
-        tuple(Bound(one, other, -2 * SECOND, 2 * SECOND) for one, other, _ in TRIANGLE),
+        tuple(TimeBound(one, other, -2 * SECOND, 2 * SECOND) for one, other, _ in TRIANGLE),
     )
     outputs = tuple(Output(name, column(joined_column(name, "k"))) for name in "abc")
     world = open_world([Query("q", "", "j", outputs, join=join)])
@@ -541,7 +542,7 @@ def test_an_edge_that_closes_a_cycle_is_counted(open_world: OpenWorld) -> None:
 def _pairs_of(number: int, atoms: tuple[Atom, ...]) -> Query:
     relations = (Relation("a", "a", atoms), Relation("b", "b"))
     equality = Equality(KeyPart("a", column("x")), KeyPart("b", column("x")))
-    join = Join(relations, (equality,), (Bound("a", "b", -9 * SECOND, 9 * SECOND),))
+    join = Join(relations, (equality,), (TimeBound("a", "b", -9 * SECOND, 9 * SECOND),))
     outputs = tuple(Output(name, column(joined_column(name, "y"))) for name in "ab")
     return Query(f"q{number}", "", "j", outputs, join=join)
 

@@ -42,8 +42,8 @@ import thalweg
 from thalweg import faults
 from thalweg.engine.spark import create_session
 from thalweg.model.manifest import FORMAT
-from thalweg.model.ordering import Order, Ordered, Ordering
 from thalweg.model.plan import route_keys
+from thalweg.model.probe_order import OrderedJoin, OrdersInForce, ProbeOrder
 from thalweg.state import term
 from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
@@ -214,13 +214,13 @@ def disturb(session: Any) -> None:
         known.partitioners.dealing.update({key: random_dealing(rng) for key in keys})
         # The same orders in every batch: an intermediate must fill before rows look into it.
         orders = {query: paired_orders(join) for query, join in plan.joins.ordered.items()}
-        proposed = Ordering(orders, tuple(orders), reason="to freeze")
+        proposed = OrdersInForce(orders, tuple(orders), reason="to freeze")
         runner.adaptations.change("probe_orders", coming=((0, proposed),))
 
     runner.adaptations.commit = commit_and_propose
 
 
-def paired_orders(join: Ordered) -> dict[str, Order]:
+def paired_orders(join: OrderedJoin) -> dict[str, ProbeOrder]:
     """Rows look for all others at once wherever these can be kept joined."""
     orders = dict(join.orders)
     for start in join.relations:

@@ -33,8 +33,8 @@ from thalweg.state.container import ContainerWriter, read_footer, read_section
 from thalweg.state.delivered import Delivered, find_delivered, save_delivered
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.reader import StateReader
-from thalweg.state.requests import DropQuery, RequestLog
-from thalweg.state.results import Results
+from thalweg.state.requests import DropRequest, RequestLog
+from thalweg.state.results import StoredResults
 from thalweg.state.term import newest_term, take_term
 from thalweg.testing.faults import Death
 
@@ -83,7 +83,7 @@ class Requests:
     def act(self, step: int) -> None:
         if step in self._steps():
             return  # it was durable though nobody was told
-        self.log.append(DropQuery(str(step)))
+        self.log.append(DropRequest(str(step)))
         if step % 2:
             self.known |= {int(request.name) for number, request in self._all() if number < self.log.last}
             self.log.forget_through(self.log.last - 1)
@@ -96,7 +96,7 @@ class Requests:
     def close(self) -> None:
         self.log.close()
 
-    def _all(self) -> list[tuple[int, DropQuery]]:
+    def _all(self) -> list[tuple[int, DropRequest]]:
         return self.log.read_after(len(self.known))
 
     def _steps(self) -> set[int]:
@@ -230,7 +230,7 @@ class ResultFiles:
         self.storage = storage_in(root)
         self.manifests = manifest.Manifests(self.storage)
         newest = self.manifests.newest()
-        self.results = Results(self.storage, newest.results if newest else ())
+        self.results = StoredResults(self.storage, newest.results if newest else ())
 
     def act(self, step: int) -> None:
         before = self.manifests.newest()

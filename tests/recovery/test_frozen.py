@@ -42,8 +42,8 @@ from thalweg.state.container import read_section
 from thalweg.state.local_storage import LocalStorage
 from thalweg.state.manifest import latest_manifest, manifest_batches, read_manifest
 from thalweg.state.migrate import find_old_intent
-from thalweg.state.requests import CreateQuery, RequestLog
-from thalweg.state.results import Results
+from thalweg.state.requests import CreateRequest, RequestLog
+from thalweg.state.results import StoredResults
 from thalweg.testing import LocalSession
 from thalweg.testing.compare import rows_equal
 
@@ -156,7 +156,7 @@ def test_a_frozen_directory_holds_a_request_and_rows_that_no_batch_knows(archive
     storage, manifest = opened(archive, tmp_path)
     case = case_of(archive.case)
     waiting = RequestLog(storage, manifest.through).read_after(manifest.through)
-    names = [request.query.name for _, request in waiting if isinstance(request, CreateQuery)]
+    names = [request.query.name for _, request in waiting if isinstance(request, CreateRequest)]
     is_known = archive.format > OLD and archive.life == "killed"
     assert names == ([] if is_known else list(case.later))
     for feed in case.feeds:
@@ -195,7 +195,7 @@ def test_a_frozen_directory_has_windows_or_rows_that_wait_for_others(archive: Ar
 def test_results_before_the_freeze_are_a_part_of_the_expected(archive: Archive, tmp_path: Path) -> None:
     storage, manifest = opened(archive, tmp_path)
     case = case_of(archive.case)
-    results = Results(storage, manifest.results)
+    results = StoredResults(storage, manifest.results)
     ids = {entry.query.name: id_ for id_, entry in manifest.queries.items()}
     is_later_known = archive.format > OLD and archive.life == "killed"
     assert ids.keys() == {*case.queries, *(case.later if is_later_known else ())}

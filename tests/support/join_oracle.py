@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from thalweg.errors import oracle_select_unsupported
 from thalweg.model.types import from_arrow
-from thalweg.testing.oracle import Feed, Select, event_times, parse_select, watermarks
+from thalweg.testing.oracle import CutSelect, Feed, event_times, parse_select, watermarks
 
 Versions = Mapping[str, Sequence[tuple[int, pa.Table]]]
 """Static tables by name: (first batch that sees it, the table), in order."""
@@ -73,7 +73,7 @@ class Item:
 class JoinSelect:
     """A SELECT over joined streams, as far as the oracle must understand it."""
 
-    select: Select
+    select: CutSelect
     """With Spark's syntax only; `body` is everything from FROM on."""
     relations: tuple[tuple[str, str], ...]
     """(alias, stream); static tables are not among them."""

@@ -30,10 +30,10 @@ from thalweg.engine.local_engine import LocalEngine
 from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Combining, Dealing, HotJoinKeys, Partitioners
 from thalweg.model.message import decode
-from thalweg.model.ordering import Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import KEY_GROUPS, GroupingLoad, PlanInput, PlanSettings, RunningQuery
+from thalweg.model.probe_order import OrdersInForce
 from thalweg.model.query import Query, query_id
 from thalweg.model.report import IngestReport, SlotReport
 from thalweg.model.stream import Stream
@@ -44,7 +44,7 @@ from thalweg.route.hash import HASH_NAME
 from thalweg.source.memory import memory
 from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
-from thalweg.state.requests import CreateQuery, DropQuery, RequestLog
+from thalweg.state.requests import CreateRequest, DropRequest, RequestLog
 from thalweg.state.term import take_term
 
 
@@ -146,13 +146,13 @@ class LocalPipeline:
     def create(self, *queries: Query) -> None:
         for query in queries:
             assert query.name not in self.known
-            sequence = self._requests.append(CreateQuery(query))
+            sequence = self._requests.append(CreateRequest(query))
             self.ids[query.name] = query_id(query.name, sequence)
             self._delivery.kept.add(self.ids[query.name])  # a test may ask for what dropped ones have given
             self.queries[query.name] = self.known[query.name] = query
 
     def drop(self, name: str) -> None:
-        self._requests.append(DropQuery(name))
+        self._requests.append(DropRequest(name))
         del self.queries[name]
 
     def _used(self) -> dict[str, Stream]:
@@ -200,7 +200,7 @@ class LocalPipeline:
         loads: Mapping[str, GroupingLoad] | None = None,
         partitioners: Mapping[str, str] | None = None,
         spread: Mapping[str, Sequence[int]] | None = None,
-        ordering: Ordering | None = None,
+        ordering: OrdersInForce | None = None,
     ) -> None:
         """What the next batch decides by, as if planners had proposed it or batches measured it."""
         measured = self.manifest.measured

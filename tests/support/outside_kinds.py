@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import pyarrow as pa
 from msgspec import Meta, Struct
 
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Calling, Parts, partial
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Arity, Calling, Parts, partial
 from thalweg.frontend.window_kinds import WindowKind
 from thalweg.model.expr import quote
 from thalweg.model.query import Aggregate
@@ -103,7 +103,7 @@ class Products(AggregateFamily):
     def signature(self, call: Calling) -> Aggregate:
         return Aggregate("product", (call.cast(call.arg(0), "double").to_expr(),), "double")
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         text = f"product({quote(asked.column(0))})"
         product = partial(text, asked.filter_column, "product({})", "DOUBLE")
         return Parts((product,), quote(product.name))

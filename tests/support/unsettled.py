@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from thalweg.model.measurements import Dealing
-from thalweg.model.ordering import Order, Ordered, Ordering
 from thalweg.model.partitioning import Partitioning
 from thalweg.model.plan import Plan, route_keys, shipped_keys
+from thalweg.model.probe_order import OrderedJoin, OrdersInForce, ProbeOrder
 
 PARTITIONERS = ("dalton", "shuffle", "partial_key", "affinity_count", "hybrid", "da_greedy", "prompt")
 
@@ -56,25 +56,25 @@ def random_partitioning(rng: random.Random, plan: Plan) -> Partitioning:
         for name in sorted(route_keys(plan))
         if rng.random() < 0.8
     }
-    follows: dict[str, str] = {}
+    co_located_with: dict[str, str] = {}
     for stream in plan.streams.values():
         keys = sorted(shipped_keys(plan, stream))
         leader = rng.choice([*keys, None])
-        follows |= {key: leader for key in keys if leader and key != leader and rng.random() < 0.7}
-    return Partitioning(assignment, follows, plan.slots)
+        co_located_with |= {key: leader for key in keys if leader and key != leader and rng.random() < 0.7}
+    return Partitioning(assignment, co_located_with, plan.slots)
 
 
-def random_ordering(rng: random.Random, ordered: Mapping[str, Ordered]) -> Ordering:
+def random_ordering(rng: random.Random, ordered: Mapping[str, OrderedJoin]) -> OrdersInForce:
     """Rows look for partners in any order, some in intermediates; some queries are left to what was measured."""
     orders = {
         query: {start: random_order(rng, join, start) for start in join.relations}
         for query, join in sorted(ordered.items())
         if rng.random() < 0.8
     }
-    return Ordering(orders, tuple(orders), reason="at random")
+    return OrdersInForce(orders, tuple(orders), reason="at random")
 
 
-def random_order(rng: random.Random, join: Ordered, start: str) -> Order:
+def random_order(rng: random.Random, join: OrderedJoin, start: str) -> ProbeOrder:
     pairs = [(a, b) for a in join.relations for b in join.relations if a < b and join.among((a, b))]
     # Of few, so that some last from one order to the next.
     pairs = [pair for pair in pairs[:2] if start not in pair] if rng.random() < 0.7 else []

@@ -11,11 +11,11 @@ from thalweg.adapt.contract import Adaptation
 from thalweg.adapt.hot_join_keys import SpreadHotKeys
 from thalweg.adapt.partitioners import DealRows
 from thalweg.adapt.probe_orders.adaptation import OrderProbes
-from thalweg.adapt.settings import Settings
+from thalweg.adapt.settings import AdaptSettings
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
 from thalweg.adapt.slot_count import CountSlots
 
-ADAPTATIONS: tuple[Callable[[Settings], Adaptation[Any, Any]], ...] = (
+ADAPTATIONS: tuple[Callable[[AdaptSettings], Adaptation[Any, Any]], ...] = (
     CountSlots,  # first: key groups are assigned to that many
     AssignSlots,
     DealRows,

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from thalweg.adapt.contract import Adaptation, Decided, Seen
-from thalweg.adapt.settings import Settings
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
+from thalweg.adapt.settings import AdaptSettings
 from thalweg.adapt.steady import power_of_two
 from thalweg.model.bucket import RowBucket
-from thalweg.model.explanation import Explanation
-from thalweg.model.join_statistics import JoinMeasurements, Sample
+from thalweg.model.explanation import AdaptationReport
+from thalweg.model.join_statistics import JoinMeasurements, PredicateSample
 from thalweg.model.measurements import Measurements
 from thalweg.model.plan import Plan
 from thalweg.model.report import StreamSample
@@ -29,13 +29,13 @@ class FormCohorts(Adaptation[JoinMeasurements, None]):
     empty = JoinMeasurements()
     lost = ""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         """There is nothing to set."""
 
     def restore(self, memory: JoinMeasurements, measured: Measurements) -> JoinMeasurements:
         return measured.probe_orders.joins
 
-    def observe(self, memory: JoinMeasurements, seen: Seen) -> JoinMeasurements:
+    def observe(self, memory: JoinMeasurements, seen: SeenBatch) -> JoinMeasurements:
         plan = seen.plan
         if not plan.joins.cohorts:
             return structs.replace(memory, samples={}, cohorts=(), held={})
@@ -46,7 +46,7 @@ class FormCohorts(Adaptation[JoinMeasurements, None]):
             held=next_held(seen.stores, seen.samples, memory.held),
         )
 
-    def keep(self, memory: JoinMeasurements, seen: Seen) -> Measurements:
+    def keep(self, memory: JoinMeasurements, seen: SeenBatch) -> Measurements:
         orders = seen.measured.probe_orders
         joins = structs.replace(orders.joins, samples=memory.samples, cohorts=memory.cohorts, held=memory.held)
         return structs.replace(seen.measured, probe_orders=structs.replace(orders, joins=joins))
@@ -56,20 +56,20 @@ class FormCohorts(Adaptation[JoinMeasurements, None]):
         joins = replace(known.joins, samples=memory.samples, cohorts=memory.cohorts, held=memory.held)
         return replace(decided, measurements=replace(known, joins=joins))
 
-    def explain(self, memory: JoinMeasurements) -> Explanation:
+    def explain(self, memory: JoinMeasurements) -> AdaptationReport:
         sizes = ", ".join(str(len(cohort)) for cohort in memory.cohorts)
-        return Explanation(answer=f"cohorts of {sizes} queries" if sizes else "")
+        return AdaptationReport(answer=f"cohorts of {sizes} queries" if sizes else "")
 
 
 def next_samples(
-    known: Mapping[str, Sample], plan: Plan, batch: int, fresh: Mapping[str, StreamSample]
-) -> dict[str, Sample]:
+    known: Mapping[str, PredicateSample], plan: Plan, batch: int, fresh: Mapping[str, StreamSample]
+) -> dict[str, PredicateSample]:
     after = {name: sample for name, sample in known.items() if name in plan.joins.stores}
     for name, sample in fresh.items():
         same = name in after and after[name].predicates == sample.predicates
         if sample.seen and (not same or batch % REFRESHED == 0):
             rows = tuple(int.from_bytes(row, "little") for row in sample.rows)
-            after[name] = Sample(tuple(sample.predicates), rows, sample.seen, sample.distinct)
+            after[name] = PredicateSample(tuple(sample.predicates), rows, sample.seen, sample.distinct)
     return after
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from thalweg.adapt.contract import Adaptation, Decided, Seen
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
 from thalweg.adapt.routing_totals import RoutingTotals
-from thalweg.adapt.settings import Settings
-from thalweg.model.explanation import Explanation
+from thalweg.adapt.settings import AdaptSettings
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import Combining, Measurements
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import GroupingLoad
@@ -28,29 +28,29 @@ class CombineOrSend(Adaptation[Combining, None]):
     empty = Combining()
     lost = ""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         """There is nothing to set."""
 
     def restore(self, memory: Combining, measured: Measurements) -> Combining:
         return measured.combining
 
-    def observe(self, memory: Combining, seen: Seen) -> Combining:
+    def observe(self, memory: Combining, seen: SeenBatch) -> Combining:
         loads = next_loads(memory.loads, seen.plan, seen.groups, seen.passed, seen.routing)
         shipped = sorted(id_ for stream in seen.plan.streams.values() for id_ in stream.shipped)
         rows = sorted(name for name, stream in seen.plan.streams.items() if stream.keeps_rows)
         return Combining(loads=loads, shipped=tuple(shipped), rows=tuple(rows))
 
-    def keep(self, memory: Combining, seen: Seen) -> Measurements:
+    def keep(self, memory: Combining, seen: SeenBatch) -> Measurements:
         return structs.replace(seen.measured, combining=memory)
 
     def propose(self, memory: Combining, decided: Decided) -> Decided:
         measurements = replace(decided.measurements, groupings=loads_of(memory), kept_rows=frozenset(memory.rows))
         return replace(decided, measurements=measurements)
 
-    def explain(self, memory: Combining) -> Explanation:
+    def explain(self, memory: Combining) -> AdaptationReport:
         answer = f"{len(memory.shipped)} of {len(memory.loads)} groupings are made in the slots"
         kept = f"; rows are kept as they are of {', '.join(memory.rows)}" if memory.rows else ""
-        return Explanation(answer=answer + kept)
+        return AdaptationReport(answer=answer + kept)
 
 
 def loads_of(measured: Combining) -> dict[str, GroupingLoad]:

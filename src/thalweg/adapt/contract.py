@@ -12,11 +12,11 @@ from typing import Protocol, TypeVar
 
 from thalweg.adapt.routing_totals import RoutingTotals
 from thalweg.model.bucket import RowBucket, SliceBucket
-from thalweg.model.explanation import Explanation
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import Measurements
-from thalweg.model.ordering import Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import Placement, PlanMeasurements
+from thalweg.model.probe_order import OrdersInForce
 from thalweg.model.report import ProbeId, StreamSample
 from thalweg.optimize.deadline import Clock
 from thalweg.partition.cooperative import Policy
@@ -33,7 +33,7 @@ class Decided:
     slots: int
     measurements: PlanMeasurements = field(default_factory=PlanMeasurements)
     """What the planner decides by: where rows are combined, who shares a cohort, orders until one is decided."""
-    ordering: Ordering = field(default_factory=Ordering)
+    ordering: OrdersInForce = field(default_factory=OrdersInForce)
     """The probe orders that were decided."""
     placement: Placement = field(default_factory=Placement)
     policies: Mapping[str, Policy] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenBatch:
     """A batch whose tasks have run: all that adaptations learn from."""
 
     plan: Plan
@@ -72,7 +72,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SolverCall:
     """That something slow was asked for."""
 
     batch: int
@@ -102,11 +102,11 @@ class Adaptation(Protocol[M, A]):
         """The memory with what the newest manifest holds of it."""
         return memory
 
-    def observe(self, memory: M, seen: Seen) -> M:
+    def observe(self, memory: M, seen: SeenBatch) -> M:
         """The memory after a batch."""
         raise NotImplementedError
 
-    def keep(self, memory: M, seen: Seen) -> Measurements:
+    def keep(self, memory: M, seen: SeenBatch) -> Measurements:
         """What the manifest of the batch holds: `seen.measured` with this adaptation's part."""
         return seen.measured
 
@@ -118,15 +118,15 @@ class Adaptation(Protocol[M, A]):
         """Whether what is due should not yield to the batches."""
         return False
 
-    def solve(self, memory: M, asked: Asked, clock: Clock) -> A:
+    def solve(self, memory: M, asked: SolverCall, clock: Clock) -> A:
         """Beside the batches, where it may take seconds. The memory goes on changing meanwhile."""
         raise NotImplementedError
 
-    def is_stale(self, memory: M, asked: Asked) -> bool:
+    def is_stale(self, memory: M, asked: SolverCall) -> bool:
         """Whether an answer would be of no use any more: then the clock of `solve` says that its time is over."""
         return False
 
-    def adopt(self, memory: M, asked: Asked, answer: A | None) -> M:
+    def adopt(self, memory: M, asked: SolverCall, answer: A | None) -> M:
         """The memory with an answer; None where `solve` has failed."""
         return memory
 
@@ -134,5 +134,5 @@ class Adaptation(Protocol[M, A]):
         """What the next batch should run with. Takes no time."""
         raise NotImplementedError
 
-    def explain(self, memory: M) -> Explanation:
+    def explain(self, memory: M) -> AdaptationReport:
         raise NotImplementedError

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
-from thalweg.adapt.contract import Adaptation, Decided, Seen
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
 from thalweg.adapt.routing_totals import ENOUGH, RoutingTotals
-from thalweg.adapt.settings import Settings
-from thalweg.model.explanation import Explanation
+from thalweg.adapt.settings import AdaptSettings
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import HotJoinKeys, Measurements
 from thalweg.model.plan import Plan
 
@@ -30,24 +30,24 @@ class SpreadHotKeys(Adaptation[HotJoinKeys, None]):
     empty = HotJoinKeys()
     lost = ""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         """There is nothing to set."""
 
     def restore(self, memory: HotJoinKeys, measured: Measurements) -> HotJoinKeys:
         return measured.hot_join_keys
 
-    def observe(self, memory: HotJoinKeys, seen: Seen) -> HotJoinKeys:
+    def observe(self, memory: HotJoinKeys, seen: SeenBatch) -> HotJoinKeys:
         return HotJoinKeys(spread=next_spread(memory.spread, seen.plan, seen.routing))
 
-    def keep(self, memory: HotJoinKeys, seen: Seen) -> Measurements:
+    def keep(self, memory: HotJoinKeys, seen: SeenBatch) -> Measurements:
         return structs.replace(seen.measured, hot_join_keys=memory)
 
     def propose(self, memory: HotJoinKeys, decided: Decided) -> Decided:
         return replace(decided, placement=replace(decided.placement, spread=memory.spread))
 
-    def explain(self, memory: HotJoinKeys) -> Explanation:
+    def explain(self, memory: HotJoinKeys) -> AdaptationReport:
         hot = sum(len(groups) for groups in memory.spread.values())
-        return Explanation(answer=f"{hot} key groups of joins are probed by all slots")
+        return AdaptationReport(answer=f"{hot} key groups of joins are probed by all slots")
 
 
 def next_spread(known: Mapping[str, Sequence[int]], plan: Plan, routing: RoutingTotals) -> dict[str, list[int]]:

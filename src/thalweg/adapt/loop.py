@@ -19,14 +19,14 @@ from typing import Any
 from msgspec import Struct, structs
 
 from thalweg.adapt.adaptations import ADAPTATIONS
-from thalweg.adapt.contract import Adaptation, Asked, Decided, Seen
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch, SolverCall
 from thalweg.adapt.reports import ordering_report, partitioning_report
-from thalweg.adapt.settings import Settings
+from thalweg.adapt.settings import AdaptSettings
 from thalweg.foreign import said_by
-from thalweg.model.explanation import Explanation
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import Measurements
-from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
+from thalweg.model.probe_order import OrderingReport
 from thalweg.observe import log
 from thalweg.optimize.deadline import SECONDS, Clock, StoppableClock
 
@@ -35,7 +35,7 @@ Memories = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedFromBatch:
     """What is remembered once the batch has happened."""
 
     batch: int
@@ -47,34 +47,34 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SolverAnswer:
     name: str
-    asked: Asked
+    asked: SolverCall
     answer: Any
 
 
 class AdaptLoop:
     def __init__(
         self,
-        settings: Settings,
+        settings: AdaptSettings,
         clock: Clock = SECONDS,
-        adaptations: Sequence[Callable[[Settings], Adaptation[Any, Any]]] = ADAPTATIONS,
+        adaptations: Sequence[Callable[[AdaptSettings], Adaptation[Any, Any]]] = ADAPTATIONS,
     ) -> None:
         self.clock = clock
         self.asks = True
         """Whether what is slow is asked for. What was decided stays in force in any case."""
         self._adaptations = [make(settings) for make in adaptations]
         self._memories: Memories = {one.name: one.empty for one in self._adaptations}
-        self._answers: list[Answer] = []
+        self._answers: list[SolverAnswer] = []
         """What came since, in this order."""
         self._begun: tuple[Memories, int] | None = None
         """What the batch that is under way was decided by, and how many answers were in it."""
         self._failed: dict[str, str] = {}
         """Adaptations that could not observe the last batch."""
         self._thread: threading.Thread | None = None
-        self._running: tuple[Adaptation[Any, Any], Asked] | None = None
+        self._running: tuple[Adaptation[Any, Any], SolverCall] | None = None
         """What is being solved."""
-        self._stale: Asked | None = None
+        self._stale: SolverCall | None = None
         """A question that need not be answered any more."""
         self._lock = threading.Lock()
 
@@ -98,7 +98,7 @@ class AdaptLoop:
 
     # -- after it
 
-    def observe(self, seen: Seen) -> Learned:
+    def observe(self, seen: SeenBatch) -> LearnedFromBatch:
         """What the batch has taught, if it comes to its manifest."""
         memories, answers = self._begun or self._recall(seen.measured)
         self._begun, after, before = None, dict(memories), seen.measured
@@ -110,9 +110,9 @@ class AdaptLoop:
                 seen, after[one.name] = replace(seen, measured=one.keep(memory, seen)), memory
             for error in errors:
                 self._failed[one.name] = f"measuring failed: {said_by(error)}"
-        return Learned(seen.batch, seen.measured, after, answers)
+        return LearnedFromBatch(seen.batch, seen.measured, after, answers)
 
-    def commit(self, learned: Learned) -> None:
+    def commit(self, learned: LearnedFromBatch) -> None:
         """The batch has happened. Asks for what is slow, where that is due."""
         with self._lock:
             self._memories = learned.memories
@@ -126,11 +126,11 @@ class AdaptLoop:
         if self.asks and not self._is_busy:
             self._ask(learned.batch)
 
-    def explain(self, measured: Measurements) -> dict[str, Explanation]:
+    def explain(self, measured: Measurements) -> dict[str, AdaptationReport]:
         """By the names of the adaptations."""
         memories, found = self._recall(measured)[0], {}
         for one in self._adaptations:
-            found[one.name] = Explanation()
+            found[one.name] = AdaptationReport()
             with self._logged("explaining_failed", one.name):
                 found[one.name] = one.explain(memories[one.name])
             if one.name in self._failed:
@@ -166,20 +166,20 @@ class AdaptLoop:
         """What has answered since the last batch is not asked again before its answer is in force."""
         with self._lock:
             memories, answered = self._memories, {given.name for given in self._answers}
-        waiting: list[tuple[Adaptation[Any, Any], Any, Asked]] = []
+        waiting: list[tuple[Adaptation[Any, Any], Any, SolverCall]] = []
         for one in self._adaptations:
             if one.name not in answered:
                 with self._logged("measuring_failed", one.name, batch):
                     now = self.clock.now()
                     if why := one.due(memories[one.name], now):
-                        asked = Asked(batch, why, now, is_urgent=one.is_urgent(memories[one.name]))
+                        asked = SolverCall(batch, why, now, is_urgent=one.is_urgent(memories[one.name]))
                         waiting.append((one, memories[one.name], asked))
         if waiting:
             # Not a daemon: a process that ends waits a moment for it, instead of tearing a solver down in mid-run.
             self._thread = threading.Thread(target=self._solve, args=(waiting,), name="thalweg-adapt")
             self._thread.start()
 
-    def _solve(self, waiting: Sequence[tuple[Adaptation[Any, Any], Any, Asked]]) -> None:
+    def _solve(self, waiting: Sequence[tuple[Adaptation[Any, Any], Any, SolverCall]]) -> None:
         for one, memory, asked in sorted(waiting, key=lambda question: not question[2].is_urgent):
             if not asked.is_urgent:
                 yield_to_batches()
@@ -192,9 +192,9 @@ class AdaptLoop:
                 asked = replace(asked, failed=said_by(error))
             with self._lock:
                 self._running = None
-                self._answers.append(Answer(one.name, asked, answer))
+                self._answers.append(SolverAnswer(one.name, asked, answer))
 
-    def _is_stale(self, asked: Asked) -> bool:
+    def _is_stale(self, asked: SolverCall) -> bool:
         return self._stale is asked
 
     def wait(self, seconds: float | None = None) -> None:
@@ -226,7 +226,7 @@ class AdaptLoop:
             log.warning("adapt", event, of=name, batch=batch, error=error)
 
 
-def _with_answer(explanation: Explanation, answer: str) -> Explanation:
+def _with_answer(explanation: AdaptationReport, answer: str) -> AdaptationReport:
     report = explanation.report
     if isinstance(report, PartitioningReport | OrderingReport):
         report = replace(report, answer=answer)

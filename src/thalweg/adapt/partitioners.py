@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 from msgspec import Struct, structs
 
-from thalweg.adapt.contract import Adaptation, Decided, Seen
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
 from thalweg.adapt.routing_totals import ENOUGH, KeyCounts, RoutingTotals
-from thalweg.adapt.settings import Settings
-from thalweg.model.explanation import Explanation
+from thalweg.adapt.settings import AdaptSettings
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import Dealing, Measurements, Partitioners
 from thalweg.model.partitioning import COMBINE, HASH, LOCAL, AggregationReport, Skew
 from thalweg.model.plan import Plan, shipped_keys
-from thalweg.optimize.dealing import choose
+from thalweg.optimize.choose_partitioner import choose
 from thalweg.partition.cooperative import Policy, merge
 from thalweg.partition.cost import (
     aggregation_cost,
@@ -51,13 +51,13 @@ class DealRows(Adaptation[Dealers, None]):
     empty = Dealers()
     lost = "what partitioners have learned of keys, and the last reports"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         """There is nothing to set."""
 
     def restore(self, memory: Dealers, measured: Measurements) -> Dealers:
         return structs.replace(memory, dealing=measured.partitioners.dealing, slots=measured.slot_assignment.slots)
 
-    def observe(self, memory: Dealers, seen: Seen) -> Dealers:
+    def observe(self, memory: Dealers, seen: SeenBatch) -> Dealers:
         plan = seen.plan
         dealing = next_dealing(memory.dealing, plan, seen.routing)
         known = {id_: report for id_, report in memory.reports.items() if id_ in plan.groupings}
@@ -65,7 +65,7 @@ class DealRows(Adaptation[Dealers, None]):
         policies = next_policies(memory.policies, plan, seen.routing)
         return Dealers(dealing, plan.slots, policies, {**known, **reports})
 
-    def keep(self, memory: Dealers, seen: Seen) -> Measurements:
+    def keep(self, memory: Dealers, seen: SeenBatch) -> Measurements:
         return structs.replace(seen.measured, partitioners=Partitioners(dealing=dict(memory.dealing)))
 
     def propose(self, memory: Dealers, decided: Decided) -> Decided:
@@ -74,9 +74,9 @@ class DealRows(Adaptation[Dealers, None]):
         placement = replace(decided.placement, partitioners=names)
         return replace(decided, placement=placement, policies=memory.policies)
 
-    def explain(self, memory: Dealers) -> Explanation:
+    def explain(self, memory: Dealers) -> AdaptationReport:
         names = sorted(f"{key}: {value.partitioner}" for key, value in memory.dealing.items())
-        return Explanation(answer=", ".join(names), report=memory.reports)
+        return AdaptationReport(answer=", ".join(names), report=memory.reports)
 
 
 def next_dealing(known: Mapping[str, Dealing], plan: Plan, routing: RoutingTotals) -> dict[str, Dealing]:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from thalweg.adapt.partitioners import DealRows
 from thalweg.adapt.probe_orders.adaptation import OrderProbes
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
-from thalweg.model.explanation import Explanation
-from thalweg.model.ordering import OrderingReport
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.partitioning import PartitioningReport
+from thalweg.model.probe_order import OrderingReport
 
-Explanations = Mapping[str, Explanation]
+Explanations = Mapping[str, AdaptationReport]
 """By the names of the adaptations."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from thalweg.adapt.slot_assignment.sharing import Sample
+from thalweg.adapt.slot_assignment.sharing import KeyGroupSample
 from thalweg.model.report import GroupedRows, IngestReport, ShipmentReport, SkewReport, SlotReport
 from thalweg.optimize.slot_assignment import RouteKey
 from thalweg.partition.cooperative import Learned
@@ -27,7 +27,7 @@ class Shipped:
     """Rows that several route keys need."""
     copies: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """By slot."""
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[KeyGroupSample] = field(default_factory=list)
     together: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     """(route key, other) -> rows whose key lay in one key group of the other, rows that were looked at."""
 
@@ -38,7 +38,7 @@ class Shipped:
         groups = np.frombuffer(report.sampled, dtype="<u2")
         if len(groups):
             groups = groups.reshape(-1, len(report.keys))
-            self.samples.append(Sample(report.keys, groups, float(report.shared)))
+            self.samples.append(KeyGroupSample(report.keys, groups, float(report.shared)))
         for (k, a), rows in report.together.items():
             self.together[k, a] = _plus(self.together.get((k, a)), rows, report.looked_at[k])
 

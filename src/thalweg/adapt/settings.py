@@ -43,7 +43,7 @@ class JoinPlanning:
 
 
 @dataclass(frozen=True)
-class Settings:
+class AdaptSettings:
     tasks: int
     """Of a stage, at most."""
     slots: int | None = None

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from msgspec import Struct, structs
 
-from thalweg.adapt.contract import Adaptation, Decided, Seen
-from thalweg.adapt.settings import EPOCH, Settings
-from thalweg.model.explanation import Explanation
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch
+from thalweg.adapt.settings import EPOCH, AdaptSettings
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import Measurements
 
 BUSY = 0.25
@@ -43,7 +43,7 @@ class CountSlots(Adaptation[Slots, None]):
     empty = Slots()
     lost = "how busy the slots were in the running epoch"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         self.given, self.most = settings.slots, settings.tasks
 
     def restore(self, memory: Slots, measured: Measurements) -> Slots:
@@ -52,7 +52,7 @@ class CountSlots(Adaptation[Slots, None]):
             return memory
         return Slots(self.given or min(self.most, measured.slot_assignment.slots or self.most))
 
-    def observe(self, memory: Slots, seen: Seen) -> Slots:
+    def observe(self, memory: Slots, seen: SeenBatch) -> Slots:
         if self.given is not None or not seen.rows:
             return memory
         return after_batch(memory, seen.plan.slots, seen.busy_seconds, self.most)
@@ -60,8 +60,8 @@ class CountSlots(Adaptation[Slots, None]):
     def propose(self, memory: Slots, decided: Decided) -> Decided:
         return replace(decided, slots=memory.slots)
 
-    def explain(self, memory: Slots) -> Explanation:
-        return Explanation(answer=f"{memory.slots} slots")
+    def explain(self, memory: Slots) -> AdaptationReport:
+        return AdaptationReport(answer=f"{memory.slots} slots")
 
 
 def after_batch(known: Slots, now: int, busy_seconds: float, most: int) -> Slots:

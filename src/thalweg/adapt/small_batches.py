@@ -43,14 +43,14 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TimedBatch:
     """A batch that has run."""
 
     load: Load
     seconds: float
 
 
-def predict(load: Load, seen: Sequence[Seen], queries: int) -> float:
+def predict(load: Load, seen: Sequence[TimedBatch], queries: int) -> float:
     """Seconds of work, rather too many than too few.
 
     A batch of fewer rows takes no longer than one that was seen; one of more at most in proportion, because part of
@@ -61,7 +61,7 @@ def predict(load: Load, seen: Sequence[Seen], queries: int) -> float:
     return min(likely, default=guessed)
 
 
-def _scaled(load: Load, seen: Seen) -> float:
+def _scaled(load: Load, seen: TimedBatch) -> float:
     more = max(1.0, load.rows / seen.load.rows) if load.rows else 1.0
     unseen = max(0, load.state_bytes - seen.load.state_bytes)
     return seen.seconds * more + unseen * BYTE_SECONDS
@@ -86,7 +86,7 @@ class SmallBatches:
     def __init__(self, setting: str, cores: int) -> None:
         self._setting, self._cores = setting, cores
         self._queries: frozenset[str] = frozenset()
-        self._seen: list[Seen] = []
+        self._seen: list[TimedBatch] = []
         self._is_trusted = True
 
     def choose(self, plan: Plan, load: Load) -> Way:
@@ -102,7 +102,7 @@ class SmallBatches:
     def take_in(self, load: Load, seconds: float) -> None:
         """The batch that was chosen for last has come to its end."""
         self._is_trusted = True
-        self._seen = [*self._seen[1 - REMEMBERED :], Seen(load, seconds)]
+        self._seen = [*self._seen[1 - REMEMBERED :], TimedBatch(load, seconds)]
 
 
 def _queries(plan: Plan) -> frozenset[str]:

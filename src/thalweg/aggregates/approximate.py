@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Calling, Parts, partial
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Arity, Calling, Parts, partial
 from thalweg.errors import bad_deviation
 from thalweg.model.expr import quote
 from thalweg.model.query import Aggregate
@@ -31,7 +31,7 @@ class Approximate(AggregateFamily):
         rsd = _deviation(call) if call.many == 2 else _DEFAULT_RSD
         return Aggregate("approx_count_distinct", (call.arg(0).to_expr(),), "bigint", parameters=(rsd,))
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         return _registers(asked)
 
 
@@ -44,7 +44,7 @@ def _deviation(call: Calling) -> float:
     raise bad_deviation(_LEAST_RSD, _MOST_RSD, *call.place(1))
 
 
-def _registers(asked: Asked) -> Parts:
+def _registers(asked: AggregateCall) -> Parts:
     """HyperLogLog as a grouping by register: sparse by nature, merged by max like any other partial."""
     deviation = asked.aggregate.parameters[0] if asked.aggregate.parameters else 0.05
     # 2^12 registers are few enough to keep, so no result is worse than theirs; 2^16 are the most.

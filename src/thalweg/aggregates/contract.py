@@ -125,7 +125,7 @@ class AggregateFamily(ABC):
         """The aggregate that a call stands for, arguments brought to Spark's types."""
 
     @abstractmethod
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         """How it is combined, merged and finished. Names of partials are durable: they are made from their texts."""
 
 
@@ -145,7 +145,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ComputedColumns:
     """Collects the computed columns that partials read; `of` gives the column that holds an expression."""
 
     computed: dict[str, Computed]
@@ -212,7 +212,7 @@ def count_of(column: str, filter_column: str | None) -> Partial:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AggregateCall:
     """One aggregate of a query, over a stream, to be taken apart."""
 
     aggregate: Aggregate
@@ -222,7 +222,7 @@ class Asked:
     """The column that holds it."""
     time: str
     """The event time of the stream."""
-    columns: Columns
+    columns: ComputedColumns
 
     def column(self, i: int) -> str:
         """The column that holds an argument."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Calling, Parts, count_of, presence
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Arity, Calling, Parts, count_of, presence
 from thalweg.model.expr import quote
 from thalweg.model.query import Aggregate
 
@@ -37,7 +37,7 @@ class Counts(AggregateFamily):
         present = call.emit(f"CASE WHEN {nulls} THEN NULL ELSE TRUE END", "boolean", args)
         return Aggregate("count", (present.to_expr(),), "bigint")
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         match asked.aggregate.function:
             case "count_all":
                 count = presence(asked.filter_column)
@@ -48,7 +48,7 @@ class Counts(AggregateFamily):
         return Parts((count,), f"coalesce({quote(count.name)}, 0)")
 
 
-def _distinct(asked: Asked) -> Parts:
+def _distinct(asked: AggregateCall) -> Parts:
     """Grouped by the values themselves; a tuple with a NULL in it is not counted, as in Spark."""
     values = tuple(asked.column_of(arg) for arg in asked.aggregate.args)
     seen = presence(asked.filter_column)

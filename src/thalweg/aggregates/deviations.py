@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Calling, Parts, count_of, partial
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Arity, Calling, Parts, count_of, partial
 from thalweg.model.canonical import named
 from thalweg.model.expr import quote
 from thalweg.model.plan import FILTER, LARGER, SMALLER, Partial, weighted_mean
@@ -30,11 +30,11 @@ class Deviations(AggregateFamily):
     def signature(self, call: Calling) -> Aggregate:
         return Aggregate(_FUNCTIONS[call.name], (call.cast(call.arg(0), "double").to_expr(),), "double")
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         return _central_moments(asked)
 
 
-def _central_moments(asked: Asked) -> Parts:
+def _central_moments(asked: AggregateCall) -> Parts:
     """Variance and deviation: count, mean and squared deviations merge without cancellation."""
     column = asked.column(0)
     value = f"{quote(column)}::DOUBLE"

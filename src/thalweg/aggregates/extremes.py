@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Calling, Parts, partial
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Arity, Calling, Parts, partial
 from thalweg.model.expr import quote
 from thalweg.model.query import Aggregate
 from thalweg.model.types import to_duck
@@ -25,7 +25,7 @@ class Extremes(AggregateFamily):
             raise call.refuse(f"{call.name} of NULL")
         return Aggregate(call.name, (arg.to_expr(),), arg.type)
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         column, function = asked.column(0), asked.aggregate.function
         extreme = partial(
             f"{function}({quote(column)})",

@@ -5,7 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 
 from thalweg.aggregates import KINDS
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Columns, DuckFunction, Parts, conjunction
+from thalweg.aggregates.contract import (
+    AggregateCall,
+    AggregateFamily,
+    Arity,
+    ComputedColumns,
+    DuckFunction,
+    Parts,
+    conjunction,
+)
 from thalweg.errors import ThalwegError, aggregate_not_installed
 from thalweg.kinds.registry import Registry
 from thalweg.model.expr import Expr
@@ -33,14 +41,14 @@ def duck_functions() -> list[DuckFunction]:
     return [function for family in _all() for function in family.duck_functions]
 
 
-def take_apart(aggregate: Aggregate, where: Expr | None, time: str, columns: Columns) -> Parts:
+def take_apart(aggregate: Aggregate, where: Expr | None, time: str, columns: ComputedColumns) -> Parts:
     """The parts of one aggregate call of a query with this WHERE over a stream with this event time."""
     family = _by_function(_all()).get(aggregate.function)
     if family is None:
         raise aggregate_not_installed(aggregate.function)
     admitted = conjunction(where, aggregate.filter)
     filter_column = None if admitted is None else columns.of(admitted)
-    return family.parts(Asked(aggregate, admitted, filter_column, time, columns))
+    return family.parts(AggregateCall(aggregate, admitted, filter_column, time, columns))
 
 
 def _all() -> tuple[AggregateFamily, ...]:

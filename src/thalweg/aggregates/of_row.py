@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Calling, Parts, partial
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Arity, Calling, Parts, partial
 from thalweg.model.expr import Expr, quote
 from thalweg.model.query import Aggregate
 from thalweg.model.types import to_duck
@@ -34,11 +34,11 @@ class OfRow(AggregateFamily):
             ignore = given
         return Aggregate(_EDGES[call.name], (value.to_expr(),), value.type, ignore_nulls=ignore)
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         return _of_row(asked) if asked.aggregate.function in ("min_row", "max_row") else _by_order(asked)
 
 
-def _of_row(asked: Asked) -> Parts:
+def _of_row(asked: AggregateCall) -> Parts:
     """min_row, max_row: the least or greatest row, compared by its order and then by all that is taken of it, NULL
     before everything, as Spark sorts. One partial for all who take something of the same row."""
     value, order, *row = asked.aggregate.args
@@ -67,7 +67,7 @@ def _has_signed_zero(expr: Expr) -> bool:
     return expr.type in ("float", "double")
 
 
-def _by_order(asked: Asked) -> Parts:
+def _by_order(asked: AggregateCall) -> Parts:
     """min_by, max_by, first, last of queries that an earlier release has bound: the extreme of (order, value). Their
     state is of this kind."""
     value = asked.aggregate.args[0]

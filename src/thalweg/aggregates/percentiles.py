@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Arity, Asked, Calling, DuckFunction, Parts, presence
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Arity, Calling, DuckFunction, Parts, presence
 from thalweg.aggregates.quantile import quantile_of_counts
 from thalweg.aggregates.sums import numeric
 from thalweg.model.plan import QUANTILE, Quantile
@@ -25,7 +25,7 @@ class Percentiles(AggregateFamily):
             raise call.refuse("a percentage outside 0 to 1", 1)
         return Aggregate("percentile", (arg.to_expr(),), "double", parameters=(portion,))
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         """Of the values and how often each was seen: whole rows need not travel where values come again."""
         column = asked.column(0)
         seen = presence(asked.filter_column)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Argument, Arity, Asked, Calling, Parts, count_of, partial
+from thalweg.aggregates.contract import (
+    AggregateCall,
+    AggregateFamily,
+    Argument,
+    Arity,
+    Calling,
+    Parts,
+    count_of,
+    partial,
+)
 from thalweg.model.expr import quote
 from thalweg.model.plan import FILTER, Partial
 from thalweg.model.query import Aggregate
@@ -27,7 +36,7 @@ class Sums(AggregateFamily):
         type_ = f"decimal({min(38, parts[0] + 4)},{min(38, parts[1] + 4)})" if parts else "double"
         return Aggregate("avg", (arg.to_expr(),), type_)
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         return _sum(asked) if asked.aggregate.function == "sum" else _avg(asked)
 
 
@@ -37,7 +46,7 @@ def numeric(call: Calling, i: int) -> Argument:
     return arg if is_numeric(arg.type) else call.cast(arg, "double")
 
 
-def _sum(asked: Asked) -> Parts:
+def _sum(asked: AggregateCall) -> Parts:
     column = asked.column(0)
     total = _total(column, asked.filter_column, to_duck(asked.aggregate.type))
     return Parts((total,), quote(total.name))
@@ -49,7 +58,7 @@ def _total(column: str, filter_column: str | None, duck: str) -> Partial:
     return partial(text, filter_column, f"CAST(sum({{}}) AS {duck})", duck, op, column)
 
 
-def _avg(asked: Asked) -> Parts:
+def _avg(asked: AggregateCall) -> Parts:
     arg, column = asked.aggregate.args[0], asked.column(0)
     count = count_of(column, asked.filter_column)
     parts = decimal_parts(arg.type)

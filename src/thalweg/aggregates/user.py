@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from thalweg.aggregates.contract import AggregateFamily, Asked, Calling, Parts, partial
+from thalweg.aggregates.contract import AggregateCall, AggregateFamily, Calling, Parts, partial
 from thalweg.model.canonical import named
 from thalweg.model.expr import quote
 from thalweg.model.own import OWN, Own, OwnPartial
@@ -32,11 +32,11 @@ class User(AggregateFamily):
         own = Own(call.user.name, columns, call.user.version)
         return Aggregate(OWN, tuple(exprs), call.user.type, own=own)
 
-    def parts(self, asked: Asked) -> Parts:
+    def parts(self, asked: AggregateCall) -> Parts:
         return _states(asked)
 
 
-def _states(asked: Asked) -> Parts:
+def _states(asked: AggregateCall) -> Parts:
     """One that the user has defined. The state of rows is the user's; here it is a value that can be merged."""
     call = asked.aggregate.own
     assert call is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thalweg.adapt.loop import AdaptLoop
-from thalweg.adapt.settings import JoinPlanning, Repartitioning, Settings
+from thalweg.adapt.settings import AdaptSettings, JoinPlanning, Repartitioning
 from thalweg.adapt.small_batches import SmallBatches
 from thalweg.batch.commit import Commits
 from thalweg.batch.contract import Runner, SinkOpener
@@ -35,13 +35,13 @@ def assemble(
     budget: Budget | None = None,
     hands: Hands | None = None,
 ) -> BatchRunner:
-    """`opener`: opens what only the engine can write to. `slots` and the next two: as of `adapt.Settings`.
+    """`opener`: opens what only the engine can write to. `slots` and the next two: as of `adapt.AdaptSettings`.
     `small_batches`: which way a batch runs; None: all in stages. `check_hold`: raises if another session has opened
     the state. `budget`: what a statement of a task may cost. `hands`: who gives results to sinks."""
     return BatchRunner(
         Commits(storage, term, check_hold),
         planning,
-        AdaptLoop(Settings(runner.tasks, slots, repartitioning, join_planning)),
+        AdaptLoop(AdaptSettings(runner.tasks, slots, repartitioning, join_planning)),
         Job(runner, storage, budget, small_batches),
         Offers(storage, term.timeline, planning.requests, Delivery(opener, storage, term, hands)),
     )

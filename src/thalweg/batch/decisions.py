@@ -37,7 +37,9 @@ def from_intent(intent: OldIntent, batch: int) -> Decisions:
             intent.slots,
             PlanMeasurements(loads_of(measured.combining), join_load(orders.joins, orders.ordering)),
             orders.ordering,
-            Placement(assigned.assignment, assigned.follows, intent.partitioners, measured.hot_join_keys.spread),
+            Placement(
+                assigned.assignment, assigned.co_located_with, intent.partitioners, measured.hot_join_keys.spread
+            ),
         ),
         tables={name: Table(name, schema, version) for name, (schema, version) in intent.tables.items()},
     )

@@ -16,7 +16,7 @@ from thalweg.model.patience import retained
 from thalweg.model.query import Query
 from thalweg.sink.contract import Callback, Sink, SinkContext
 from thalweg.sink.kinds import SINKS, keeps_results, kind_of
-from thalweg.state.results import Results
+from thalweg.state.results import StoredResults
 from thalweg.state.storage import Storage
 from thalweg.state.term import Term
 
@@ -28,7 +28,7 @@ class Delivery:
         self._opener = opener
         self._storage = storage
         self._term = term
-        self.results = Results(storage, ())
+        self.results = StoredResults(storage, ())
         self.callbacks: dict[str, Callback] = {}
         """Query id -> the callable that takes its results."""
         self.kept: set[str] = set()

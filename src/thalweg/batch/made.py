@@ -14,7 +14,7 @@ from thalweg.model.plan import WindowedQuery
 from thalweg.model.query import Query
 from thalweg.model.shown import shown, shown_schema
 from thalweg.operate.finish import order_rows
-from thalweg.sink.outlet import Part
+from thalweg.sink.outlet import WrittenPart
 from thalweg.state.reader import StateReader
 from thalweg.state.storage import Storage
 
@@ -26,7 +26,7 @@ class Made:
     entry: Entry
     table: pa.Table | None = None
     sections: tuple[Section, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[WrittenPart, ...] = ()
 
     @property
     def rows(self) -> int:

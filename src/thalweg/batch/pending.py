@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from thalweg.model.manifest import Manifest
 from thalweg.model.offsets import Offsets
 from thalweg.model.stream import Stream
-from thalweg.state.requests import Request, RequestLog, ResetWatermark
+from thalweg.state.requests import Request, RequestLog, ResetRequest
 from thalweg.state.storage import Storage
 from thalweg.state.stream_changes import dropped_streams, streams_through
 
@@ -63,7 +63,7 @@ class PendingRequests:
 
 def reset_streams(requests: Sequence[tuple[int, Request]]) -> frozenset[str]:
     """Those whose watermarks begin anew."""
-    return frozenset(request.stream for _, request in requests if isinstance(request, ResetWatermark))
+    return frozenset(request.stream for _, request in requests if isinstance(request, ResetRequest))
 
 
 def gone_streams(requests: Sequence[tuple[int, Request]]) -> frozenset[str]:

@@ -32,7 +32,7 @@ class Delivering:
 
 
 @dataclass(eq=False)
-class Call:
+class SinkCall:
     """Of a sink, in progress."""
 
     queue: Queue
@@ -59,8 +59,8 @@ class Queue:
     paused: str | None = None
     ticket: int | None = None
     """Of its turn, if it has one."""
-    call: Call | None = None
-    given_up: Call | None = None
+    call: SinkCall | None = None
+    given_up: SinkCall | None = None
     """For which it is paused: it had not returned."""
     is_gone: bool = False
     """Whether the query was dropped."""

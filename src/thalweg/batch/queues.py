@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from thalweg.batch.hands import Hands, Threads
-from thalweg.batch.queue import Call, Delivering, LostResultsError, Queue
+from thalweg.batch.queue import Delivering, LostResultsError, Queue, SinkCall
 from thalweg.errors import SinkRefusedError, sink_silent
 from thalweg.model.entry import Entry
 from thalweg.model.manifest import Prepared
@@ -57,7 +57,7 @@ class Queues:
         self._turns: list[tuple[float, int, Queue]] = []
         """(when, ticket, queue): a heap. A turn counts as long as the queue has its ticket."""
         self._tickets = 0
-        self._calls: set[Call] = set()
+        self._calls: set[SinkCall] = set()
         self._busy = 0
         """Queues that have a turn or a call."""
         self._idle = 0
@@ -334,7 +334,7 @@ class Queues:
             self._staff()  # for what else waits
             self._settle(call, self._give(call))
 
-    def _next(self) -> Call | None:
+    def _next(self) -> SinkCall | None:
         """The call of the queue whose turn it is; None: there is no more work."""
         with self._changed:
             while self._is_open:
@@ -344,7 +344,7 @@ class Queues:
                 rest = self._rest_before_next(now)
                 if rest <= 0:
                     queue = heapq.heappop(self._turns)[2]
-                    queue.ticket, queue.call = None, Call(queue, queue.items[0], now)
+                    queue.ticket, queue.call = None, SinkCall(queue, queue.items[0], now)
                     self._calls.add(queue.call)
                     return queue.call
                 has_turns = bool(self._turns)
@@ -365,7 +365,7 @@ class Queues:
         recent = [call.began for call in self._calls if now - call.began < _MOMENT]
         return rest if len(recent) < _AT_ONCE else max(rest, min(recent) + _MOMENT - now)
 
-    def _give(self, call: Call) -> BaseException | None:
+    def _give(self, call: SinkCall) -> BaseException | None:
         """What the sink raises, whatever it is, is its query's trouble."""
         try:
             self._giver.give(call.queue.query, call.prepared)
@@ -373,7 +373,7 @@ class Queues:
             return error
         return None
 
-    def _settle(self, call: Call, error: BaseException | None) -> None:
+    def _settle(self, call: SinkCall, error: BaseException | None) -> None:
         """What a call that has returned means for its queue."""
         queue = call.queue
         with self._changed:

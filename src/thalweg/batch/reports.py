@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from thalweg.errors import SourceError, StateError, ThalwegError
 from thalweg.model.report import ErrorReport, ShipmentReport
-from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.partitioners import TaskPartitioners
 from thalweg.operate.shipment import Shipment
 
 
@@ -14,7 +14,7 @@ def shipped(shipments: Mapping[str, Shipment]) -> dict[str, ShipmentReport]:
     return {name: shipment.report() for name, shipment in shipments.items() if shipment.rows or shipment.stayed}
 
 
-def learned(partitioners: Partitioners) -> dict[str, bytes]:
+def learned(partitioners: TaskPartitioners) -> dict[str, bytes]:
     """route key -> what was learned in the task."""
     if not partitioners.made:
         return {}

@@ -21,14 +21,14 @@ from thalweg.model.window import BEGINNING
 from thalweg.optimize.planner import make_plan
 from thalweg.state import history
 from thalweg.state.requests import (
-    ChangeStream,
-    CreateQuery,
-    DropQuery,
-    PauseQuery,
-    ReplaceQuery,
+    CreateRequest,
+    DropRequest,
+    PauseRequest,
+    ReplaceRequest,
     Request,
-    ResetWatermark,
-    ResumeQuery,
+    ResetRequest,
+    ResumeRequest,
+    StreamRequest,
 )
 
 
@@ -45,17 +45,17 @@ def apply_requests(
     requests = list(requests)
     dropped = dropped_queries(requests)
     for number, request in requests:
-        if isinstance(request, ReplaceQuery):
+        if isinstance(request, ReplaceRequest):
             after = _without(after, request.query.name)
-        if isinstance(request, CreateQuery | ReplaceQuery):
+        if isinstance(request, CreateRequest | ReplaceRequest):
             query = request.query
             if number < dropped.get(query.name, -1):
                 continue  # it never saw a batch, and what it was joined with may be gone
             id_ = query_id(query.name, number)
             after[id_] = _enter(Entry(id_, query), past, streams, tables, moment)
-        elif isinstance(request, DropQuery):
+        elif isinstance(request, DropRequest):
             after = _without(after, request.name)
-        elif isinstance(request, ResumeQuery) and number > dropped.get(request.name, -1):
+        elif isinstance(request, ResumeRequest) and number > dropped.get(request.name, -1):
             for entry in [e for e in after.values() if e.query.name == request.name and not e.runs]:
                 gap = None if entry.gap is None else structs.replace(entry.gap, until_batch=moment.batch)
                 resumed = replace(entry, state="running", error=None, gap=gap)
@@ -67,9 +67,9 @@ def dropped_queries(requests: Iterable[tuple[int, Request]]) -> dict[str, int]:
     """Name -> the last request that ended a query of that name."""
     found = {}
     for number, request in requests:
-        if isinstance(request, DropQuery):
+        if isinstance(request, DropRequest):
             found[request.name] = number
-        elif isinstance(request, ReplaceQuery):
+        elif isinstance(request, ReplaceRequest):
             found[request.query.name] = number
     return found
 
@@ -95,20 +95,20 @@ def foresee(
     """The queries there will be, and why the results of some are kept, once these requests have been applied."""
     known, kept = dict(entries), dict(paused)
     for number, request in requests:
-        if isinstance(request, ReplaceQuery):
+        if isinstance(request, ReplaceRequest):
             known = _without(known, request.query.name)
-        if isinstance(request, CreateQuery | ReplaceQuery):
+        if isinstance(request, CreateRequest | ReplaceRequest):
             query = request.query
             id_ = query_id(query.name, number)
             known[id_] = Entry(id_, query, "pending")
             continue
-        if isinstance(request, ResetWatermark | ChangeStream):
+        if isinstance(request, ResetRequest | StreamRequest):
             continue
         for id_ in [e.id for e in known.values() if e.query.name == request.name]:
             kept.pop(id_, None)
-            if isinstance(request, DropQuery):
+            if isinstance(request, DropRequest):
                 del known[id_]
-            elif isinstance(request, PauseQuery):
+            elif isinstance(request, PauseRequest):
                 kept[id_] = ""
     return known, {id_: reason for id_, reason in kept.items() if id_ in known}
 

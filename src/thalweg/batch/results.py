@@ -38,7 +38,7 @@ class PreparedResults:
     """What sinks are to be given."""
 
 
-class Results:
+class BatchResults:
     def __init__(self, storage: Storage, delivery: Delivery) -> None:
         self.preparing = Preparing(storage, delivery)
         self._storage = storage

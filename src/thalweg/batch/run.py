@@ -17,7 +17,7 @@ from thalweg.batch.commit import Commits
 from thalweg.batch.job import Job
 from thalweg.batch.offers import Offers
 from thalweg.batch.planning import Planning
-from thalweg.batch.results import Results
+from thalweg.batch.results import BatchResults
 from thalweg.batch.retention import Retention
 from thalweg.batch.settle import Ran, seen, settle
 from thalweg.batch.telling import MANIFEST, PLAN, SINK, TASKS, Steps, Telling
@@ -44,7 +44,7 @@ class BatchRunner:
         self.runner, self.tasks = job.runner, job.runner.tasks
         self.storage, self.requests = storage, planning.requests
         offers.delivery.check_mine = commits.check_now_and_then
-        self.results = Results(storage, offers.delivery)
+        self.results = BatchResults(storage, offers.delivery)
         self.retention = Retention(storage)
         self.clean_up = CleanUp(storage, commits.manifests, planning.requests, planning.tables)
         self.telling = Telling(self.tasks)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from thalweg.adapt.contract import Seen
+from thalweg.adapt.contract import SeenBatch
 from thalweg.batch.planning import PlannedBatch
 from thalweg.batch.results import PreparedResults
 from thalweg.batch.retention import Retained
@@ -69,10 +69,10 @@ def settle(ran: Ran, streams: Mapping[str, Stream]) -> Manifest:
     )
 
 
-def seen(ran: Ran, after: Manifest, seconds: float) -> Seen:
+def seen(ran: Ran, after: Manifest, seconds: float) -> SeenBatch:
     """What adaptations learn from. `after`: the state that the batch leaves. `seconds`: that it has taken so far."""
     planned, totals = ran.planned, ran.totals
-    return Seen(
+    return SeenBatch(
         plan=planned.plan,
         decided=planned.decisions.decided,
         measured=planned.before.measured,

@@ -11,7 +11,7 @@ from thalweg.observe.stopwatch import Stopwatch
 from thalweg.operate import duck
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.own import define
-from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.partitioners import TaskPartitioners
 from thalweg.route.bucket import pack
 from thalweg.sink.outlet import Outlet
 
@@ -24,7 +24,7 @@ def start_task(plan: Plan, work: Work) -> None:
 
 def open_outbox(work: Work, member: int, watch: Stopwatch) -> Outbox:
     """`member`: which of those that deal rows out this is."""
-    return Outbox(partitioners=Partitioners(work.policies, member), watch=watch)
+    return Outbox(partitioners=TaskPartitioners(work.policies, member), watch=watch)
 
 
 def open_outlet(work: Work, place: int, watch: Stopwatch) -> Outlet:

@@ -19,7 +19,7 @@ from thalweg.model.report import Counts, IngestReport, Lacking, ProbeId, SetAsid
 from thalweg.model.way import Way
 from thalweg.observe.stopwatch import SHUFFLE, Stage
 from thalweg.route.bucket import unpack
-from thalweg.sink.outlet import Left, Part
+from thalweg.sink.outlet import Left, WrittenPart
 from thalweg.state.rejected import Batched
 
 
@@ -42,7 +42,7 @@ class BatchTotals:
     passed: Counts = field(default_factory=dict)
     sections: dict[str, list[Section]] = field(default_factory=dict)
     """query -> results that tasks have prepared, in the state."""
-    parts: dict[str, list[Part]] = field(default_factory=dict)
+    parts: dict[str, list[WrittenPart]] = field(default_factory=dict)
     """query -> results that tasks have prepared, where its sink is."""
     refused: dict[str, str] = field(default_factory=dict)
     """query -> what its sink said against results of a task."""

@@ -14,7 +14,7 @@ from thalweg.sink.owner import Owner, check_before_first, check_still_mine, owne
 _COMMITTED = "committed-"
 
 
-class Records:
+class SinkRecords:
     """Raises where the place knows better than the state, or another copy of it writes there."""
 
     def __init__(self, files: HadoopFiles, context: SinkContext, id_: str) -> None:

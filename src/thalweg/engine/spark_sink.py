@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from thalweg.engine.failure import root_cause
 from thalweg.engine.hadoop import HadoopFiles
-from thalweg.engine.records import Records
+from thalweg.engine.records import SinkRecords
 from thalweg.engine.staged_files import StagedFiles
 from thalweg.errors import ThalwegError, failed_sink
 from thalweg.model.bucket import Section
@@ -46,13 +46,13 @@ class SparkSink(RowSink):
         self._transaction = f"{context.timeline}/{id_}"
         self._storage = storage
         self._staged: StagedFiles | None = None
-        self._records: Records | None = None
+        self._records: SinkRecords | None = None
         if self._format.lower() in FILE_FORMATS:
             with self._naming_itself():
                 self._staged = StagedFiles(HadoopFiles(spark, query.sink.option("path")), context, id_)
         elif self._format.lower() == "delta":
             with self._naming_itself():
-                self._records = Records(HadoopFiles(spark, query.sink.option("path")), context, id_)
+                self._records = SinkRecords(HadoopFiles(spark, query.sink.option("path")), context, id_)
         mine = ("format",) if self._staged is None else ("format", "path")
         self._options = {name: str(value) for name, value in query.sink.options if name not in mine}
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from thalweg import faults
 from thalweg.engine.hadoop import HadoopFiles
-from thalweg.engine.records import Records
+from thalweg.engine.records import SinkRecords
 from thalweg.errors import sink_of_a_copy
 from thalweg.model.bucket import Section
 from thalweg.sink.contract import SinkContext
@@ -38,7 +38,7 @@ class Move(Struct, frozen=True):
     to: str
 
 
-class Moves(Struct, frozen=True):
+class FileMoves(Struct, frozen=True):
     """What there is to do once Spark has written a batch."""
 
     results: str
@@ -52,7 +52,7 @@ class StagedFiles:
         self._files = files
         self._context = context
         self._who = hashlib.blake2b(f"{context.timeline}/{id_}".encode(), digest_size=4).hexdigest()
-        self._records = Records(files, context, id_)
+        self._records = SinkRecords(files, context, id_)
         self._home = self._records.home
         self._is_swept = False
         self._lock = threading.Lock()
@@ -67,10 +67,10 @@ class StagedFiles:
                 faults.point("spark.committed")
             self._sweep()
 
-    def _stage(self, batch_id: int, results: str, write: Callable[[str], None]) -> Moves:
+    def _stage(self, batch_id: int, results: str, write: Callable[[str], None]) -> FileMoves:
         place = self._staged(batch_id)
         if self._files.size(f"{place}/moves") is not None:
-            moves = msgspec.json.decode(self._files.read(f"{place}/moves"), type=Moves)
+            moves = msgspec.json.decode(self._files.read(f"{place}/moves"), type=FileMoves)
             if moves.results != results:
                 raise sink_of_a_copy(self._context.query, self._files.root)
             return moves
@@ -78,7 +78,7 @@ class StagedFiles:
         write(self._files.locate(f"{place}/data"))
         faults.point("spark.written")
         names = list(self._files.walk(f"{place}/data"))
-        moves = Moves(results, tuple(Move(name, self._final(batch_id, n, name)) for n, name in enumerate(names)))
+        moves = FileMoves(results, tuple(Move(name, self._final(batch_id, n, name)) for n, name in enumerate(names)))
         self._files.write(f"{place}/moves", msgspec.json.encode(moves))
         faults.point("spark.staged")
         return moves
@@ -87,7 +87,7 @@ class StagedFiles:
         directory, slash, file = name.rpartition("/")
         return f"{directory}{slash}part-{batch_id:012d}-{number:05d}-{self._who}.{_ENDING.sub('', file)}"
 
-    def _publish(self, batch_id: int, moves: Moves) -> None:
+    def _publish(self, batch_id: int, moves: FileMoves) -> None:
         data = f"{self._staged(batch_id)}/data"
         for move in moves.moves:
             source = f"{data}/{move.name}"

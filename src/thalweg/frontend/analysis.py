@@ -17,7 +17,7 @@ from thalweg.model.query import Query
 _WHERE_IS_RIGHT: Columns = []
 
 
-class Analyzer(Protocol):
+class SelectAnalyzer(Protocol):
     """Spark's analyser, seen from here."""
 
     def analyze(self, sql: str) -> Columns:
@@ -47,7 +47,7 @@ def _replaced(text: str, span: Span, word: str) -> str:
     return text[:start] + word + blank + text[end:]
 
 
-def analyze(spark: str, tree: Select, frame: Frame, select: str, analyzer: Analyzer) -> Columns:
+def analyze(spark: str, tree: Select, frame: Frame, select: str, analyzer: SelectAnalyzer) -> Columns:
     """Names and types of the result as Spark sees it, with aggregates of the same type in the place of users' own.
 
     Spark is asked once for each template: of a text whose parts it has found right, the answer is known."""
@@ -76,7 +76,7 @@ def _renamed(item: Item, column: tuple[str, str], text: str) -> tuple[str, str]:
     return " ".join(text[slice(*item.expr.span)].split()), column[1]
 
 
-def check_types(query: Query, columns: Columns, frame: Frame, analyzer: Analyzer) -> None:
+def check_types(query: Query, columns: Columns, frame: Frame, analyzer: SelectAnalyzer) -> None:
     """Every type this package worked out must be the one Spark works out; a difference is refused."""
     text = frame.final.text
     for (column, type_), output in zip(columns, query.outputs, strict=True):
@@ -101,7 +101,7 @@ def check_typed(query: Query, tree: Select, text: str) -> None:
             raise not_supported(f"'{output.name}', which is NULL without a type,", text, span, hint)
 
 
-def _check_scope(scope: Scope, analyzer: Analyzer) -> None:
+def _check_scope(scope: Scope, analyzer: SelectAnalyzer) -> None:
     typed = scope.compiler.typed
     if not typed:
         return
@@ -112,7 +112,7 @@ def _check_scope(scope: Scope, analyzer: Analyzer) -> None:
             raise not_supported(f"'{text}'", scope.text, node.span, detail=detail)
 
 
-def _types_of(scope: Scope, analyzer: Analyzer) -> dict[str, str]:
+def _types_of(scope: Scope, analyzer: SelectAnalyzer) -> dict[str, str]:
     """Of each compound expression, by its text, the type that Spark gives it. Only what is new to it is asked."""
     typed, learned, source = scope.compiler.typed, analyzer.learned, spaced(scope.source)
     keys = {text: ("type", source, template_of_expression(node, scope.text)) for text, (_, node) in typed.items()}

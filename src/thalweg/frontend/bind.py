@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from thalweg.errors import SqlError, bad_window, expression_too_large, moved, nested_too_deeply, too_many
-from thalweg.frontend.analysis import Analyzer, analyze, check_typed, check_types, for_spark
+from thalweg.frontend.analysis import SelectAnalyzer, analyze, check_typed, check_types, for_spark
 from thalweg.frontend.checks import (
     check_depth,
     check_functions,
@@ -41,7 +41,7 @@ def bind(
     name: str,
     select: str,
     streams: Mapping[str, Stream],
-    analyzer: Analyzer,
+    analyzer: SelectAnalyzer,
     *,
     sink: SinkSpec | None = None,
     options: Iterable[tuple[str, str]] = (),
@@ -70,7 +70,7 @@ def _bind(
     name: str,
     select: str,
     streams: Mapping[str, Stream],
-    analyzer: Analyzer,
+    analyzer: SelectAnalyzer,
     tables: Mapping[str, Schema],
     own: Mapping[str, Definition] | None,
     queries: Collection[str],

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from thalweg.errors import empty_bound, interval_too_long, unbounded_join
 from thalweg.frontend.intervals import LONGEST_US
-from thalweg.frontend.scope import Entry, Scope
+from thalweg.frontend.scope import FromEntry, Scope
 from thalweg.frontend.tree import Binary, Column, Interval, Node, Span, Unary, Within
-from thalweg.model.join import Bound
+from thalweg.model.join import TimeBound
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Limit:
     span: Span
 
 
-def within(one: Entry, other: Entry, limit: Within) -> list[Limit]:
+def within(one: FromEntry, other: FromEntry, limit: Within) -> list[Limit]:
     """|time(one) - time(other)| <= the length."""
     return both_ways(one, other, limit.us, limit.span)
 
 
-def both_ways(one: Entry, other: Entry, us: int, span: Span) -> list[Limit]:
+def both_ways(one: FromEntry, other: FromEntry, us: int, span: Span) -> list[Limit]:
     return [Limit(one.name, other.name, us, span), Limit(other.name, one.name, us, span)]
 
 
@@ -84,7 +84,7 @@ def _add(left: Sum, right: Sum, sign: int) -> Sum:
     return {n: left[0].get(n, 0) + sign * right[0].get(n, 0) for n in names}, left[1] + sign * right[1]
 
 
-def close(limits: Iterable[Limit], entries: Sequence[Entry], text: str) -> tuple[Bound, ...]:
+def close(limits: Iterable[Limit], entries: Sequence[FromEntry], text: str) -> tuple[TimeBound, ...]:
     """One bound per pair that conditions name. Raises where some pair of streams is not bounded both ways."""
     tightest: dict[tuple[str, str], Limit] = {}
     for limit in limits:
@@ -104,15 +104,15 @@ def close(limits: Iterable[Limit], entries: Sequence[Entry], text: str) -> tuple
     if any(reach[name, name] < 0 for name in (e.name for e in entries)):
         last = max(tightest.values(), key=lambda limit: limit.span)
         raise empty_bound([f"'{e.shown}'" for e in entries], text, last.span)
-    bounds: list[Bound] = []
+    bounds: list[TimeBound] = []
     for left, right in sorted({(min(pair), max(pair)) for pair in tightest}):
         # A side that nobody wrote is what the others imply.
         high, low = (tightest[p].us if p in tightest else reach[p] for p in ((left, right), (right, left)))
-        bounds.append(Bound(left, right, -int(low), int(high)))
+        bounds.append(TimeBound(left, right, -int(low), int(high)))
     return tuple(bounds)
 
 
-def _check_pairs(tightest: dict[tuple[str, str], Limit], entries: Sequence[Entry], text: str) -> None:
+def _check_pairs(tightest: dict[tuple[str, str], Limit], entries: Sequence[FromEntry], text: str) -> None:
     shown = {e.name: f"'{e.shown}'" for e in entries}
     for (of, to), limit in tightest.items():
         back = tightest.get((to, of))
@@ -131,7 +131,7 @@ def _shortest(edges: dict[tuple[str, str], int], names: list[str]) -> dict[tuple
     return reach
 
 
-def _check_bounded(entry: Entry, other: Entry, reach: dict[tuple[str, str], float], text: str) -> None:
+def _check_bounded(entry: FromEntry, other: FromEntry, reach: dict[tuple[str, str], float], text: str) -> None:
     later, earlier = reach[other.name, entry.name], reach[entry.name, other.name]
     if math.isfinite(later) and math.isfinite(earlier):
         return

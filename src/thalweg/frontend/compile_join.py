@@ -6,8 +6,8 @@ from thalweg.errors import incompatible_keys
 from thalweg.frontend.code import Code, emit
 from thalweg.frontend.coercion import common_type
 from thalweg.frontend.compile import Compiler
-from thalweg.frontend.joins import Conjunct, Draft, Lookup, Pair, is_same_window, read_same_window
-from thalweg.frontend.scope import Entry
+from thalweg.frontend.joins import Conjunct, JoinDraft, Lookup, Pair, is_same_window, read_same_window
+from thalweg.frontend.scope import FromEntry
 from thalweg.frontend.selections import conjoin, select
 from thalweg.frontend.tree import Node, Span
 from thalweg.model.expr import Expr
@@ -16,7 +16,7 @@ from thalweg.model.types import FLOATING, to_duck
 from thalweg.model.window import Window
 
 
-def compile_join(draft: Draft) -> tuple[Join, Expr | None]:
+def compile_join(draft: JoinDraft) -> tuple[Join, Expr | None]:
     """The join, and the conditions that its rows must satisfy beyond it."""
     relations: list[Relation] = []
     for entry in sorted(draft.streams, key=lambda e: e.name):
@@ -77,6 +77,6 @@ def _condition(conjunct: Conjunct) -> Code:
     return emit(f"({one.sql} = {other.sql})", "boolean", one, other)
 
 
-def _window_start(entry: Entry, window: Window) -> Code:
+def _window_start(entry: FromEntry, window: Window) -> Code:
     time = entry.time_code()
     return emit(window.start_sql(time.sql), "bigint", time)

@@ -12,14 +12,14 @@ from thalweg.frontend.scope import Scope
 from thalweg.frontend.tree import Access, Call, Column, Interval, Literal, Node, Select, Star, walk
 from thalweg.frontend.windows import read_window
 from thalweg.model.expr import Expr, quote
-from thalweg.model.query import Aggregate, Order
+from thalweg.model.query import Aggregate, SortKey
 from thalweg.model.types import WINDOW_STRUCT, WINDOW_STRUCT_NTZ
 from thalweg.model.window import Window
 
 _BOUNDS = {"start": "window_start", "end": "window_end"}
 
 
-class Grouping:
+class GroupedSelect:
     """One grouped SELECT. Keys first, then everything else in terms of `k0..`, `a0..` and the window."""
 
     def __init__(self, tree: Select, frame: Scope) -> None:
@@ -103,16 +103,16 @@ class Grouping:
         self._clause = "having"
         return self._after.boolean(self._tree.having).to_expr()
 
-    def order(self) -> tuple[Order, ...]:
+    def order(self) -> tuple[SortKey, ...]:
         self._clause = "order"
-        orders: list[Order] = []
+        orders: list[SortKey] = []
         for sort in self._tree.order:
             node = sort.expr
             if isinstance(node, Literal) and node.type == "int" and isinstance(node.value, int):
                 code = self._results[node.value - 1]
             else:
                 code = self._after.compile(node)
-            orders.append(Order(code.to_expr(), sort.descending, sort.nulls_first))
+            orders.append(SortKey(code.to_expr(), sort.descending, sort.nulls_first))
         return tuple(orders)
 
     def _hook(self, node: Node) -> Code | None:

@@ -12,10 +12,10 @@ from thalweg.errors import bad_window, bounds_nothing, cross_product, not_suppor
 from thalweg.frontend.aggregates import is_aggregate
 from thalweg.frontend.bounds import Limit, both_ways, close, read_limits, within
 from thalweg.frontend.functions import WINDOW
-from thalweg.frontend.scope import Entry, Frame, Scope
+from thalweg.frontend.scope import Frame, FromEntry, Scope
 from thalweg.frontend.tree import Binary, Call, Node, Select, conjuncts, walk
 from thalweg.frontend.windows import read_window
-from thalweg.model.join import MAX_RELATIONS, Bound
+from thalweg.model.join import MAX_RELATIONS, TimeBound
 from thalweg.model.window import Window
 
 
@@ -23,7 +23,7 @@ from thalweg.model.window import Window
 class Conjunct:
     node: Node
     scope: Scope
-    relations: frozenset[Entry]
+    relations: frozenset[FromEntry]
 
     @property
     def tables(self) -> bool:
@@ -34,9 +34,9 @@ class Conjunct:
 class Pair:
     """An equality of two streams."""
 
-    left: Entry
+    left: FromEntry
     left_node: Node
-    right: Entry
+    right: FromEntry
     right_node: Node
     conjunct: Conjunct
 
@@ -45,7 +45,7 @@ class Pair:
 class Lookup:
     """A table, the equalities that find its rows, and what else its ON says."""
 
-    entry: Entry
+    entry: FromEntry
     keys: list[tuple[Node, Node, Conjunct]] = field(default_factory=list)
     """(over rows joined so far, over the table)."""
     on: list[Conjunct] = field(default_factory=list)
@@ -56,10 +56,10 @@ class Lookup:
 
 
 @dataclass
-class Draft:
+class JoinDraft:
     """What a join is, before anything is compiled."""
 
-    streams: tuple[Entry, ...]
+    streams: tuple[FromEntry, ...]
     kind: str = "inner"
     preserved: tuple[str, ...] = ()
     pairs: list[Pair] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Draft:
     on: list[Conjunct] = field(default_factory=list)
     residual: list[Conjunct] = field(default_factory=list)
     lookups: list[Lookup] = field(default_factory=list)
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[TimeBound, ...] = ()
 
 
 def same_windows(tree: Select) -> list[Node]:
@@ -84,21 +84,21 @@ def is_same_window(node: Node) -> bool:
 # -- from the tree
 
 
-def read_join(tree: Select, frame: Frame, text: str) -> Draft:
+def read_join(tree: Select, frame: Frame, text: str) -> JoinDraft:
     """Every condition in its place. Raises for a join that a stream cannot serve."""
     streams = tuple(entry for entry in frame.entries if entry.stream is not None)
     if len(streams) > MAX_RELATIONS:
         raise too_many_streams(MAX_RELATIONS, text, streams[MAX_RELATIONS].source.span)
-    draft = Draft(streams)
+    draft = JoinDraft(streams)
     decisive = _decisive(frame, streams, text)
     if decisive is not None:
         draft.kind, draft.preserved = _preserved(decisive, streams)
-    return _Reader(tree, frame, text, draft, decisive).read()
+    return _JoinReader(tree, frame, text, draft, decisive).read()
 
 
-def _decisive(frame: Frame, streams: Sequence[Entry], text: str) -> Entry | None:
+def _decisive(frame: Frame, streams: Sequence[FromEntry], text: str) -> FromEntry | None:
     """The entry whose join of two streams is not an inner one."""
-    found: Entry | None = None
+    found: FromEntry | None = None
     for entry in frame.entries:
         source = entry.source
         if source.kind == "inner":
@@ -124,23 +124,23 @@ def _decisive(frame: Frame, streams: Sequence[Entry], text: str) -> Entry | None
     return found
 
 
-def _preserved(decisive: Entry, streams: Sequence[Entry]) -> tuple[str, tuple[str, ...]]:
+def _preserved(decisive: FromEntry, streams: Sequence[FromEntry]) -> tuple[str, tuple[str, ...]]:
     kind = decisive.source.kind
     left, right = (entry.name for entry in streams)
     sides = {"right": (right,), "full": tuple(sorted((left, right)))}.get(kind, (left,))
     return (kind if kind in ("semi", "anti") else "outer"), sides
 
 
-class _Reader:
+class _JoinReader:
     """Sorts conjuncts. ON of an inner join and WHERE are the same thing, so they share a pool."""
 
-    def __init__(self, tree: Select, frame: Frame, text: str, draft: Draft, decisive: Entry | None) -> None:
+    def __init__(self, tree: Select, frame: Frame, text: str, draft: JoinDraft, decisive: FromEntry | None) -> None:
         self.tree, self.frame, self.text, self.draft, self.decisive = tree, frame, text, draft, decisive
         self.limits: list[Limit] = []
         self.of_tables: list[Conjunct] = []
         self.table_ons: dict[str, list[Conjunct]] = {}
 
-    def read(self) -> Draft:
+    def read(self) -> JoinDraft:
         matches = self._match if self.decisive is None else self._filter
         for entry in self.frame.entries:
             conditions = list(self._conditions(entry))
@@ -166,7 +166,7 @@ class _Reader:
             self.draft.bounds = close(self.limits, self.draft.streams, self.text)
         return self.draft
 
-    def _conditions(self, entry: Entry) -> Iterator[Conjunct]:
+    def _conditions(self, entry: FromEntry) -> Iterator[Conjunct]:
         if entry.name in self.frame.conditions:
             scope, condition = self.frame.conditions[entry.name]
             for node in conjuncts(condition):
@@ -219,7 +219,7 @@ class _Reader:
         else:
             self.draft.residual.append(conjunct)
 
-    def _select(self, entry: Entry, conjunct: Conjunct) -> None:
+    def _select(self, entry: FromEntry, conjunct: Conjunct) -> None:
         self.draft.selections.setdefault(entry.name, []).append((conjunct.node, conjunct.scope))
 
     def _check_windows(self, conditions: Iterable[Conjunct]) -> None:
@@ -233,7 +233,7 @@ class _Reader:
         left, right, window = read_same_window(conjunct)
         return both_ways(left, right, window.reach_us, conjunct.node.span)
 
-    def _within(self, entry: Entry) -> None:
+    def _within(self, entry: FromEntry) -> None:
         """WITHIN after ON: for the entry and every stream that this ON equates it with."""
         limit = entry.source.within
         if limit is None:
@@ -264,7 +264,7 @@ class _Reader:
 
     def _look_up(self) -> list[Lookup]:
         """Tables in the order in which their keys are known; what is no key of one is a condition."""
-        placed: set[Entry] = set(self.draft.streams)
+        placed: set[FromEntry] = set(self.draft.streams)
         waiting = [entry for entry in self.frame.entries if entry.stream is None]
         lookups: list[Lookup] = []
         while waiting:
@@ -278,7 +278,7 @@ class _Reader:
         self.draft.residual += self.of_tables
         return lookups
 
-    def _placed(self, entry: Entry, placed: set[Entry]) -> Lookup | None:
+    def _placed(self, entry: FromEntry, placed: set[FromEntry]) -> Lookup | None:
         lookup = Lookup(entry)
         pool = self.table_ons.get(entry.name, []) if lookup.outer else self.of_tables
         left: list[Conjunct] = []
@@ -310,7 +310,7 @@ def _pair(conjunct: Conjunct) -> Pair | None:
     return Pair(one, one_node, other, other_node, conjunct)
 
 
-def _key(conjunct: Conjunct, table: Entry, placed: set[Entry]) -> tuple[Node, Node] | None:
+def _key(conjunct: Conjunct, table: FromEntry, placed: set[FromEntry]) -> tuple[Node, Node] | None:
     """(over what is there already, over the table), where the conjunct is such an equality."""
     node, scope = conjunct.node, conjunct.scope
     if not isinstance(node, Binary) or node.op != "=":
@@ -322,11 +322,11 @@ def _key(conjunct: Conjunct, table: Entry, placed: set[Entry]) -> tuple[Node, No
     return None
 
 
-def read_same_window(conjunct: Conjunct) -> tuple[Entry, Entry, Window]:
+def read_same_window(conjunct: Conjunct) -> tuple[FromEntry, FromEntry, Window]:
     """The two streams whose rows must be in the same window, and the window."""
     node, scope = conjunct.node, conjunct.scope
     assert isinstance(node, Binary)
-    found: list[tuple[Entry, Window]] = []
+    found: list[tuple[FromEntry, Window]] = []
     for side in (node.left, node.right):
         assert isinstance(side, Call)
         window, time = read_window(side, scope)

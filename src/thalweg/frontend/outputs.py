@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from thalweg.errors import SqlError, not_supported
 from thalweg.frontend.code import Code
 from thalweg.frontend.compile import Compiler
-from thalweg.frontend.group import Grouping
+from thalweg.frontend.group import GroupedSelect
 from thalweg.frontend.scope import Frame, Scope
 from thalweg.frontend.tree import Column, Item, Select, Star
 from thalweg.model.expr import Expr
@@ -72,7 +72,7 @@ def _project(items: Iterator[Item], scope: Compiler) -> list[Code]:
 
 
 def grouped(name: str, tree: Select, frame: Frame, where: Expr | None, columns: list[tuple[str, str]]) -> Query:
-    grouping = Grouping(tree, frame.final)
+    grouping = GroupedSelect(tree, frame.final)
     codes = grouping.outputs()
     outputs = tuple(Output(column, code.to_expr()) for (column, _), code in zip(columns, codes, strict=True))
     having = grouping.having()

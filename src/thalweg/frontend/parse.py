@@ -8,7 +8,7 @@ from thalweg.errors import bad_syntax
 from thalweg.frontend.expressions import RESERVED, ExpressionParser
 from thalweg.frontend.intervals import unit_of
 from thalweg.frontend.literals import interval_literal
-from thalweg.frontend.tree import Column, Item, Node, Select, Sort, Source, Span, Within
+from thalweg.frontend.tree import Column, FromSource, Item, Node, Select, Sort, Span, Within
 from thalweg.model.own import Definition
 
 _JOINS = (
@@ -71,7 +71,7 @@ class SelectParser(ExpressionParser):
             return Item(expr, self.next().value)
         return Item(expr, None)
 
-    def _from(self) -> tuple[tuple[Source, ...], Within | None]:
+    def _from(self) -> tuple[tuple[FromSource, ...], Within | None]:
         """The entries of FROM, and the WITHIN that stands for all of them."""
         sources = [self._source("inner", self.token.span, apart=True)]
         while (source := self._joined()) is not None:
@@ -81,7 +81,7 @@ class SelectParser(ExpressionParser):
             raise self.refuse("WITHIN here", within.span, "write it after ON, or once at the end of FROM")
         return tuple(sources), within
 
-    def _joined(self) -> Source | None:
+    def _joined(self) -> FromSource | None:
         start = self.token
         if self.take_op(","):
             if self.is_word("lateral"):
@@ -105,7 +105,7 @@ class SelectParser(ExpressionParser):
                 return words, kind
         return None
 
-    def _source(self, kind: str, kind_span: Span, apart: bool) -> Source:
+    def _source(self, kind: str, kind_span: Span, apart: bool) -> FromSource:
         if self.is_op("("):
             raise self.refuse("a subquery", self.token.span, "name a stream or a table")
         name = self.name("a stream")
@@ -125,7 +125,7 @@ class SelectParser(ExpressionParser):
             alias = self.next().value
         on, using = self._condition() if not apart else (None, ())
         within = self._within() if on is not None or using else None
-        return Source(
+        return FromSource(
             name.value, name.span, alias, kind, kind_span, apart, on, using, within, self.since(name.start)[1]
         )  # fmt: skip
 

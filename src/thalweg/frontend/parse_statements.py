@@ -16,7 +16,7 @@ from thalweg.frontend.statements import (
     PauseQuery,
     ResetWatermark,
     ResumeQuery,
-    Select,
+    SelectResults,
     Show,
     ShowCreate,
     Statement,
@@ -128,7 +128,7 @@ class _Statements(Creates):
     def _select(self) -> Statement:
         start, end = self.token.start, self.tokens[-1].start
         self.at = len(self.tokens) - 1
-        return Select(self.text[start:end].rstrip(), start)
+        return SelectResults(self.text[start:end].rstrip(), start)
 
     def _elsewhere(self, *before: str) -> str | None:
         """Of a statement that other systems have: what it is called here. `before`: words that were taken already."""

@@ -22,21 +22,21 @@ from thalweg.errors import (
 from thalweg.frontend.code import Code, emit
 from thalweg.frontend.compile import Compiler
 from thalweg.frontend.elsewhere import function_hint
-from thalweg.frontend.tree import Binary, Column, Node, Select, Source, Star, walk
+from thalweg.frontend.tree import Binary, Column, FromSource, Node, Select, Star, walk
 from thalweg.model.expr import quote
 from thalweg.model.join import joined_column
 from thalweg.model.stream import Field, Schema, Stream
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class FromEntry:
     """One entry of FROM, found."""
 
     of: str
     """The stream or table."""
     name: str
     """The relation: the same, with `#2` for a second occurrence."""
-    source: Source
+    source: FromSource
     schema: Schema
     stream: Stream | None
     """None: a static table."""
@@ -68,7 +68,7 @@ class Entry:
         return self.stream.time if self.alone else f"{self.shown}.{self.stream.time}"
 
 
-Found = tuple[Entry, Field]
+Found = tuple[FromEntry, Field]
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Scope:
     def __init__(
         self,
         text: str,
-        entries: tuple[Entry, ...],
+        entries: tuple[FromEntry, ...],
         visible: tuple[Visible, ...],
         source: str = "",
-        hidden: tuple[Entry, ...] = (),
+        hidden: tuple[FromEntry, ...] = (),
     ) -> None:
         self.text, self.entries, self.visible = text, entries, visible
         self.source = source
@@ -112,7 +112,7 @@ class Scope:
         return frozenset(f.name.lower() for entry in self.entries for f in entry.schema.fields)
 
     @property
-    def times(self) -> dict[str, Entry]:
+    def times(self) -> dict[str, FromEntry]:
         """Event times: column -> whose it is."""
         return {entry.column(entry.stream.time): entry for entry in self.entries if entry.stream is not None}
 
@@ -154,7 +154,7 @@ class Scope:
             ):
                 self.find(part)
 
-    def relations(self, node: Node) -> frozenset[Entry]:
+    def relations(self, node: Node) -> frozenset[FromEntry]:
         """Whose columns an expression reads."""
         columns = (part for part in walk(node) if isinstance(part, Column))
         return frozenset(entry for column in columns for entry, _ in self.find(column))
@@ -188,7 +188,7 @@ def _code(name: str, type_: str) -> Code:
 class Frame:
     """FROM as a whole."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FromEntry, ...]
     final: Scope
     """SELECT, WHERE and all that follows."""
     conditions: dict[str, tuple[Scope, Node]] = field(default_factory=dict)
@@ -212,7 +212,7 @@ def read_from(
     """
     entries = _entries(tree, text, streams, tables)
     conditions: dict[str, tuple[Scope, Node]] = {}
-    apart: list[tuple[list[Entry], list[Visible]]] = []
+    apart: list[tuple[list[FromEntry], list[Visible]]] = []
     for entry in entries:
         source = entry.source
         own = _visible(entry, source)
@@ -245,11 +245,11 @@ def read_from(
 
 def _entries(
     tree: Select, text: str, streams: Mapping[str, Stream], tables: Mapping[str, Schema]
-) -> tuple[Entry, ...]:
+) -> tuple[FromEntry, ...]:
     known_streams = {stream.name.lower(): stream for stream in streams.values()}
     known_tables = {name.lower(): name for name in tables}
     seen: Counter[str] = Counter()
-    entries: list[Entry] = []
+    entries: list[FromEntry] = []
     for source in tree.sources:
         key = source.name.lower()
         stream = known_streams.get(key)
@@ -262,13 +262,13 @@ def _entries(
         name = stream.name if stream is not None else known_tables[key]
         relation = name if seen[key] == 1 else f"{name}#{seen[key]}"
         schema = stream.schema if stream is not None else tables[name]
-        entries.append(Entry(name, relation, source, schema, stream, len(tree.sources) == 1))
+        entries.append(FromEntry(name, relation, source, schema, stream, len(tree.sources) == 1))
     if all(entry.stream is None for entry in entries):
         raise no_stream(text, tree.sources[0].span)
     return tuple(entries)
 
 
-def _visible(entry: Entry, source: Source) -> list[Visible]:
+def _visible(entry: FromEntry, source: FromSource) -> list[Visible]:
     return [
         Visible(Column(source.span, (f.name,) if entry.alone else (entry.shown, f.name)), ((entry, f),))
         for f in entry.schema.fields
@@ -276,7 +276,7 @@ def _visible(entry: Entry, source: Source) -> list[Visible]:
 
 
 def _merge(
-    entry: Entry, members: list[Entry], before: list[Visible], own: list[Visible], text: str
+    entry: FromEntry, members: list[FromEntry], before: list[Visible], own: list[Visible], text: str
 ) -> tuple[list[Visible], Node]:
     """USING: the columns after it, and the equalities it means."""
     left_scope = Scope(text, tuple(members), tuple(before))
@@ -299,7 +299,7 @@ def _merge(
     return [*keys, *(v for v in (*before, *own) if v.name not in names)], equal
 
 
-def _listed(members: list[Entry], entry: Entry) -> str:
+def _listed(members: list[FromEntry], entry: FromEntry) -> str:
     """A comma list: for conditions over a side that is not in the result."""
     return ", ".join(
         quote_spark(e.source.name) + (f" AS {quote_spark(e.source.alias)}" if e.source.alias else "")

@@ -16,7 +16,7 @@ from thalweg.frontend.tree import Call
 
 
 @dataclass(frozen=True)
-class Shown:
+class EditedText:
     """A text with insertions and replacements, which knows where its parts were before."""
 
     text: str
@@ -40,7 +40,7 @@ class Shown:
         return found if following is None else min(found, following - 1)
 
 
-def stand_in(text: str, calls: Iterable[tuple[Call, str]], windows: Iterable[Call] = ()) -> Shown:
+def stand_in(text: str, calls: Iterable[tuple[Call, str]], windows: Iterable[Call] = ()) -> EditedText:
     """The text with stand-ins for calls of aggregates, each with the type that it gives, and of windows."""
     edits = {window.span: window.shown for window in windows}
     for call, type_ in calls:
@@ -52,7 +52,7 @@ def stand_in(text: str, calls: Iterable[tuple[Call, str]], windows: Iterable[Cal
         out += text[at:start] + put_in
         places.append((len(out), end))
         at = end
-    return Shown(out + text[at:], tuple(places))
+    return EditedText(out + text[at:], tuple(places))
 
 
 def _brackets(text: str, call: Call) -> tuple[int, int]:

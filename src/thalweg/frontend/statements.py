@@ -107,7 +107,7 @@ class Describe:
 
 
 @dataclass(frozen=True)
-class Select:
+class SelectResults:
     """Over what there is now: answered at once."""
 
     text: str
@@ -136,6 +136,6 @@ Statement = (
     | Show
     | ShowCreate
     | Describe
-    | Select
+    | SelectResults
     | Explain
 )

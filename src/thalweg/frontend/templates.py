@@ -28,13 +28,13 @@ from thalweg.frontend.tree import (
     Call,
     Case,
     Column,
+    FromSource,
     In,
     Is,
     Like,
     Literal,
     Node,
     Select,
-    Source,
     Span,
     Star,
     Unary,
@@ -91,7 +91,7 @@ def template_of(tree: Select, frame: Frame, text: str, told: tuple[str, ...]) ->
     return Template(where, ((("select", whole, *told), None),))
 
 
-def _named(sources: Sequence[Source]) -> str:
+def _named(sources: Sequence[FromSource]) -> str:
     """Which names there are: what is joined in FROM, but for the conditions."""
     shown = [(s.kind, s.apart, s.name, s.alias, [c.parts for c in s.using]) for s in sources]
     return repr(shown)

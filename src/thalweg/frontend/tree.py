@@ -185,7 +185,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Source:
+class FromSource:
     """One entry of FROM, and how it is joined to those before it."""
 
     name: str
@@ -210,7 +210,7 @@ class Source:
 @dataclass(frozen=True)
 class Select:
     items: tuple[Item, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[FromSource, ...]
     within: Within | None
     """After the whole of FROM: for every two streams that are equated."""
     where: Node | None

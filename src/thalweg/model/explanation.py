@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Explanation:
+class AdaptationReport:
     asked: str = ""
     """When and why it was asked the last time; empty where it was not."""
     answer: str = ""

@@ -20,7 +20,7 @@ class SliceHistory(Struct, frozen=True, forbid_unknown_fields=True):
     windows: tuple[Window, ...]
 
 
-class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+class WantedRows(Struct, frozen=True, forbid_unknown_fields=True):
     """Which rows of a stream its store wanted for some batches, and what of them."""
 
     predicates: tuple[str, ...]
@@ -33,21 +33,21 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
     def layout(self) -> Layout:
         return Layout(self.predicates, self.keeps_all, 0, 0, {})
 
-    def is_like(self, other: Wanted) -> bool:
+    def is_like(self, other: WantedRows) -> bool:
         return (self.predicates, self.keeps_all, self.columns) == (other.predicates, other.keeps_all, other.columns)
 
-    def common(self, later: Wanted) -> Wanted:
+    def common(self, later: WantedRows) -> WantedRows:
         """What can be said of the batches of both."""
         predicates = tuple(p for p in self.predicates if p in later.predicates)
         keeps_all = self.keeps_all and later.keeps_all
-        return Wanted(predicates, keeps_all, self.columns & later.columns, max(self.until, later.until))
+        return WantedRows(predicates, keeps_all, self.columns & later.columns, max(self.until, later.until))
 
 
 class RowHistory(Struct, frozen=True):
     """What is known of one store: after which event time no row that it wanted is missing in it."""
 
     held_from: int
-    wanted: tuple[Wanted, ...] | None
+    wanted: tuple[WantedRows, ...] | None
     """For all rows after `held_from`; None for intermediates, which no query finds by itself."""
 
 

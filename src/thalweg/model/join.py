@@ -59,7 +59,7 @@ class Equality:
 
 @canonical("Bound(left, right, low_us, high_us)")
 @dataclass(frozen=True)
-class Bound:
+class TimeBound:
     """low_us <= event time of `right` - event time of `left` <= high_us; left sorts before right."""
 
     left: str
@@ -90,7 +90,7 @@ class Join:
     """Sorted by name. One alone where a stream is joined with tables only."""
     equalities: tuple[Equality, ...] = ()
     """Sorted, each once; they connect all relations."""
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[TimeBound, ...] = ()
     """At most one per pair, the intersection of what was written; they connect all relations."""
     kind: str = "inner"
     """inner | outer | semi | anti. All but inner have two relations."""

@@ -18,7 +18,7 @@ APART = 0.25
 """The share of the one in force by which it must differ besides: a smaller change is not worth another plan."""
 
 
-class Seen(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class FoundPerLook(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Things found per thing looked at, over the batches of an epoch."""
 
     batches: int = 0
@@ -42,14 +42,14 @@ class Seen(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
             return counted
         return max(counted, math.sqrt(self.spread / self.looked / (self.batches - 1)))
 
-    def after(self, looked: float, found: float) -> Seen:
+    def after(self, looked: float, found: float) -> FoundPerLook:
         """With one more batch."""
         if looked <= 0:
             return self
         ratio, total = found / looked, self.looked + looked
         apart = ratio - self.ratio
         spread = self.spread + apart * apart * looked * self.looked / total
-        return Seen(self.batches + 1, total, self.found + found, spread)
+        return FoundPerLook(self.batches + 1, total, self.found + found, spread)
 
 
 class Estimate(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class JoinStatistics(Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """How many have ended."""
     batches: int = 0
     """Of the running one."""
-    seen: Mapping[str, Seen] = {}
+    seen: Mapping[str, FoundPerLook] = {}
     estimates: Mapping[str, Estimate] = {}
     """In force."""
 
@@ -85,7 +85,7 @@ class JoinStatistics(Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         """With what one more batch counted: key -> (looked at, found). `length`: batches of an epoch."""
         seen = dict(self.seen)
         for key, (looked, found) in counts.items():
-            seen[key] = seen.get(key, Seen()).after(looked, found)
+            seen[key] = seen.get(key, FoundPerLook()).after(looked, found)
         if self.batches + 1 < length:
             return JoinStatistics(self.epoch, self.batches + 1, seen, self.estimates)
         estimates = dict(self.estimates)
@@ -109,7 +109,7 @@ class JoinStatistics(Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         )
 
 
-class Sample(Struct, frozen=True, forbid_unknown_fields=True):
+class PredicateSample(Struct, frozen=True, forbid_unknown_fields=True):
     """Rows sampled of one relation, as sets of the predicates they satisfy."""
 
     predicates: tuple[str, ...]
@@ -129,7 +129,7 @@ class JoinMeasurements(Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """edge -> partners per row, over recent batches."""
     matches: Mapping[str, float] = {}
     """The same, kept to powers of two."""
-    samples: Mapping[str, Sample] = {}
+    samples: Mapping[str, PredicateSample] = {}
     """By stream."""
     cohorts: tuple[tuple[str, ...], ...] = field(default=(), name="groups")
     """The queries of each cohort of the plan."""

@@ -5,17 +5,17 @@ A section of another version than this release knows begins anew: it is what was
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from thalweg.model.join_statistics import JoinMeasurements
-from thalweg.model.ordering import Ordering
+from thalweg.model.probe_order import OrdersInForce
 
 
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MeasurementSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     version: int = 1
 
 
-class Combining(Section, frozen=True):
+class Combining(MeasurementSection, frozen=True):
     """Combine at the source, or send rows whole."""
 
     loads: dict[str, float] = {}
@@ -26,7 +26,7 @@ class Combining(Section, frozen=True):
     """Streams whose rows were kept as they are."""
 
 
-class HotJoinKeys(Section, frozen=True):
+class HotJoinKeys(MeasurementSection, frozen=True):
     spread: dict[str, list[int]] = {}
     """route key -> key groups that several slots share."""
 
@@ -42,18 +42,18 @@ class Dealing(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
-class Partitioners(Section, frozen=True):
+class Partitioners(MeasurementSection, frozen=True):
     dealing: dict[str, Dealing] = {}
     """By route key."""
 
 
-class ProbeOrders(Section, frozen=True):
+class ProbeOrders(MeasurementSection, frozen=True):
     joins: JoinMeasurements = JoinMeasurements()
-    ordering: Ordering = Ordering()
+    ordering: OrdersInForce = OrdersInForce()
     """The orders in force."""
 
 
-class Moves(Struct, frozen=True, forbid_unknown_fields=True):
+class KeyGroupMoves(Struct, frozen=True, forbid_unknown_fields=True):
     """The last switch of key groups: in which batch, how many it moved; and how many switches there have been."""
 
     batch: int | None = None
@@ -61,13 +61,13 @@ class Moves(Struct, frozen=True, forbid_unknown_fields=True):
     switches: int = 0
 
 
-class SlotAssignment(Section, frozen=True):
+class SlotAssignment(MeasurementSection, frozen=True):
     assignment: dict[str, list[int]] = {}
     """route key -> slot of each key group."""
-    follows: dict[str, str] = {}
+    co_located_with: dict[str, str] = field(default_factory=dict, name="follows")
     slots: int = 0
     """Of the last batch; 0 before the first."""
-    moves: Moves = Moves()
+    moves: KeyGroupMoves = KeyGroupMoves()
 
 
 class Measurements(Struct, frozen=True, kw_only=True):

@@ -12,24 +12,28 @@ class Partitioning:
 
     assignment: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """route key -> the slot of each key group; a route key that is not in it is hashed."""
-    follows: Mapping[str, str] = field(default_factory=dict)
+    co_located_with: Mapping[str, str] = field(default_factory=dict)
     """route key -> the one whose slots its rows go to instead of its own."""
     slots: int = 0
     """That it was made for."""
 
     def changed_by(self, other: Partitioning) -> Partitioning:
         """As `other` says of the route keys that it knows of; the rest as it is."""
-        told = {*other.assignment, *other.follows}
-        follows = {
-            key: leader for key, leader in self.follows.items() if key not in told and leader not in other.follows
+        told = {*other.assignment, *other.co_located_with}
+        co_located_with = {
+            key: leader
+            for key, leader in self.co_located_with.items()
+            if key not in told and leader not in other.co_located_with
         }
-        return Partitioning({**self.assignment, **other.assignment}, {**follows, **other.follows}, other.slots)
+        return Partitioning(
+            {**self.assignment, **other.assignment}, {**co_located_with, **other.co_located_with}, other.slots
+        )
 
     def hashed(self, route_keys: Collection[str]) -> Partitioning:
         """With these hashed, and followed by nobody."""
         return Partitioning(
             {key: slots for key, slots in self.assignment.items() if key not in route_keys},
-            {k: a for k, a in self.follows.items() if k not in route_keys and a not in route_keys},
+            {k: a for k, a in self.co_located_with.items() if k not in route_keys and a not in route_keys},
             self.slots,
         )
 

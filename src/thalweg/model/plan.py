@@ -104,7 +104,8 @@ class Quantile:
 
 
 @canonical(
-    "Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer=rolled_up_from, extra, "
+    "Grouping(id, stream, keys, values, partials, windows, slice_us, slice_start_us, finer=rolled_up_from, "
+    "extra=partials_for_others, "
     "loose=rows_are_partials)"
 )
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Grouping:
     slice_start_us: int
     rolled_up_from: str | None = None
     """The grouping whose partials this one is rolled up from, None: from the rows."""
-    extra: tuple[Partial, ...] = ()
+    partials_for_others: tuple[Partial, ...] = ()
     """Partials made in the same pass for groupings that are rolled up from this one."""
     rows_are_partials: bool = False
     """Almost every row is a group of its own: rows become partials as they are, and are merged when a window
@@ -227,7 +228,7 @@ class StreamPlan:
 
 
 @canonical(
-    "Plan(id, slots, groups, streams, groupings, members, assignment, follows, partitioners, pinned, "
+    "Plan(id, slots, groups, streams, groupings, members, assignment, follows=co_located_with, partitioners, pinned, "
     "spread, joins, functions, notes)"
 )
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ class Plan:
     members: tuple[WindowedQuery, ...]
     assignment: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """route key -> slot of each key group, where it is not the hashed default."""
-    follows: dict[str, str] = field(default_factory=dict)
+    co_located_with: dict[str, str] = field(default_factory=dict)
     """route key -> the one whose slots its shipped rows go to. Its windows are finished in its own slots all the
     same, which read the state by key group, whoever wrote it."""
     partitioners: dict[str, str] = field(default_factory=dict)

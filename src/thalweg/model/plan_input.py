@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from thalweg.model.join_statistics import Estimate, Sample
-from thalweg.model.ordering import Edge, Orders
+from thalweg.model.join_statistics import Estimate, PredicateSample
+from thalweg.model.probe_order import Edge, OrdersByStart
 from thalweg.model.query import Query
 from thalweg.model.stream import Schema, Stream
 
@@ -38,7 +38,7 @@ class GroupingLoad(NamedTuple):
 class JoinLoad:
     """What was measured of the joins so far."""
 
-    samples: Mapping[str, Sample] = field(default_factory=dict)
+    samples: Mapping[str, PredicateSample] = field(default_factory=dict)
     """By stream."""
     matches: Mapping[Edge, float] = field(default_factory=dict)
     """(known, found, key) -> partners per row in recent batches, over all cohorts."""
@@ -50,7 +50,7 @@ class JoinLoad:
     """stream -> how many batches' rows its store holds."""
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     """What is believed of the joins, gathered over epochs."""
-    orders: Mapping[str, Orders] = field(default_factory=dict)
+    orders: Mapping[str, OrdersByStart] = field(default_factory=dict)
     """query -> the orders that were decided for it."""
 
 
@@ -71,7 +71,7 @@ class Placement:
 
     assignment: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """The slot of each key group."""
-    follows: Mapping[str, str] = field(default_factory=dict)
+    co_located_with: Mapping[str, str] = field(default_factory=dict)
     """Whose rows go where those of another do."""
     partitioners: Mapping[str, str] = field(default_factory=dict)
     """What deals rows out."""

@@ -15,7 +15,7 @@ from functools import cached_property
 from thalweg.model.canonical import canonical
 from thalweg.model.expr import Expr
 from thalweg.model.join import Atom, TableJoin
-from thalweg.model.ordering import Ordered
+from thalweg.model.probe_order import OrderedJoin
 
 COHORT_SIZE = 64
 
@@ -110,7 +110,7 @@ class Check:
     "keeps, children)"
 )
 @dataclass(frozen=True)
-class Node:
+class ProbeNode:
     """One probe: tuples of known relations find rows of one more."""
 
     relation: str
@@ -140,9 +140,9 @@ class Node:
     """(joined stream, queries) for which the tuples are complete here."""
     keeps: tuple[tuple[str, int], ...] = ()
     """(intermediate, queries) for which the tuples are kept."""
-    children: tuple[Node, ...] = ()
+    children: tuple[ProbeNode, ...] = ()
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[ProbeNode]:
         yield self
         for child in self.children:
             yield from child.walk()
@@ -150,18 +150,18 @@ class Node:
 
 @canonical("Tree(relation, stream, order, children, counted)")
 @dataclass(frozen=True)
-class Tree:
+class ProbeTree:
     """Where arriving rows of one relation go."""
 
     relation: str
     stream: str
     order: int
     """Its place among the cohort's relations: of those before it new rows are found too, of those after only old."""
-    children: tuple[Node, ...]
-    counted: tuple[Node, ...] = ()
+    children: tuple[ProbeNode, ...]
+    counted: tuple[ProbeNode, ...] = ()
     """Probes of some rows that are only counted: edges of which the other probes of the cohort tell nothing."""
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[ProbeNode]:
         for child in self.children:
             yield from child.walk()
 
@@ -204,7 +204,7 @@ class Cohort:
     """Of each query: whose watermarks are its own."""
     roles: Mapping[str, Role]
     """By relation, in the order of the relations."""
-    trees: tuple[Tree, ...]
+    trees: tuple[ProbeTree, ...]
 
     def bit(self, query: str) -> int:
         return self.queries.index(query)
@@ -220,7 +220,7 @@ class Decision:
     cohort: str
     query: str
     joined: str
-    node: Node
+    node: ProbeNode
     """The probe of its rows for partners."""
     relation: str
     stream: str
@@ -282,5 +282,5 @@ class JoinPlan:
     limits: Mapping[str, int] = field(default_factory=dict)
     """query -> the most rows that one key may yield in one batch."""
     notes: tuple[str, ...] = ()
-    ordered: Mapping[str, Ordered] = field(default_factory=dict)
+    ordered: Mapping[str, OrderedJoin] = field(default_factory=dict)
     """query -> its order, of inner joins."""

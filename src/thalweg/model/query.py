@@ -47,7 +47,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Order:
+class SortKey:
     expr: Expr
     descending: bool
     nulls_first: bool
@@ -92,7 +92,7 @@ class Query:
     aggregates: tuple[Aggregate, ...] = ()
     """Each distinct aggregate call once."""
     having: Expr | None = None
-    order: tuple[Order, ...] = ()
+    order: tuple[SortKey, ...] = ()
     limit: int | None = None
     """Per window, after ordering."""
     emit: str = "final"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from thalweg.model.manifest import Manifest
 from thalweg.model.plan import Plan
-from thalweg.model.probe import Cohort, Node
+from thalweg.model.probe import Cohort, ProbeNode
 from thalweg.model.query import Query, query_name
 from thalweg.observe.explain_joins import equal_columns, title_of
 from thalweg.observe.words import listed
@@ -74,7 +74,7 @@ def _draw_node(
     drawing: Drawing,
     plan: Plan,
     cohort: Cohort,
-    node: Node,
+    node: ProbeNode,
     before: str,
     name: str,
     queries: Mapping[str, Query],

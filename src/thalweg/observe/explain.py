@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from thalweg.model.manifest import Manifest
-from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
 from thalweg.model.plan import Grouping, Plan, StreamPlan, slot_stages
+from thalweg.model.probe_order import OrderingReport
 from thalweg.model.query import Query
 from thalweg.model.spans import describe_span
 from thalweg.observe.explain_joins import explain_join, explain_joins
@@ -155,7 +155,7 @@ def _explain_grouping(
         finer = plan.groupings[grouping.rolled_up_from]
         lines.append(f"rolled up from the partials by {', '.join(name_of(c, stream) for c in finer.keys)}")
     else:
-        partials = (*grouping.partials, *grouping.extra)
+        partials = (*grouping.partials, *grouping.partials_for_others)
         filters = {p.filter for p in partials if p.filter is not None}
         text = f"combined at the source into {count(partials, 'partial')}"
         lines.append(text + (f" under {count(filters, 'filter')}" if filters else ""))

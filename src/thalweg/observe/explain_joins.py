@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from thalweg.model.manifest import Manifest
-from thalweg.model.ordering import OrderingReport
 from thalweg.model.plan import Plan, route_key
-from thalweg.model.probe import Cohort, Node, Store
+from thalweg.model.probe import Cohort, ProbeNode, Store
+from thalweg.model.probe_order import OrderingReport
 from thalweg.model.query import Query
 from thalweg.model.spans import describe_span
 from thalweg.observe.words import count, listed, name_of
@@ -167,7 +167,7 @@ def _explain_cohort(
 def _explain_node(
     plan: Plan,
     cohort: Cohort,
-    node: Node,
+    node: ProbeNode,
     queries: Mapping[str, Query],
     manifest: Manifest,
     only: int | None,
@@ -194,7 +194,7 @@ def _explain_node(
     return lines
 
 
-def equal_columns(plan: Plan, cohort: Cohort, node: Node) -> list[str]:
+def equal_columns(plan: Plan, cohort: Cohort, node: ProbeNode) -> list[str]:
     """What must be equal between what is known and what a node finds."""
     relation = node.key[0][0]
     own = plan.streams[_stream(cohort, relation)]
@@ -206,14 +206,14 @@ def equal_columns(plan: Plan, cohort: Cohort, node: Node) -> list[str]:
     return equal + [f"{r}.{c} = {_found(plan, node, k)}" for r, c, k in node.equal]
 
 
-def _found(plan: Plan, node: Node, key: str) -> str:
+def _found(plan: Plan, node: ProbeNode, key: str) -> str:
     """A column of what a node finds."""
     if node.relation in plan.joins.intermediates:
         return key
     return f"{node.relation}.{name_of(key, plan.streams[node.stream])}"
 
 
-def _within(node: Node) -> str:
+def _within(node: ProbeNode) -> str:
     """How far apart the found row may be from those that are known, by the tightest of the bounds."""
     known, low, high = min(node.bounds, key=lambda b: b[2] - b[1])
     text = f"within {describe_span(high)}" if low == -high else f"{_signed(low)} to {_signed(high)}"

@@ -37,7 +37,7 @@ def shipped_line(plan: Plan, grouping: Grouping, stream: StreamPlan) -> str:
         what = f"{'values hardly come again' if grouping.rows_are_partials else 'groups are many'}: {what}"
     if grouping.route_key in plan.partitioners:
         return what
-    leader = plan.follows.get(grouping.route_key)
+    leader = plan.co_located_with.get(grouping.route_key)
     if leader is not None:
         led = shipped_keys(plan, stream)[leader][0]
         by = ", ".join(name_of(c, stream) for c in led.keys)

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Protocol
 
-from thalweg.model.explanation import Explanation
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.manifest import Manifest, StreamProgress
-from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
+from thalweg.model.probe_order import OrderingReport
 from thalweg.model.window import BEGINNING
 from thalweg.observe.progress import BatchReport, Progress, as_time, progress_of
 from thalweg.observe.stopwatch import mean, shares
@@ -69,7 +69,7 @@ class Adapted:
     rejected: str
 
     @classmethod
-    def of(cls, said: Explanation) -> Adapted:
+    def of(cls, said: AdaptationReport) -> Adapted:
         return cls(said.asked, said.answer, said.saved, said.rejected)
 
 

@@ -51,7 +51,7 @@ def make(columns: Columns, slices: Slices, grouping: Grouping, failures: Failure
     table = combine_dense(columns, slices, grouping, names, merging=False)
     if table is not None:
         return table
-    reads = {c for p in (*grouping.partials, *grouping.extra) for c in p.reads}
+    reads = {c for p in (*grouping.partials, *grouping.partials_for_others) for c in p.reads}
     rows = columns.with_computed([*names, *sorted(reads)])
     return combine(rows.append_column(START, pa.array(slices.starts)), grouping, failures)
 
@@ -63,7 +63,7 @@ def combine_dense(
 
     `names` are its key and value columns in `columns`: those of the rows, or, `merging`, of a finer grouping.
     """
-    partials = (*grouping.partials, *grouping.extra)
+    partials = (*grouping.partials, *grouping.partials_for_others)
     if not all(p.op for p in partials):
         return None
     keys = [columns.key(name) for name in names]
@@ -84,7 +84,7 @@ def combine_dense(
 def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
     """The partials of one grouping. `rows` has the column START besides the grouping's own columns. What has
     failed in this task is not tried again: it is NULL."""
-    partials = (*grouping.partials, *grouping.extra)
+    partials = (*grouping.partials, *grouping.partials_for_others)
     sound = [p for p in partials if OfPartial(grouping.id, p.name) not in failures]
     try:
         table = duck.run(_combine_text(grouping, sound), batch=rows)
@@ -128,7 +128,7 @@ def admitted(rows: Columns, partials: Sequence[Partial]) -> np.ndarray | None:
 
 def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
     """A coarser grouping's partials from a finer one's."""
-    partials = (*grouping.partials, *grouping.extra)
+    partials = (*grouping.partials, *grouping.partials_for_others)
     if finer.num_rows:
         slices = Slices.of(finer.column(START).to_numpy(), grouping)
         names = [key(source.keys.index(k)) for k in grouping.keys]

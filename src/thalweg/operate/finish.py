@@ -22,9 +22,9 @@ from thalweg.model.plan import QUANTILE, Contribution, Grouping, Partial, Window
 from thalweg.model.types import as_type, to_inner_arrow
 from thalweg.model.window import Window
 from thalweg.operate import duck
-from thalweg.operate.chosen import choose
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.merge_slices import SliceTable, merge_dense, merge_quantiles, whole
+from thalweg.operate.plain_outputs import choose
 
 MOST_KNOWN = 1 << 13
 """Members whose texts are remembered: batch after batch asks for the same."""

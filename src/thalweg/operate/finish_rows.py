@@ -24,7 +24,7 @@ from thalweg.operate import dense, duck
 from thalweg.operate.classes import MOST_FILTERS, Classes, by_filters, everyone
 from thalweg.operate.columns import Array, Columns
 from thalweg.operate.finish import Closing, finish_merged, partials_of
-from thalweg.operate.kept_rows import OF_ROWS, GroupedRows, KeptRows, RowView
+from thalweg.operate.kept_rows import OF_ROWS, KeptRows, RowView, SlotRows
 from thalweg.operate.merge_slices import SliceTable
 
 MOST_CELLS = 1 << 22
@@ -55,7 +55,7 @@ def finish_rows(
     """The rows of the members' results; of queries that nobody collects, how many they are."""
     finished, known = Finished(left=closing.members), {p.name: p for p in grouping.partials}
     needs = [(m, n) for m in closing.members if (n := _needed(m, grouping, known)) is not None]
-    placed = _Placed.of(closing, grouping, kept, batch_from) if needs else None
+    placed = _PlacedRows.of(closing, grouping, kept, batch_from) if needs else None
     if placed is None:
         return finished
     done: set[int] = set()
@@ -98,7 +98,7 @@ def _needed(member: WindowedQuery, grouping: Grouping, known: Mapping[str, Parti
 def _finish_one(
     closing: Closing,
     grouping: Grouping,
-    placed: _Placed,
+    placed: _PlacedRows,
     member: WindowedQuery,
     partials: Sequence[Partial],
     lanes: Mapping[str, Lane],
@@ -117,7 +117,7 @@ def _finish_one(
 
 
 def _portions(
-    needs: Sequence[tuple[WindowedQuery, list[Partial]]], placed: _Placed
+    needs: Sequence[tuple[WindowedQuery, list[Partial]]], placed: _PlacedRows
 ) -> Iterator[Sequence[tuple[WindowedQuery, list[Partial]]]]:
     """So many together that memory is bounded; those with predicates over the same column together."""
     size = max(1, MOST_CELLS // max(1, placed.places.count) // 2)
@@ -136,11 +136,11 @@ def _place_of(columns: Columns, filters: Iterable[str | None]) -> tuple[str, flo
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedRows:
     """The rows of a closing, each at its place by window and group."""
 
     view: RowView
-    grouped: GroupedRows
+    grouped: SlotRows
     rows: npt.NDArray[np.int64]
     """Their numbers in the view."""
     places: dense.Places
@@ -148,7 +148,7 @@ class _Placed:
     _values: dict[str, tuple[Array, Array] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, closing: Closing, grouping: Grouping, kept: KeptRows, batch_from: int) -> _Placed | None:
+    def of(cls, closing: Closing, grouping: Grouping, kept: KeptRows, batch_from: int) -> _PlacedRows | None:
         """None where keys do not lend themselves, or there are too many places."""
         view = kept.view(batch_from)
         grouped = view.grouped(kept, grouping)
@@ -213,7 +213,7 @@ def _windows_of(closing: Closing, view: RowView, windows: Sequence[int]) -> list
 class _Blocks:
     """Aggregates by class and place, for each column of predicates."""
 
-    def __init__(self, placed: _Placed, partials: Iterable[Partial]) -> None:
+    def __init__(self, placed: _PlacedRows, partials: Iterable[Partial]) -> None:
         self.lanes: dict[str | None, dense.ClassLanes] = {}
         """Filter -> the classes that have its lane."""
         for classes in _classes(placed, dict.fromkeys(p.filter for p in partials)):
@@ -223,7 +223,7 @@ class _Blocks:
         return self.lanes[partial.filter].run(partial)
 
 
-def _classes(placed: _Placed, filters: Iterable[str | None]) -> Iterator[Classes]:
+def _classes(placed: _PlacedRows, filters: Iterable[str | None]) -> Iterator[Classes]:
     columns, rows = placed.view.columns, placed.rows
     by_column, rest = columns.compared(filters)
     if None in rest:

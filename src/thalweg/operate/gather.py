@@ -55,7 +55,7 @@ def _there(numbers: Array) -> bool:
     return True
 
 
-class Column:
+class StoreColumn:
     """One column over all buckets of a store."""
 
     def __init__(self, chunks: pa.ChunkedArray, read: Callable[[Array], bool] = _there) -> None:
@@ -98,7 +98,7 @@ class Column:
         return pa.Array.from_buffers(kind, len(out), [None, pa.py_buffer(out)])
 
 
-def take_columns(wanted: Sequence[tuple[Column, Array]]) -> list[pa.Array]:
+def take_columns(wanted: Sequence[tuple[StoreColumn, Array]]) -> list[pa.Array]:
     """Several columns of as many rows each."""
     rows = len(wanted[0][1]) if wanted else 0
     sizes = [-(-rows * column.width // _ALIGNMENT) * _ALIGNMENT for column, _ in wanted]
@@ -123,5 +123,5 @@ def _values(chunk: pa.Array) -> Array:
 def warm_gather() -> None:
     for width in _WIDTHS:
         chunk = pa.chunked_array([pa.array([1, 2], f"uint{width}")])
-        Column(chunk).take(np.array([0, 1], dtype=np.int64))
+        StoreColumn(chunk).take(np.array([0, 1], dtype=np.int64))
     ends_by_bucket(np.array([0, 1], dtype=np.int64), np.array([0, 1, 2], dtype=np.int64))

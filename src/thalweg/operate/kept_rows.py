@@ -122,7 +122,9 @@ class KeptRows:
         """Of one grouping, by slice: those that are the slot's."""
         view, starts = self.view(batch_from), sorted({start for start, _ in stretches})
         slices, unit = _slices(view.starts)
-        apart = replace(grouping, slice_us=unit, slice_start_us=slices.first % unit, rolled_up_from=None, extra=())
+        apart = replace(
+            grouping, slice_us=unit, slice_start_us=slices.first % unit, rolled_up_from=None, partials_for_others=()
+        )
         table = make(view.columns, slices, apart, self.failures)
         keys = [table.column(key(i)) for i in range(len(grouping.keys))]
         table = table.filter(pa.array(self.owns(grouping, keys, table.num_rows)))
@@ -157,7 +159,7 @@ class RowView:
     stretches: set[Stretch]
     parts: Sequence[SliceTable]
     failures: Failures
-    _grouped: dict[tuple[str, ...], GroupedRows | None] = field(default_factory=dict)
+    _grouped: dict[tuple[str, ...], SlotRows | None] = field(default_factory=dict)
 
     @cached_property
     def _rows(self) -> pa.Table:
@@ -193,7 +195,7 @@ class RowView:
             found.append(of_start[np.searchsorted(starts, part.table.column(START).to_numpy())])
         return known, np.concatenate(found)
 
-    def grouped(self, kept: KeptRows, grouping: Grouping) -> GroupedRows | None:
+    def grouped(self, kept: KeptRows, grouping: Grouping) -> SlotRows | None:
         """By the grouping's keys, what is the slot's; None where they do not lend themselves."""
         if grouping.keys not in self._grouped:
             self._grouped[grouping.keys] = _group(self, kept, grouping)
@@ -201,7 +203,7 @@ class RowView:
 
 
 @dataclass(frozen=True)
-class GroupedRows:
+class SlotRows:
     """Those of a view that are the slot's, by the keys of a grouping."""
 
     rows: npt.NDArray[np.int64]
@@ -224,7 +226,7 @@ class _Coded(NamedTuple):
     decode: Callable[[npt.NDArray[np.int64]], pa.Array]
 
 
-def _group(view: RowView, kept: KeptRows, grouping: Grouping) -> GroupedRows | None:
+def _group(view: RowView, kept: KeptRows, grouping: Grouping) -> SlotRows | None:
     coded = [c for c in (_coded(view.columns.column(name)) for name in grouping.keys) if c is not None]
     count, width = len(view.starts), math.prod(c.width for c in coded)
     if len(coded) < len(grouping.keys) or width >= MOST_CODES:
@@ -250,7 +252,7 @@ def _group(view: RowView, kept: KeptRows, grouping: Grouping) -> GroupedRows | N
     group = number[places]
     rows = np.flatnonzero(group >= 0)
     found = [column.filter(pa.array(mine)) for column in keys]
-    return GroupedRows(rows, group[rows], view.at[1][rows], found, int(np.count_nonzero(mine)))
+    return SlotRows(rows, group[rows], view.at[1][rows], found, int(np.count_nonzero(mine)))
 
 
 def _coded(column: pa.ChunkedArray) -> _Coded | None:

@@ -54,7 +54,7 @@ def predicates_of(store: Store) -> PredicateIndex:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RolePredicates:
     """What a role asks of rows, as its store's predicates have it."""
 
     table: Sets
@@ -64,10 +64,10 @@ class Asked:
 
 
 @once_per_object(1024)
-def asked_of(role: Role, store: Store) -> Asked:
+def asked_of(role: Role, store: Store) -> RolePredicates:
     wants = [(want.predicate, want.queries) for want in role.wants if want.predicate is not None]
     table = predicates_of(store).table(wants)
-    return Asked(table, frozenset(column for predicate, _ in wants for column in predicate.reads))
+    return RolePredicates(table, frozenset(column for predicate, _ in wants for column in predicate.reads))
 
 
 @once_per_object(1024)

@@ -69,7 +69,7 @@ def merge_dense(
     """Partials merged per window and key by direct address; None where that is not possible."""
     if not all(p.op for p in partials):
         return None
-    placed = _Placed.of(grouping, slices, cover, [p.name for p in partials])
+    placed = _PlacedSlices.of(grouping, slices, cover, [p.name for p in partials])
     done = None if placed is None else dense.aggregate(placed.places, placed.columns, partials, merging=True)
     if placed is None or done is None:
         return None
@@ -82,7 +82,7 @@ def merge_quantiles(
 ) -> pa.Table | None:
     """name -> quantile, per window and key by direct address; None where that is not possible."""
     partials = sorted({q.partial for q in wanted.values()})
-    placed = _Placed.of(grouping, slices, cover, [value(0), *partials])
+    placed = _PlacedSlices.of(grouping, slices, cover, [value(0), *partials])
     found = None if placed is None else placed.columns.values(value(0))
     if placed is None or found is None:
         return None
@@ -104,7 +104,7 @@ def merge_quantiles(
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedSlices:
     """The rows of tables, each at its place by window and key."""
 
     columns: Columns
@@ -115,7 +115,7 @@ class _Placed:
     @classmethod
     def of(
         cls, grouping: Grouping, slices: Sequence[SliceTable], cover: Cover, wanted: Sequence[str]
-    ) -> _Placed | None:
+    ) -> _PlacedSlices | None:
         """None where keys do not lend themselves, or some table lacks a wanted column."""
         names = [key(i) for i in range(len(grouping.keys))]
         selected = [*names, *wanted]

@@ -11,7 +11,7 @@ from thalweg.model.address import Address
 from thalweg.model.failure import Failures
 from thalweg.model.report import Counts, ProbeId
 from thalweg.observe.stopwatch import Stopwatch
-from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.partitioners import TaskPartitioners
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.store import Sampled
 
@@ -43,7 +43,7 @@ class Outbox:
     samples: dict[str, Sampled] = field(default_factory=dict)
     shipments: dict[str, Shipment] = field(default_factory=dict)
     """stream -> what was shipped of it."""
-    partitioners: Partitioners = field(default_factory=Partitioners)
+    partitioners: TaskPartitioners = field(default_factory=TaskPartitioners)
     ship_seconds: float = 0.0
     watch: Stopwatch = field(default_factory=Stopwatch)
 

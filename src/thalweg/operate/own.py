@@ -62,7 +62,7 @@ def define(plan: Plan) -> None:
     _code.of_version.update(plan.functions)
     with _defining:
         for grouping in plan.groupings.values():
-            for partial in (*grouping.partials, *grouping.extra):
+            for partial in (*grouping.partials, *grouping.partials_for_others):
                 if partial.own is not None and partial.own.id not in _known:
                     _register(partial.own)
 

@@ -34,7 +34,7 @@ class Owners:
 
 
 @dataclass
-class Partitioners:
+class TaskPartitioners:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     """route key -> what all tasks together have learned of it."""
     member: int = 0

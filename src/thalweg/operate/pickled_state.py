@@ -33,10 +33,10 @@ class RefusedPickleError(pickle.UnpicklingError):
 
 
 def read_pickled(data: bytes) -> Any:
-    return _with_arrays(_Reader(io.BytesIO(data)).load())
+    return _with_arrays(_StateReader(io.BytesIO(data)).load())
 
 
-class _Reader(pickle.Unpickler):
+class _StateReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = _ALLOWED.get((module.replace("numpy.core", "numpy._core"), name))
         if found is None:

@@ -89,7 +89,7 @@ def _group(
         count(outbox.groups, id_, table.num_rows)
         mask = admitted(columns, grouping.partials)
         count(outbox.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
-        extra = [p.name for p in grouping.extra]
+        extra = [p.name for p in grouping.partials_for_others]
         with outbox.watch.during(ROUTE):
             table = with_groups(plan, grouping, table.drop_columns(extra) if extra else table)
             if id_ in may_stay and table.nbytes >= STAYING_FROM:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from thalweg.model.address import NodeTuples
 from thalweg.model.failure import OfQuery
 from thalweg.model.plan import Plan, route_key
-from thalweg.model.probe import Check, Cohort, Decision, Index, Node, Role, Tree
+from thalweg.model.probe import Check, Cohort, Decision, Index, ProbeNode, ProbeTree, Role
 from thalweg.model.report import SAMPLED, ProbeId
 from thalweg.operate.index import KeyIndex, hash_range, hash_words, word_groups
 from thalweg.operate.outbox import Outbox
@@ -97,13 +97,13 @@ class Probing:
             node = node.children[number]
         yield from self._step(cohort, node, address, Tuples.from_table(table))
 
-    def _go(self, cohort: Cohort, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
+    def _go(self, cohort: Cohort, node: ProbeNode, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
         if node.moves:
             self._send(node, address, tuples)
         else:
             yield from self._step(cohort, node, address, tuples)
 
-    def _starting(self, cohort: Cohort, tree: Tree, child: Node) -> Iterator[Tuples]:
+    def _starting(self, cohort: Cohort, tree: ProbeTree, child: ProbeNode) -> Iterator[Tuples]:
         """The slot's rows of the batch that serve a query of the child, by bucket: each is a stretch of time."""
         view = self.views[tree.stream]
         role = cohort.roles[tree.relation]
@@ -147,7 +147,7 @@ class Probing:
             self._sorted = SortedSides(cohort)
         return self._sorted
 
-    def _step(self, cohort: Cohort, node: Node, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
+    def _step(self, cohort: Cohort, node: ProbeNode, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
         """One probe and all that follows in this slot."""
         found = self.partners(cohort, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
         if not len(found):
@@ -165,7 +165,7 @@ class Probing:
             if len(going):
                 yield from self._go(cohort, child, address.child(number), going)
 
-    def _send(self, node: Node, address: NodeTuples, tuples: Tuples) -> None:
+    def _send(self, node: ProbeNode, address: NodeTuples, tuples: Tuples) -> None:
         words, valid = self._words(node, tuples)
         table = tuples.to_table()
         if valid is not None:
@@ -206,7 +206,7 @@ class Probing:
 
     # -- one probe
 
-    def partners(self, cohort: Cohort, node: Node, tuples: Tuples, *, new: bool, width: int = 0) -> Tuples:
+    def partners(self, cohort: Cohort, node: ProbeNode, tuples: Tuples, *, new: bool, width: int = 0) -> Tuples:
         """The tuples with each partner in the node's store; `new`: also those that came with the batch.
 
         `width`: of how many relations the tuples are, where what they find tells of the edge."""
@@ -219,7 +219,7 @@ class Probing:
             self._count(cohort, node, width, len(tuples), len(found))
         return self._within_limits(cohort, node, found)
 
-    def _sample(self, cohort: Cohort, node: Node, tuples: Tuples) -> None:
+    def _sample(self, cohort: Cohort, node: ProbeNode, tuples: Tuples) -> None:
         """Counts the partners of some rows, which go nowhere from here."""
         some, words = self._with_key(node, tuples.pick(np.arange(0, len(tuples), -(-len(tuples) // MOST_SAMPLED))))
         while True:
@@ -234,7 +234,7 @@ class Probing:
                 some, words = some.pick(half), words[half]
         self._count(cohort, node, SAMPLED, len(some), found)
 
-    def _with_key(self, node: Node, tuples: Tuples) -> tuple[Tuples, Array]:
+    def _with_key(self, node: ProbeNode, tuples: Tuples) -> tuple[Tuples, Array]:
         """The tuples that can have a partner, and their keys as the index compares them."""
         if tuples.begun is not None:
             return tuples, tuples.begun.words
@@ -244,7 +244,7 @@ class Probing:
         return tuples, words if words.dtype == np.uint64 else words.astype(np.int64, copy=False)
 
     def _pairs(
-        self, cohort: Cohort, node: Node, tuples: Tuples, words: Array, new: bool, most: int | None = None
+        self, cohort: Cohort, node: ProbeNode, tuples: Tuples, words: Array, new: bool, most: int | None = None
     ) -> Tuples:
         """`most`: raises TooMany rather than to find more in all; else in one bucket."""
         if not len(tuples):
@@ -276,7 +276,7 @@ class Probing:
         return Tuples.concat(parts) if parts else self._nothing(node, tuples)
 
     def _pairs_apart(
-        self, cohort: Cohort, node: Node, tuples: Tuples, words: Array, new: bool, error: TooMany
+        self, cohort: Cohort, node: ProbeNode, tuples: Tuples, words: Array, new: bool, error: TooMany
     ) -> Tuples:
         """The pairs of the queries that have not too many: half of the queries at a time, until one is left. A probe
         that fails takes as long as memory allows pairs, so after some of them all that are left are stopped."""
@@ -297,16 +297,16 @@ class Probing:
                     waiting.append((half, again))
         return Tuples.concat(parts) if parts else self._nothing(node, tuples)
 
-    def _nothing(self, node: Node, tuples: Tuples) -> Tuples:
+    def _nothing(self, node: ProbeNode, tuples: Tuples) -> Tuples:
         empty = np.empty(0, dtype=np.int64)
         return Tuples({**dict.fromkeys(tuples.refs, empty), node.relation: empty}, np.empty(0, dtype=np.uint64))
 
-    def _count(self, cohort: Cohort, node: Node, width: int, probing: int, found: int) -> None:
+    def _count(self, cohort: Cohort, node: ProbeNode, width: int, probing: int, found: int) -> None:
         probe = ProbeId(cohort.id, node.key[0][0], node.relation, node.edge, width)
         before = self.outbox.probes.get(probe, (0, 0))
         self.outbox.probes[probe] = before[0] + probing, before[1] + found
 
-    def _words(self, node: Node, tuples: Tuples) -> tuple[Array, Array | None]:
+    def _words(self, node: ProbeNode, tuples: Tuples) -> tuple[Array, Array | None]:
         """The key of each tuple as the index compares it, and which have one: a null matches nothing."""
         columns = [self.views.take(relation, column, tuples.refs) for relation, column in node.key]
         valid: Array | None = None
@@ -318,7 +318,7 @@ class Probing:
         plain = index.word in index.keys
         return (numbers(columns[0]) if plain else hash_rows(columns)), valid
 
-    def _bounds(self, node: Node, tuples: Tuples) -> tuple[Array, Array]:
+    def _bounds(self, node: ProbeNode, tuples: Tuples) -> tuple[Array, Array]:
         low: Array | None = None
         high: Array | None = None
         for relation, least, most in node.bounds:
@@ -329,7 +329,7 @@ class Probing:
         assert high is not None
         return low, high
 
-    def _near(self, node: Node, tuples: Tuples) -> tuple[Near | None, Sequence[Check]]:
+    def _near(self, node: ProbeNode, tuples: Tuples) -> tuple[Near | None, Sequence[Check]]:
         """The check that a probe can make by itself, of the times of what it finds; and the others."""
         for check in node.checks:
             if check.found == node.relation:
@@ -340,7 +340,7 @@ class Probing:
     def _times(self, relation: str, tuples: Tuples) -> Array:
         return self.views.times(relation, tuples.refs) if tuples.begun is None else tuples.begun.times
 
-    def _admitted(self, node: Node, checks: Sequence[Check], found: Tuples) -> Tuples:
+    def _admitted(self, node: ProbeNode, checks: Sequence[Check], found: Tuples) -> Tuples:
         """Those whose keys are really equal, whose other equalities hold, and that are near enough for a query."""
         index = self.views[node.stream].store.index(node.index)
         equal = [*node.equal]
@@ -364,7 +364,7 @@ class Probing:
         """The queries that have not been stopped."""
         return sum(1 << bit for bit, id_ in enumerate(cohort.queries) if OfQuery(id_) not in self.outbox.failures)
 
-    def _within_limits(self, cohort: Cohort, node: Node, found: Tuples) -> Tuples:
+    def _within_limits(self, cohort: Cohort, node: ProbeNode, found: Tuples) -> Tuples:
         limits = {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(cohort.queries) if node.queries >> b & 1}
         if len(found) <= min(limits.values()):
             return found
@@ -381,7 +381,9 @@ class Probing:
                 self.outbox.failures[OfQuery(id_)] = self._complaint(node, found.pick(np.array([at])), limits[id_])
         return found.serving(self._healthy(cohort))
 
-    def _stop(self, cohort: Cohort, node: Node, tuples: Tuples, words: Array, queries: int, error: TooMany) -> None:
+    def _stop(
+        self, cohort: Cohort, node: ProbeNode, tuples: Tuples, words: Array, queries: int, error: TooMany
+    ) -> None:
         """More pairs than memory is meant for: none of these queries can go on."""
         wide = words.astype(np.int64) if words.dtype != np.uint64 else words.view(np.int64)
         one = tuples.pick(np.array([int(np.argmax(wide == error.word))]))
@@ -389,7 +391,7 @@ class Probing:
             if queries >> bit & 1:
                 self.outbox.failures.setdefault(OfQuery(id_), self._complaint(node, one, error.count - 1))
 
-    def _complaint(self, node: Node, one: Tuples, limit: int) -> str:
+    def _complaint(self, node: ProbeNode, one: Tuples, limit: int) -> str:
         key = ", ".join(f"{r}.{c} = {self.views.take(r, c, one.refs)[0].as_py()!r}" for r, c in node.key)
         return (
             f"the key {key} is too frequent: it joins with {node.relation} to more than {limit:,} rows in "

@@ -21,7 +21,7 @@ from thalweg.model.plan import Grouping, Plan, StreamPlan, shipped_keys
 from thalweg.model.report import GroupedRows
 from thalweg.operate.columns import Columns
 from thalweg.operate.combine import Slices, admitted, make
-from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.partitioners import TaskPartitioners
 from thalweg.operate.shipment import KeySkew, Shipment, grouped_rows, groups_made
 from thalweg.route.hash import Hashes, hash_rows, key_groups
 from thalweg.route.router import router_for
@@ -38,7 +38,7 @@ def ship(
     times: Times,
     closing_us: int,
     shipment: Shipment,
-    partitioners: Partitioners,
+    partitioners: TaskPartitioners,
     failures: Failures,
 ) -> list[pa.Table]:
     """For each slot the rows that it needs, with what they serve there; an empty table where it needs none."""
@@ -130,13 +130,15 @@ class _Ways:
         self.owned = [routing_table(plan, name).assignment for name in keys]
         self.further = list(self.owned)
         self.groups = list(groups)
-        for k, leader in enumerate(plan.follows.get(name) for name in keys):
+        for k, leader in enumerate(plan.co_located_with.get(name) for name in keys):
             if leader is not None:
                 led = keys.index(leader)
                 self.further[k] = self.owned[led]
                 self.groups[k] = np.where(closing, groups[k], groups[led] + np.uint16(plan.groups))
 
-    def deal(self, k: int, hashes: Hashes, needed: npt.NDArray[np.bool_] | None, partitioners: Partitioners) -> None:
+    def deal(
+        self, k: int, hashes: Hashes, needed: npt.NDArray[np.bool_] | None, partitioners: TaskPartitioners
+    ) -> None:
         """Sends the rows of route key k where its partitioner says."""
         free = ~self.closing if needed is None else needed & ~self.closing
         slots = partitioners.assign(self.plan, self.keys[k], hashes if free.all() else hashes[free])
@@ -145,7 +147,7 @@ class _Ways:
         self.groups[k] = groups
 
     def tables(self) -> tuple[tuple[int, ...], ...]:
-        if not self.plan.follows and not self.plan.partitioners:
+        if not self.plan.co_located_with and not self.plan.partitioners:
             return tuple(self.owned)
         slots = tuple(range(self.plan.slots))
         return tuple(own + far + slots for own, far in zip(self.owned, self.further, strict=True))

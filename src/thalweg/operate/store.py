@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from thalweg.model.bucket import Layout, NewRows, PartTable, RowBucket, SectionReader, usable
 from thalweg.model.join import joined_column
 from thalweg.model.probe import Cohort, Index, Intermediate, Role, Store
-from thalweg.operate.gather import Column, ends_by_bucket
+from thalweg.operate.gather import StoreColumn, ends_by_bucket
 from thalweg.operate.index import SMALL, KeyIndex, build_index
 from thalweg.operate.marks import (
     Bits,
@@ -435,16 +435,16 @@ class View:
 
     def __post_init__(self) -> None:
         self.bases = np.concatenate([[0], np.cumsum([b.rows for b in self.buckets])]).astype(np.int64)
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, StoreColumn] = {}
 
     def take(self, column: str, refs: Array) -> pa.Array:
         """The values of a column for rows named by their numbers."""
         return self.column(column).take(refs)
 
-    def column(self, column: str) -> Column:
+    def column(self, column: str) -> StoreColumn:
         if column not in self._columns:
             reads = _Reads(column, self.bases, self.buckets)
-            self._columns[column] = Column(self._column(column), reads)
+            self._columns[column] = StoreColumn(self._column(column), reads)
         return self._columns[column]
 
     def _column(self, column: str) -> pa.ChunkedArray:
@@ -478,7 +478,7 @@ class Views:
         found, numbers = self.find(relation, column, refs)
         return found.take(numbers)
 
-    def find(self, relation: str, column: str, refs: Refs) -> tuple[Column, Array]:
+    def find(self, relation: str, column: str, refs: Refs) -> tuple[StoreColumn, Array]:
         """The column and the rows' numbers in it. Tuples have a relation themselves or inside an intermediate."""
         if relation in refs:
             return self.views[self.streams[relation]].column(column), refs[relation]

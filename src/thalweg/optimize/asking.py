@@ -19,7 +19,7 @@ Asks = Mapping[str, Sequence[Thing]]
 
 
 @dataclass(frozen=True)
-class Order(Generic[Thing]):
+class AskingOrder(Generic[Thing]):
     ranks: Mapping[str, int]
     """Of the queries that there are."""
     tail: int
@@ -32,7 +32,7 @@ class Order(Generic[Thing]):
 
 
 def ask_otherwise(
-    known: Users[Thing], gone: Asks[Thing], new: Asks[Thing], order: Order[Thing]
+    known: Users[Thing], gone: Asks[Thing], new: Asks[Thing], order: AskingOrder[Thing]
 ) -> dict[Thing, tuple[str, ...]]:
     """Who asks for what once these queries have gone and those have come."""
     users, moved = dict(known), set[Thing]()
@@ -55,7 +55,7 @@ def ask_otherwise(
 
 
 def _in_order(
-    users: dict[Thing, tuple[str, ...]], moved: set[Thing], order: Order[Thing]
+    users: dict[Thing, tuple[str, ...]], moved: set[Thing], order: AskingOrder[Thing]
 ) -> dict[Thing, tuple[str, ...]]:
     """All but `moved` are in order."""
     if not moved:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from thalweg.model.canonical import named
 from thalweg.model.plan import Plan, StreamPlan
-from thalweg.model.probe import COHORT_SIZE, Cohort, JoinPlan, Node, Store
+from thalweg.model.probe import COHORT_SIZE, Cohort, JoinPlan, ProbeNode, Store
 from thalweg.optimize.probe_trees import index_id
 
 Broken = tuple[str, str, str]
@@ -83,7 +83,7 @@ def _of_cohort(cohort: Cohort, joins: JoinPlan) -> Iterator[Broken]:
                 yield from _of_node(node, thing, joins.stores)
 
 
-def _of_node(node: Node, thing: str, stores: Mapping[str, Store]) -> Iterator[Broken]:
+def _of_node(node: ProbeNode, thing: str, stores: Mapping[str, Store]) -> Iterator[Broken]:
     if not _has_index(stores.get(node.stream), node.index):
         yield "lay_out_stores", thing, f"probes {node.stream} by {node.index}, which its store does not have"
     elif len(stores[node.stream].index(node.index).keys) != len(node.key):
@@ -94,7 +94,7 @@ def _has_index(store: Store | None, index: str) -> bool:
     return store is not None and any(known.id == index for known in store.indexes)
 
 
-def _moves(node: Node) -> int:
+def _moves(node: ProbeNode) -> int:
     """Stages that the chain from this node on takes, the first one included."""
     return int(node.moves) + max((_moves(child) for child in node.children), default=1)
 

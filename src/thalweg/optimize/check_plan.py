@@ -130,8 +130,8 @@ def _of_roll_up(coarse: Grouping, fine: Grouping | None, thing: str) -> Iterator
     apart = coarse.slice_start_us - fine.slice_start_us
     if coarse.slice_us % fine.slice_us or apart % fine.slice_us:
         yield Broken("roll_up", thing, f"is rolled up from {fine.id}, whose slices do not fit")
-    made = {p.name for p in (*fine.partials, *fine.extra)}
-    missing = sorted({p.name for p in (*coarse.partials, *coarse.extra)} - made)
+    made = {p.name for p in (*fine.partials, *fine.partials_for_others)}
+    missing = sorted({p.name for p in (*coarse.partials, *coarse.partials_for_others)} - made)
     if missing:
         yield Broken("roll_up", thing, f"is rolled up from {fine.id}, which does not make {missing[0]}")
 
@@ -225,7 +225,7 @@ def _read(
 
 
 def _columns(grouping: Grouping, extra: bool) -> set[str]:
-    partials = (*grouping.partials, *grouping.extra) if extra else grouping.partials
+    partials = (*grouping.partials, *grouping.partials_for_others) if extra else grouping.partials
     found = {p.filter for p in partials} | {p.argument for p in partials} | {*grouping.keys, *grouping.values}
     return {column for column in found if column is not None}
 
@@ -241,7 +241,7 @@ def _of_places(plan: Plan) -> Iterator[Broken]:
     for key, groups in plan.spread.items():
         if not all(0 <= group < plan.groups for group in groups):
             yield Broken("assign_slots", f"route key {key}", "shares a key group between slots that does not exist")
-    if not plan.partitioners and not plan.follows:
+    if not plan.partitioners and not plan.co_located_with:
         return
     sent = [set(shipped_keys(plan, stream)) for stream in plan.streams.values()]
     bound = bound_to_slots(plan)
@@ -250,9 +250,9 @@ def _of_places(plan: Plan) -> Iterator[Broken]:
             yield Broken("choose_partitioners", f"route key {key}", "is dealt out, but no row is sent whole by it")
         elif key in bound:
             yield Broken("choose_partitioners", f"route key {key}", "is dealt out, but its windows show updates")
-    for key, leader in plan.follows.items():
+    for key, leader in plan.co_located_with.items():
         if not any({key, leader} <= keys for keys in sent):
             why = f"follows {leader}, but no stream sends rows whole by both"
             yield Broken("follow_route_keys", f"route key {key}", why)
-        elif leader in plan.follows or {key, leader} & plan.partitioners.keys() or key in bound:
+        elif leader in plan.co_located_with or {key, leader} & plan.partitioners.keys() or key in bound:
             yield Broken("follow_route_keys", f"route key {key}", f"follows {leader}, which goes elsewhere itself")

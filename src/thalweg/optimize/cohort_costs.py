@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.model.join_statistics import Sample
+from thalweg.model.join_statistics import PredicateSample
 from thalweg.model.probe import COHORT_SIZE
 
 UNMEASURED_RATE = 1000.0
@@ -33,13 +33,13 @@ class Demand:
 
 
 Sides = tuple[tuple[str, str], tuple[str, str]]
-"""The two ends of an edge: (relation, key), as `Sample.distinct` names the key."""
+"""The two ends of an edge: (relation, key), as `PredicateSample.distinct` names the key."""
 
 
-class _Rows:
+class _CohortRows:
     """The sampled rows of one relation: a row of bits for each predicate, and a last one for no predicate."""
 
-    def __init__(self, sample: Sample | None) -> None:
+    def __init__(self, sample: PredicateSample | None) -> None:
         self.rate = max(sample.rate, 1.0) if sample else UNMEASURED_RATE
         self.distinct = sample.distinct if sample else {}
         # Without sampled rows there is one that satisfies nothing, and no predicate is measured.
@@ -82,7 +82,7 @@ class _Edge:
     def __init__(
         self,
         sides: Sides,
-        rows: Mapping[str, _Rows],
+        rows: Mapping[str, _CohortRows],
         held: Mapping[str, float],
         fixed: float,
         members: list[tuple[int, Demand]],
@@ -143,7 +143,7 @@ class CohortCosts:
     def __init__(
         self,
         demands: Sequence[Demand],
-        samples: Mapping[str, Sample],
+        samples: Mapping[str, PredicateSample],
         sides: Mapping[str, Sides],
         held: Mapping[str, float],
         fixed: float,
@@ -151,7 +151,7 @@ class CohortCosts:
         self.count = len(demands)
         self.edges_of = [demand.edges for demand in demands]
         self._given = sides, held, fixed
-        self._rows = {r: _Rows(samples.get(r)) for r in {r for ends in sides.values() for r, _ in ends}}
+        self._rows = {r: _CohortRows(samples.get(r)) for r in {r for ends in sides.values() for r, _ in ends}}
         self.measured = np.array([self._is_measured(demand) for demand in demands], bool)
         column = {edge: i for i, edge in enumerate(sorted(frozenset().union(*self.edges_of)))}
         self._members: dict[str, list[tuple[int, Demand]]] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.model.join_statistics import Sample
+from thalweg.model.join_statistics import PredicateSample
 from thalweg.model.probe import COHORT_SIZE
 from thalweg.optimize.cohort_costs import CohortCosts, Demand, Floats, Sides
 
@@ -50,7 +50,7 @@ _NOBODY = (np.inf, 0, 0)
 
 def judge_cohorts(
     demands: Sequence[Demand],
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, PredicateSample],
     current: Sequence[Sequence[str]] = (),
     *,
     sides: Mapping[str, Sides] | None = None,

@@ -17,7 +17,7 @@ Edge = tuple[str, str, str]
 """(relation, relation, key), relations sorted."""
 Step = tuple[str, frozenset[Edge]]
 """The relation probed and the edges that must hold: what two queries must have in common to share a probe."""
-Orders = dict[tuple[str, str], tuple[str, ...]]
+DefaultOrders = dict[tuple[str, str], tuple[str, ...]]
 """(query, start relation) -> the other relations in the order in which they are probed."""
 
 
@@ -52,9 +52,9 @@ class Sizes:
         return found
 
 
-def choose_orders(shapes: Sequence[Shape], sizes: Sizes) -> Orders:
+def choose_orders(shapes: Sequence[Shape], sizes: Sizes) -> DefaultOrders:
     """The same shapes and sizes always give the same orders, whatever the order in which they come."""
-    orders: Orders = {}
+    orders: DefaultOrders = {}
     alike: dict[_Graph, list[str]] = {}
     for shape in shapes:
         alike.setdefault(_Graph(frozenset(shape.relations), shape.edges), []).append(shape.query)

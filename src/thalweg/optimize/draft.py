@@ -15,10 +15,10 @@ from typing import Generic, TypeVar, TypeVarTuple
 from thalweg.model.canonical import Written, named
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
-from thalweg.model.ordering import Edge, Ordered
 from thalweg.model.plan import Computed, Grouping, Partial, Plan, Selection, StreamPlan, WindowedQuery
 from thalweg.model.plan_input import PlanInput, RunningQuery
 from thalweg.model.probe import Cohort, Decision, Index, Intermediate, Joined, JoinPlan, Predicate, Role, Store
+from thalweg.model.probe_order import Edge, OrderedJoin
 from thalweg.model.query import Query
 from thalweg.model.stream import Stream
 from thalweg.model.window import Window
@@ -53,7 +53,7 @@ def again(before: Part[T] | None, make: Callable[[*Given], T], *given: *Given) -
 
 
 @dataclass(frozen=True)
-class Asked:
+class StreamUses:
     """What one query asks of the rows of one stream."""
 
     stream: str
@@ -82,7 +82,7 @@ class AskedGrouping:
 class QueryParts:
     """A query, taken apart. It has a window and is a member, or it is a selection."""
 
-    asked: tuple[Asked, ...]
+    asked: tuple[StreamUses, ...]
     groupings: tuple[AskedGrouping, ...] = ()
     member: WindowedQuery | None = None
     selection: Selection | None = None
@@ -122,7 +122,7 @@ class JoinParts:
     """By relation; None: it wants every row."""
     stores: Mapping[str, StoreShare]
     """By stream, in their order: what it asks of its store. Nothing where rows need no partners."""
-    asked: tuple[Asked, ...]
+    asked: tuple[StreamUses, ...]
     reads: frozenset[str]
     """The joined columns that the query reads."""
     columns: Mapping[str, frozenset[str]]
@@ -221,7 +221,7 @@ class Rolled:
     def name(self) -> str:
         """Of its content: a partial has the name of its own."""
         g = self.grouping
-        partials, extra = tuple([p.name for p in g.partials]), tuple([p.name for p in g.extra])
+        partials, extra = tuple([p.name for p in g.partials]), tuple([p.name for p in g.partials_for_others])
         return named("", g.id, partials, g.windows, g.slice_us, g.slice_start_us, g.rolled_up_from, extra)
 
 
@@ -273,7 +273,7 @@ class CohortNumbers:
 class CohortOrders:
     """In which order the rows of a cohort look for partners."""
 
-    decided: Mapping[str, Ordered]
+    decided: Mapping[str, OrderedJoin]
     """By query, as it was decided."""
     orders: Mapping[tuple[str, str], tuple[str, ...]]
     """(query, start relation) -> the others, one after the other."""
@@ -282,7 +282,7 @@ class CohortOrders:
 @dataclass(frozen=True)
 class GrownCohort:
     cohort: Cohort
-    ordered: Mapping[str, Ordered]
+    ordered: Mapping[str, OrderedJoin]
     decisions: tuple[Decision, ...]
     stages: int
 

@@ -13,15 +13,15 @@ from thalweg.optimize.draft import Draft
 
 def follow_route_keys(draft: Draft, last: Draft) -> Draft:
     """Who may follow whom: both are sent whole from one stream."""
-    plan, follows = draft.plan, draft.given.decisions.follows
-    if not follows:
+    plan, co_located_with = draft.plan, draft.given.decisions.co_located_with
+    if not co_located_with:
         return draft
     bound = bound_to_slots(plan) | {*plan.partitioners}
     found = {}
     for stream in plan.streams.values():
         keys = shipped_keys(plan, stream)
         for key in keys:
-            leader = follows.get(key)
-            if leader in keys and leader not in {*follows, *plan.partitioners} and key not in bound:
+            leader = co_located_with.get(key)
+            if leader in keys and leader not in {*co_located_with, *plan.partitioners} and key not in bound:
                 found[key] = leader
-    return replace(draft, plan=replace(plan, follows=dict(sorted(found.items()))))
+    return replace(draft, plan=replace(plan, co_located_with=dict(sorted(found.items()))))

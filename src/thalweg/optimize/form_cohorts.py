@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from thalweg.model.join_statistics import Sample
-from thalweg.model.ordering import Edge
+from thalweg.model.join_statistics import PredicateSample
+from thalweg.model.probe_order import Edge
 from thalweg.optimize.cohort_costs import Demand, Sides
 from thalweg.optimize.cohorts import NOTHING, Judged, judge_cohorts
 from thalweg.optimize.draft import Draft, JoinParts, Part, Queries
@@ -44,7 +44,7 @@ def form_cohorts(draft: Draft, last: Draft) -> Draft:
 
 def _form(
     demands: tuple[Demand, ...],
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, PredicateSample],
     current: tuple[Queries, ...],
     sides: Mapping[str, Sides],
     held: Mapping[str, float],

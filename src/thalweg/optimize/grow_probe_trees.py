@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from thalweg.model.canonical import named
-from thalweg.model.ordering import Ordered
 from thalweg.model.probe import Cohort, Decision, Intermediate, Role
+from thalweg.model.probe_order import OrderedJoin
 from thalweg.optimize.draft import CohortOrders, Draft, GrownCohort, JoinParts, again
 from thalweg.optimize.order_probes import ordered
-from thalweg.optimize.probe_trees import Bound, TreeBuilder, stages
+from thalweg.optimize.probe_trees import BoundJoin, TreeBuilder, stages
 
 
 def grow_probe_trees(draft: Draft, last: Draft) -> Draft:
@@ -34,7 +34,7 @@ def _grow(
     ready: Mapping[str, Sequence[str]],
 ) -> GrownCohort:
     ids = tuple(join.id for join in joins)
-    bounds = {join.id: Bound(join.join, join.query.stream, join.edges, join.far) for join in joins}
+    bounds = {join.id: BoundJoin(join.join, join.query.stream, join.edges, join.far) for join in joins}
     builder = TreeBuilder(ids, bounds, orders.orders, kept, ready, _uses(orders.decided, kept))
     trees = builder.trees()
     streams = tuple(tuple(sorted(join.join.streams)) for join in joins)
@@ -49,7 +49,7 @@ def _grow(
     )
 
 
-def _uses(decided: Mapping[str, Ordered], kept: Sequence[Intermediate]) -> dict[tuple[str, str], list[str]]:
+def _uses(decided: Mapping[str, OrderedJoin], kept: Sequence[Intermediate]) -> dict[tuple[str, str], list[str]]:
     """(query, start) -> the intermediates in its order."""
     return {
         (id_, start): [m.id for m in kept if tuple(sorted(m.relations)) in order and id_ in m.queries]
@@ -59,8 +59,11 @@ def _uses(decided: Mapping[str, Ordered], kept: Sequence[Intermediate]) -> dict[
 
 
 def _noted(
-    joins: tuple[JoinParts, ...], decided: Mapping[str, Ordered], builder: TreeBuilder, kept: Sequence[Intermediate]
-) -> dict[str, Ordered]:
+    joins: tuple[JoinParts, ...],
+    decided: Mapping[str, OrderedJoin],
+    builder: TreeBuilder,
+    kept: Sequence[Intermediate],
+) -> dict[str, OrderedJoin]:
     """What was decided is noted as it was, the orders of others as they are walked in this batch."""
     pairs = {m.id: tuple(sorted(m.relations)) for m in kept}
     found = {}

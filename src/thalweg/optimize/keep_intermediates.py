@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from thalweg.model.canonical import named
-from thalweg.model.ordering import Edge
 from thalweg.model.probe import Intermediate
+from thalweg.model.probe_order import Edge
 from thalweg.optimize.draft import CohortNumbers, CohortOrders, Draft, JoinParts, again
 from thalweg.optimize.order_probes import ordered, walked
 

@@ -26,7 +26,7 @@ def name_plan(draft: Draft, last: Draft) -> Draft:
         (plan.slots, plan.groups),
         " ".join(queries.values()),
         [(name, part.value.name) for name, part in draft.planned.items()],
-        (plan.assignment, plan.follows, plan.partitioners, plan.pinned, plan.spread),
+        (plan.assignment, plan.co_located_with, plan.partitioners, plan.pinned, plan.spread),
         _joins(draft, joined),
     )
     return replace(draft, query_names=queries, joined_names=joined, plan=replace(plan, id=name))

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from thalweg.errors import ThalwegError
-from thalweg.model.join_statistics import Estimate, Sample
-from thalweg.model.ordering import Edge, Ordered, Orders
+from thalweg.model.join_statistics import Estimate, PredicateSample
 from thalweg.model.probe import Predicate, Role, Want
+from thalweg.model.probe_order import Edge, OrderedJoin, OrdersByStart
 from thalweg.optimize.default_probe_orders import Shape, Sizes, choose_orders
 from thalweg.optimize.draft import CohortNumbers, CohortOrders, Draft, JoinParts, again
-from thalweg.optimize.ordering import attached, partners, rows_of, statistics_of
+from thalweg.optimize.weigh_orders import attached, partners, rows_of, statistics_of
 
 MOST_ATTACHED = 8
 """Queries of a cohort that are attached in one batch: each takes some 5 to 40 ms in a cohort of 64. Others wait."""
@@ -67,7 +67,7 @@ def _numbers(
     joins: tuple[JoinParts, ...],
     roles: Mapping[str, Role],
     estimates: Mapping[str, Estimate],
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, PredicateSample],
     matches: Mapping[Edge, float],
 ) -> CohortNumbers:
     edges = sorted({edge for join in walked(joins) for edge in join.edges})
@@ -77,7 +77,9 @@ def _numbers(
     return CohortNumbers(rows_of(roles.values(), estimates, samples), found, {**recent, **found})
 
 
-def _orders(joins: tuple[JoinParts, ...], numbers: CohortNumbers, orders: Mapping[str, Orders]) -> CohortOrders:
+def _orders(
+    joins: tuple[JoinParts, ...], numbers: CohortNumbers, orders: Mapping[str, OrdersByStart]
+) -> CohortOrders:
     """`orders`: those that were decided, by query."""
     decided = _decided(joins, numbers, orders)
     rest = [join for join in walked(joins) if join.id not in decided]
@@ -93,14 +95,14 @@ def walked(joins: tuple[JoinParts, ...]) -> list[JoinParts]:
     return [join for join in joins if join.join.kind in ("inner", "outer")]
 
 
-def ordered(join: JoinParts, orders: Orders, decided: bool) -> Ordered:
+def ordered(join: JoinParts, orders: OrdersByStart, decided: bool) -> OrderedJoin:
     relations = tuple(sorted(r.name for r in join.join.relations))
-    return Ordered(relations, tuple(sorted(join.edges)), orders, decided)
+    return OrderedJoin(relations, tuple(sorted(join.edges)), orders, decided)
 
 
 def _decided(
-    joins: tuple[JoinParts, ...], numbers: CohortNumbers, orders: Mapping[str, Orders]
-) -> dict[str, Ordered]:
+    joins: tuple[JoinParts, ...], numbers: CohortNumbers, orders: Mapping[str, OrdersByStart]
+) -> dict[str, OrderedJoin]:
     """The queries of a cohort whose orders were decided, and new ones attached to them."""
     found, new = {}, {}
     for join in joins:
@@ -114,8 +116,8 @@ def _decided(
 
 
 def _attached(
-    running: Mapping[str, Ordered], new: Mapping[str, Ordered], numbers: CohortNumbers
-) -> dict[str, Ordered]:
+    running: Mapping[str, OrderedJoin], new: Mapping[str, OrderedJoin], numbers: CohortNumbers
+) -> dict[str, OrderedJoin]:
     """New queries with orders beside those that run, as far as their streams have been measured."""
     measured = [id_ for id_, of in new.items() if numbers.rows.keys() >= {*of.relations}]
     known = {id_: new[id_] for id_ in measured[:MOST_ATTACHED]}

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 from thalweg.model.canonical import named
 from thalweg.model.join import Join, joined_column
-from thalweg.model.ordering import Edge
-from thalweg.model.probe import Check, Intermediate, Node, Tree
+from thalweg.model.probe import Check, Intermediate, ProbeNode, ProbeTree
+from thalweg.model.probe_order import Edge
 from thalweg.optimize.relation_order import order_relations
 
 Keys = tuple[tuple[str, ...], tuple[str, ...]]
 """The key columns on either side of an edge."""
 Equal = tuple[tuple[str, str, str], ...]
-Orders = Mapping[tuple[str, str], tuple[str, ...]]
+TreeOrders = Mapping[tuple[str, str], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundJoin:
     """A query as trees see it: bound to its streams, with what its bounds imply."""
 
     join: Join
@@ -51,8 +51,8 @@ class TreeBuilder:
     def __init__(
         self,
         ids: Sequence[str],
-        queries: Mapping[str, Bound],
-        orders: Orders,
+        queries: Mapping[str, BoundJoin],
+        orders: TreeOrders,
         kept: Sequence[Intermediate],
         ready: Mapping[str, Sequence[str]],
         uses: Mapping[tuple[str, str], Collection[str]] | None = None,
@@ -68,15 +68,15 @@ class TreeBuilder:
         self.places = {name: place for place, name in enumerate(order_relations(self.streams, looks))}
         self.paths = {key: self._path(*key, order, ready) for key, order in orders.items()}
 
-    def trees(self) -> tuple[Tree, ...]:
+    def trees(self) -> tuple[ProbeTree, ...]:
         trees = [
-            Tree(name, self.streams[name], place, self._children((name,), (), tuple(self.ids)))
+            ProbeTree(name, self.streams[name], place, self._children((name,), (), tuple(self.ids)))
             for name, place in self.places.items()
         ]
         told = {(n.edge, frozenset((n.key[0][0], n.relation))) for t in trees for n in t.nodes() if not n.equal}
         return tuple(replace(tree, counted=self._counted(tree.relation, told)) for tree in trees)
 
-    def _counted(self, name: str, told: Collection[tuple[str, frozenset[str]]]) -> tuple[Node, ...]:
+    def _counted(self, name: str, told: Collection[tuple[str, frozenset[str]]]) -> tuple[ProbeNode, ...]:
         """Probes along edges that are only compared beside others, or only lead into intermediates."""
         going: dict[Edge, list[str]] = {}
         for id_ in self.ids:
@@ -90,7 +90,7 @@ class TreeBuilder:
             for edge, ids in sorted(going.items())
         )
 
-    def decision(self, id_: str, known: str, found: str) -> Node:
+    def decision(self, id_: str, known: str, found: str) -> ProbeNode:
         """The probe of one relation's rows for partners in another, for one query."""
         step = self._step(id_, (known,), found)
         return self._node(step, (known,), (), (id_,), (), ())
@@ -127,7 +127,7 @@ class TreeBuilder:
 
     def _children(
         self, path: tuple[str, ...], here: tuple[tuple[str, tuple[str, ...]], ...], coming: Sequence[str]
-    ) -> tuple[Node, ...]:
+    ) -> tuple[ProbeNode, ...]:
         """The next steps of the queries that come along the path.
 
         `here`: (relation, columns) whose value is the key by which the tuples lie in their slot."""
@@ -181,7 +181,7 @@ class TreeBuilder:
         going: Sequence[str],
         keeping: Sequence[Intermediate],
         onward: Sequence[str],
-    ) -> Node:
+    ) -> ProbeNode:
         through = tuple(dict.fromkeys((*going, *(id_ for m in keeping for id_ in m.queries))))
         known, members = self._relations(path), self._relations((step.token,))
         left, right = self.queries[through[0]].edges[step.edge]
@@ -195,7 +195,7 @@ class TreeBuilder:
         moves = (step.token in self.kept and new) or (not first and (step.old, mine) not in here)
         here = (*(() if moves else here), (step.old, mine), (step.member, keys))
         ended = [id_ for id_ in onward if len(self.queries[id_].join.relations) == len(known) + len(members)]
-        return Node(
+        return ProbeNode(
             relation=step.token,
             stream=store,
             edge=step.edge[2],
@@ -243,6 +243,6 @@ def index_id(store: str, keys: tuple[str, ...]) -> str:
     return named("i", store, keys)
 
 
-def stages(node: Node) -> int:
+def stages(node: ProbeNode) -> int:
     """How many stages the probes from this node on take, the one that it is in included."""
     return max((int(child.moves) + stages(child) for child in node.children), default=1)

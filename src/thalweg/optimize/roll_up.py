@@ -101,13 +101,13 @@ def _rolled(grouping: Grouping, names: frozenset[str], finer: str | None, served
     partials = {p.name for p in grouping.partials}
     extra: dict[str, Partial] = {}
     for coarse in served:
-        for p in (*coarse.grouping.partials, *coarse.grouping.extra):
+        for p in (*coarse.grouping.partials, *coarse.grouping.partials_for_others):
             if p.name not in partials:
                 extra.setdefault(p.name, p)
     reads = names.union(*(coarse.reads for coarse in served))
     if finer is None and not served:
         return Rolled(grouping, reads)
-    return Rolled(replace(grouping, rolled_up_from=finer, extra=tuple(extra.values())), reads)
+    return Rolled(replace(grouping, rolled_up_from=finer, partials_for_others=tuple(extra.values())), reads)
 
 
 def notes_of(rolled_up: Iterable[RolledUp]) -> tuple[str, ...]:

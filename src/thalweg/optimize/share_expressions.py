@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from thalweg.model.plan import Computed, Selection
-from thalweg.optimize.asking import Order, ask_otherwise
-from thalweg.optimize.draft import Asked, Draft, StreamShare, again, as_before
+from thalweg.optimize.asking import AskingOrder, ask_otherwise
+from thalweg.optimize.draft import Draft, StreamShare, StreamUses, again, as_before
 
 EMPTY = StreamShare()
 _ANYTHING = "anything"
@@ -44,22 +44,22 @@ def _only_queries_changed(draft: Draft, last: Draft) -> bool:
 # -- what is asked of streams
 
 
-def _own(draft: Draft, id_: str) -> tuple[Asked, ...]:
+def _own(draft: Draft, id_: str) -> tuple[StreamUses, ...]:
     return draft.parts[id_].value.asked if id_ in draft.parts else ()
 
 
-def _of_probes(draft: Draft, id_: str) -> tuple[Asked, ...]:
+def _of_probes(draft: Draft, id_: str) -> tuple[StreamUses, ...]:
     join = draft.joins.get(id_)
     return join.value.asked if join is not None and join.value.probes else ()
 
 
-def _of_lookups(draft: Draft, id_: str) -> tuple[Asked, ...]:
+def _of_lookups(draft: Draft, id_: str) -> tuple[StreamUses, ...]:
     """Of a stream that is joined with tables only."""
     join = draft.joins.get(id_)
     return join.value.asked if join is not None and not join.value.probes else ()
 
 
-_KINDS: tuple[Callable[[Draft, str], tuple[Asked, ...]], ...] = (_own, _of_probes, _of_lookups)
+_KINDS: tuple[Callable[[Draft, str], tuple[StreamUses, ...]], ...] = (_own, _of_probes, _of_lookups)
 
 
 def _ask(draft: Draft, last: Draft, kind: int) -> Mapping[str, StreamShare]:
@@ -77,19 +77,24 @@ def _ask(draft: Draft, last: Draft, kind: int) -> Mapping[str, StreamShare]:
     return _in_order({name: share for name, share in shares.items() if share.askers}, draft, kind)
 
 
-def _on(stream: str, of_queries: Mapping[str, tuple[Asked, ...]]) -> dict[str, Asked]:
+def _on(stream: str, of_queries: Mapping[str, tuple[StreamUses, ...]]) -> dict[str, StreamUses]:
     """By query, what it asks of the stream."""
     return {id_: asks for id_, several in of_queries.items() for asks in several if asks.stream == stream}
 
 
 def _ask_otherwise(
-    known: StreamShare, stream: str, gone: Mapping[str, Asked], new: Mapping[str, Asked], draft: Draft, kind: int
+    known: StreamShare,
+    stream: str,
+    gone: Mapping[str, StreamUses],
+    new: Mapping[str, StreamUses],
+    draft: Draft,
+    kind: int,
 ) -> StreamShare:
-    def of(id_: str) -> Asked:
+    def of(id_: str) -> StreamUses:
         return _on(stream, {id_: _KINDS[kind](draft, id_)})[id_]
 
-    uses = Order(draft.ranks, draft.tail, lambda id_: of(id_).uses)
-    columns = Order(draft.ranks, draft.tail, lambda id_: _names(of(id_)))
+    uses = AskingOrder(draft.ranks, draft.tail, lambda id_: of(id_).uses)
+    columns = AskingOrder(draft.ranks, draft.tail, lambda id_: _names(of(id_)))
     users = ask_otherwise(known.users, _uses(gone), _uses(new), uses)
     computed_for = ask_otherwise(known.computed_for, _columns(gone), _columns(new), columns)
     came = {c.name: c for asks in new.values() for c in asks.computed if c.name not in known.computed}
@@ -113,20 +118,20 @@ def _ask_otherwise(
 def _askers(known: StreamShare, gone: Collection[str], new: Collection[str], draft: Draft) -> tuple[str, ...]:
     anything = (_ANYTHING,)
     before = {_ANYTHING: known.askers} if known.askers else {}
-    order = Order(draft.ranks, draft.tail, lambda id_: anything)
+    order = AskingOrder(draft.ranks, draft.tail, lambda id_: anything)
     found = ask_otherwise(before, dict.fromkeys(gone, anything), dict.fromkeys(new, anything), order)
     return found.get(_ANYTHING, ())
 
 
-def _names(asked: Asked) -> list[str]:
+def _names(asked: StreamUses) -> list[str]:
     return [computed.name for computed in asked.computed]
 
 
-def _uses(asked: Mapping[str, Asked]) -> dict[str, Sequence[str]]:
+def _uses(asked: Mapping[str, StreamUses]) -> dict[str, Sequence[str]]:
     return {id_: asks.uses for id_, asks in asked.items()}
 
 
-def _columns(asked: Mapping[str, Asked]) -> dict[str, Sequence[str]]:
+def _columns(asked: Mapping[str, StreamUses]) -> dict[str, Sequence[str]]:
     return {id_: _names(asks) for id_, asks in asked.items()}
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from thalweg.model.plan import Grouping
 from thalweg.model.window import slice_grid
-from thalweg.optimize.asking import Order, ask_otherwise
+from thalweg.optimize.asking import AskingOrder, ask_otherwise
 from thalweg.optimize.draft import AskedGrouping, Draft, SharedGrouping, again, as_before
 
 
@@ -52,8 +52,8 @@ def _ask_otherwise(
     def of(id_: str) -> AskedGrouping:
         return _of(known.id, {id_: draft.parts[id_].value.groupings})[id_]
 
-    by_partial = Order(draft.ranks, draft.tail, lambda id_: _partials(of(id_)))
-    by_window = Order(draft.ranks, draft.tail, lambda id_: (of(id_).window,))
+    by_partial = AskingOrder(draft.ranks, draft.tail, lambda id_: _partials(of(id_)))
+    by_window = AskingOrder(draft.ranks, draft.tail, lambda id_: (of(id_).window,))
     partials_for = ask_otherwise(
         known.partials_for,
         {id_: _partials(asks) for id_, asks in gone.items()},

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from thalweg.aggregates.contract import Columns, presence
+from thalweg.aggregates.contract import ComputedColumns, presence
 from thalweg.aggregates.families import take_apart
 from thalweg.model.canonical import named
 from thalweg.model.expr import Expr
@@ -18,7 +18,7 @@ from thalweg.model.query import Query
 from thalweg.model.types import to_duck
 from thalweg.model.window import Window
 from thalweg.optimize.derive_streams import over_joined
-from thalweg.optimize.draft import Asked, AskedGrouping, Draft, Part, QueryParts, again, read_through
+from thalweg.optimize.draft import AskedGrouping, Draft, Part, QueryParts, StreamUses, again, read_through
 
 
 def split_aggregates(draft: Draft, last: Draft) -> Draft:
@@ -48,22 +48,22 @@ def _pins(draft: Draft, last: Draft, parts: Mapping[str, Part[QueryParts]]) -> M
 
 def _split(running: RunningQuery, time: str) -> QueryParts:
     """`time`: the event time of the query's stream."""
-    splitter = _Splitter(running.id, over_joined(running.query), running.fence, time)
+    splitter = _AggregateSplitter(running.id, over_joined(running.query), running.fence, time)
     return splitter.selection() if running.query.window is None else splitter.member()
 
 
-class _Splitter:
+class _AggregateSplitter:
     def __init__(self, id_: str, query: Query, fence: tuple[int, int] | None, time: str) -> None:
         self.id, self.query, self.fence, self.time = id_, query, fence, time
         self.computed: dict[str, Computed] = {}
         self.uses: dict[str, None] = {}
-        self.columns = Columns(self.computed, lambda name: self.uses.setdefault(name))
+        self.columns = ComputedColumns(self.computed, lambda name: self.uses.setdefault(name))
         self.groupings: dict[str, _Grouping] = {}
 
-    def asked(self) -> tuple[Asked, ...]:
+    def asked(self) -> tuple[StreamUses, ...]:
         """Of its own stream; a join reads others besides."""
-        own = Asked(self.query.stream, tuple(self.computed.values()), tuple(self.uses))
-        return (own, *(Asked(name) for name in self.query.streams if name != self.query.stream))
+        own = StreamUses(self.query.stream, tuple(self.computed.values()), tuple(self.uses))
+        return (own, *(StreamUses(name) for name in self.query.streams if name != self.query.stream))
 
     def selection(self) -> QueryParts:
         query = self.query

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from thalweg.aggregates.contract import Columns, conjunction
+from thalweg.aggregates.contract import ComputedColumns, conjunction
 from thalweg.model.canonical import named, write
 from thalweg.model.expr import Expr, quote
 from thalweg.model.join import Atom, Relation
-from thalweg.model.ordering import Edge
 from thalweg.model.plan import Computed
 from thalweg.model.plan_input import RunningQuery
 from thalweg.model.probe import Index, Predicate
+from thalweg.model.probe_order import Edge
 from thalweg.optimize.derive_streams import columns_of, flag, join_of, needs_flag, reads_of
-from thalweg.optimize.draft import Asked, Draft, JoinParts, Keys, StoreShare, again
+from thalweg.optimize.draft import Draft, JoinParts, Keys, StoreShare, StreamUses, again
 from thalweg.optimize.probe_trees import index_id
 
 _WORDS = ("int", "bigint", "date", "timestamp", "timestamp_ntz")
@@ -36,10 +36,10 @@ def split_joins(draft: Draft, last: Draft) -> Draft:
 
 
 def _split(running: RunningQuery) -> JoinParts:
-    return _Splitter(running).parts()
+    return _JoinSplitter(running).parts()
 
 
-class _Splitter:
+class _JoinSplitter:
     def __init__(self, running: RunningQuery) -> None:
         self.running = running
         self.join = join_of(running.query)
@@ -63,7 +63,7 @@ class _Splitter:
             predicates,
             self._stores(predicates, columns) if len(self.join.relations) > 1 else {},
             tuple(
-                Asked(stream, tuple(self.computed[stream].values()), tuple(uses))
+                StreamUses(stream, tuple(self.computed[stream].values()), tuple(uses))
                 for stream, uses in self.uses.items()
             ),
             frozenset(reads_of(self.running.query)),
@@ -73,7 +73,9 @@ class _Splitter:
 
     def _column_of(self, stream: str, expr: Expr, guard: Expr | None) -> str:
         uses = self.uses.setdefault(stream, {})
-        return Columns(self.computed.setdefault(stream, {}), lambda name: uses.setdefault(name)).of(expr, guard)
+        return ComputedColumns(self.computed.setdefault(stream, {}), lambda name: uses.setdefault(name)).of(
+            expr, guard
+        )
 
     def _predicate(self, relation: Relation) -> Predicate | None:
         if not relation.atoms and relation.where is None:

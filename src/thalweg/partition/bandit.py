@@ -71,8 +71,8 @@ from thalweg.partition.q_table import (
 )
 
 ROW, SLIDE_END, STATS_END, AWAITING, BUFFERED, REPORTS = 0, 1, 2, 3, 4, 5
-"""Places in `State.clock`: rows seen in all; when the slide ends; at which row the statistics window does; whether a
-merged policy is awaited, and how many rewards wait for it; whether frequent keys are reported by name."""
+"""Places in `BanditState.clock`: rows seen in all; when the slide ends; at which row the statistics window does;
+whether a merged policy is awaited, and how many rewards wait for it; whether frequent keys are reported by name."""
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 PARTS = (frequencies_part, heavy_hitters_part, loads_part, q_table_part)
@@ -100,7 +100,7 @@ class Waiting(NamedTuple):
     reward: npt.NDArray[np.float64]
 
 
-class State(NamedTuple):
+class BanditState(NamedTuple):
     hot: HotKeys
     frequencies: Frequencies
     loads: Loads
@@ -110,10 +110,12 @@ class State(NamedTuple):
     clock: npt.NDArray[np.int64]
 
 
-def new_state(workers: int, slides: int, structure: str, *, reports: bool = False, arms: int | None = None) -> State:
+def new_state(
+    workers: int, slides: int, structure: str, *, reports: bool = False, arms: int | None = None
+) -> BanditState:
     """`arms`: of the Q-table, if not one for each worker."""
     entries = 1 << (2 * workers).bit_length()
-    return State(
+    return BanditState(
         new_hot_keys(entries),
         new_frequencies(workers, structure),
         new_loads(workers, slides),
@@ -124,12 +126,12 @@ def new_state(workers: int, slides: int, structure: str, *, reports: bool = Fals
     )
 
 
-def state_bytes(state: State) -> int:
+def state_bytes(state: BanditState) -> int:
     parts = state[:-1]
     return sum(array.nbytes for part_of in parts for array in part_of) + state.clock.nbytes
 
 
-def with_room(state: State, more: bool = False) -> State:
+def with_room(state: BanditState, more: bool = False) -> BanditState:
     """Makes room where a kernel came to its end; with `more`, for twice as many hot keys in any case."""
     if 2 * state.frequencies.counters[USED] >= state.frequencies.counters[SIZE]:
         state = state._replace(frequencies=grown(state.frequencies))
@@ -159,7 +161,7 @@ def new_waiting(rewards: int) -> Waiting:
 
 @joint_kernel(*PARTS)
 def assign_rows(
-    keys: Keys, times: Times, out: Workers, start: int, state: State, spans: Spans, learning: Learning
+    keys: Keys, times: Times, out: Workers, start: int, state: BanditState, spans: Spans, learning: Learning
 ) -> int:
     """Assigns rows from `start` on. `out` holds the home workers. Returns how far it came before it needed room."""
     for row in range(start, len(keys)):
@@ -185,7 +187,7 @@ def assign_rows(
 
 
 @joint_kernel(*PARTS)
-def observe_rows(keys: Keys, homes: Workers, start: int, state: State, learning: Learning) -> int:
+def observe_rows(keys: Keys, homes: Workers, start: int, state: BanditState, learning: Learning) -> int:
     """Counts the keys of a micro-batch from `start` on, before any of its rows is assigned."""
     for row in range(start, len(keys)):
         mixed = mix(keys[row])
@@ -197,7 +199,7 @@ def observe_rows(keys: Keys, homes: Workers, start: int, state: State, learning:
 
 
 @part
-def observe(state: State, entry: int, key: int, mixed: int, home: int, share: float) -> int:
+def observe(state: BanditState, entry: int, key: int, mixed: int, home: int, share: float) -> int:
     """Counts a row and makes its key hot where it has become a heavy hitter. Returns the key's entry, or -1."""
     hot = state.hot
     workers = len(state.loads.window)
@@ -222,7 +224,7 @@ def observe(state: State, entry: int, key: int, mixed: int, home: int, share: fl
 
 
 @part
-def assign_hot(state: State, entry: int, number: int, learning: Learning) -> int:
+def assign_hot(state: BanditState, entry: int, number: int, learning: Learning) -> int:
     """The worker of a row whose key is or was hot."""
     loads, fragments = state.loads, state.fragments
     workers = len(loads.window)
@@ -250,7 +252,7 @@ def assign_hot(state: State, entry: int, number: int, learning: Learning) -> int
 
 
 @part
-def needs_room(state: State) -> bool:
+def needs_room(state: BanditState) -> bool:
     return (
         is_crowded(state.frequencies)
         or state.hot.counters[ENTRIES] == len(state.hot.key)
@@ -259,7 +261,7 @@ def needs_room(state: State) -> bool:
 
 
 @part
-def slide_on(state: State, spans: Spans, order: int) -> None:
+def slide_on(state: BanditState, spans: Spans, order: int) -> None:
     slide = order // spans.slide
     state.clock[SLIDE_END] = (slide + 1) * spans.slide
     slide_loads(state.loads, slide)
@@ -268,7 +270,7 @@ def slide_on(state: State, spans: Spans, order: int) -> None:
 
 
 @part
-def end_statistics(state: State, spans: Spans, number: int) -> None:
+def end_statistics(state: BanditState, spans: Spans, number: int) -> None:
     """The next statistics window begins with row `number`."""
     state.clock[STATS_END] = number + spans.stats_rows if spans.stats_rows else LATEST
     end_window(state.hot)
@@ -277,7 +279,7 @@ def end_statistics(state: State, spans: Spans, number: int) -> None:
 
 
 @part
-def drop_idle(state: State) -> None:
+def drop_idle(state: BanditState) -> None:
     """Frees the entries of keys that are not hot and lie whole at home."""
     hot = state.hot
     entry = 0
@@ -295,7 +297,7 @@ def drop_idle(state: State) -> None:
 
 @joint_kernel(*PARTS)
 def adopt_values(
-    keys: Keys, homes: Workers, values: npt.NDArray[np.float64], state: State, learning: Learning
+    keys: Keys, homes: Workers, values: npt.NDArray[np.float64], state: BanditState, learning: Learning
 ) -> None:
     """Makes these keys the hot ones, with these values by worker, and applies the rewards that waited (Alg. 2)."""
     hot = state.hot
@@ -322,18 +324,18 @@ def adopt_values(
 
 
 @joint_kernel(*PARTS)
-def turn_statistics(state: State, spans: Spans) -> None:
+def turn_statistics(state: BanditState, spans: Spans) -> None:
     """Ends the statistics window now."""
     end_statistics(state, spans, state.clock[ROW])
 
 
 @joint_kernel(*PARTS)
-def index_again(state: State) -> None:
+def index_again(state: BanditState) -> None:
     index(state.hot)
 
 
 @joint_kernel(*PARTS)
-def turn_batch(state: State, spans: Spans, rows: int, batch: int) -> None:
+def turn_batch(state: BanditState, spans: Spans, rows: int, batch: int) -> None:
     """A micro-batch of `rows` rows begins: nothing is split in it yet, and its load is known beforehand."""
     slide_fragments(state.fragments, state.hot.counters[ENTRIES], batch, 1)
     if spans.reports:

@@ -34,7 +34,7 @@ _ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowLoads:
     """What each worker, and each reducer behind them, got of a window."""
 
     loads: Loads
@@ -77,7 +77,9 @@ def _count(slots: Any, lines: Any, assigned: Any, reducers: Any, loads: Any, key
             partials[reducers[row]] += 1
 
 
-def measure(keys: Keys, assigned: Workers, workers: int, *, reducers: int | None = None, seed: int = 0) -> Window:
+def measure(
+    keys: Keys, assigned: Workers, workers: int, *, reducers: int | None = None, seed: int = 0
+) -> WindowLoads:
     """Counts what each worker got, from the key and the worker of every row of a window. As many reducers as workers
     unless told."""
     workers = worker_count("cost", workers)
@@ -95,10 +97,10 @@ def measure(keys: Keys, assigned: Workers, workers: int, *, reducers: int | None
         by_hash.first(block, reducer)
         slots = known.place(block)
         _count(slots, known.lines, places[start : start + BLOCK], reducer, loads, known.counts, partials)
-    return Window(loads, known.counts, partials, known.groups)
+    return WindowLoads(loads, known.counts, partials, known.groups)
 
 
-def cost_of(window: Window, p: float = 0.5) -> Cost:
+def cost_of(window: WindowLoads, p: float = 0.5) -> Cost:
     """`p` weighs rows against different keys in the hybrid imbalance."""
     return Cost(
         rows=int(window.loads.sum()),

@@ -20,8 +20,8 @@ from thalweg.partition.bandit import (
     ROW,
     SLIDE_END,
     STATS_END,
+    BanditState,
     Spans,
-    State,
     end_statistics,
     needs_room,
     new_state,
@@ -52,13 +52,13 @@ _NO_TIMES = frozen_view(np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
-class Settings(WindowSettings):
+class DAGreedySettings(WindowSettings):
     hot_share: float = 0.2
     """A key is scored from this share of a worker's part of the rows on: 1 / 5n of all rows."""
 
 
 @part
-def best_worker(state: State, entry: int) -> int:
+def best_worker(state: BanditState, entry: int) -> int:
     """The first best, from the home worker on. Scores are scaled by all rows of the window, to stay whole numbers."""
     loads, fragments = state.loads, state.fragments
     workers = len(loads.window)
@@ -77,7 +77,7 @@ def best_worker(state: State, entry: int) -> int:
 
 @joint_kernel(bandit_part, *PARTS)
 def assign_greedily(
-    keys: Keys, times: Times, out: Workers, start: int, state: State, spans: Spans, hot_share: float
+    keys: Keys, times: Times, out: Workers, start: int, state: BanditState, spans: Spans, hot_share: float
 ) -> int:
     """Assigns rows from `start` on. `out` holds the home workers. Returns how far it came before it needed room."""
     for row in range(start, len(keys)):
@@ -104,7 +104,7 @@ def assign_greedily(
 class DAGreedy:
     name = "da_greedy"
 
-    def __init__(self, workers: int, seed: int, settings: Settings) -> None:
+    def __init__(self, workers: int, seed: int, settings: DAGreedySettings) -> None:
         self.workers = workers
         self.settings = settings
         self._candidates = CandidateWorkers(workers, 1, seed)
@@ -146,8 +146,8 @@ def make(workers: int, *, choices: int, estimator: str, seed: int, **options: An
     workers = worker_count(name, workers)
     whole_number(name, "choices", choices, 1, 2**31, "a whole number above 0")
     estimator_name(name, estimator)
-    reject_unknown(name, options, tuple(field.name for field in fields(Settings)))
-    settings = Settings(**options)
+    reject_unknown(name, options, tuple(field.name for field in fields(DAGreedySettings)))
+    settings = DAGreedySettings(**options)
     check_windows(name, settings)
     settings = replace(settings, hot_share=probability(name, "hot_share", settings.hot_share))
     return DAGreedy(workers, seed_word(name, seed), settings)

@@ -57,7 +57,7 @@ class Homes(Protocol):
 
 
 @dataclass(frozen=True)
-class Settings(WindowSettings):
+class DaltonSettings(WindowSettings):
     """What may be set. The numbers of the paper's evaluation, where it gives one."""
 
     epsilon: float = 0.1
@@ -84,7 +84,7 @@ class Dalton:
 
     name = "dalton"
 
-    def __init__(self, workers: int, seed: int, settings: Settings) -> None:
+    def __init__(self, workers: int, seed: int, settings: DaltonSettings) -> None:
         self.workers = workers
         self.settings = settings
         self._homes = settings.homes or CandidateWorkers(workers, 1, seed)
@@ -254,8 +254,8 @@ def make(workers: int, *, choices: int, estimator: str, seed: int, **options: An
     workers = worker_count(name, workers)
     whole_number(name, "choices", choices, 1, 2**31, "a whole number above 0")
     estimator_name(name, estimator)
-    reject_unknown(name, options, tuple(field.name for field in fields(Settings)))
-    settings = Settings(**options)
+    reject_unknown(name, options, tuple(field.name for field in fields(DaltonSettings)))
+    settings = DaltonSettings(**options)
     check_windows(name, settings)
     whole_number(name, "sync_rows", settings.sync_rows, 1, 2**40, "a whole number above 0")
     shares = ("epsilon", "step", "balance", "hot_share")

@@ -60,17 +60,17 @@ FORMATS = ("parquet", "json", "csv")
 _Format = Literal["parquet", "json", "csv"]
 
 
-class FilesOptions(Struct, frozen=True):
+class FilesSinkOptions(Struct, frozen=True):
     path: Annotated[str, Meta(min_length=1, description="The directory, of this query alone.")]
     format: Annotated[_Format, Meta(description="Of the files; JSON is one object a line.")] = "parquet"
     header: Annotated[bool, Meta(description="Whether a CSV file begins with the names of its columns.")] = True
 
 
-class FilesKind(SinkKind[FilesOptions]):
+class FilesSinkKind(SinkKind[FilesSinkOptions]):
     """One file for every batch with results, in a directory that can be read at any time."""
 
     name = "files"
-    options = FilesOptions
+    options = FilesSinkOptions
     unique_columns = True
 
     def pairs(self, given: Mapping[str, object]) -> tuple[tuple[str, Any], ...]:
@@ -79,7 +79,7 @@ class FilesKind(SinkKind[FilesOptions]):
         kept = (("format", options.format), ("path", os.path.abspath(options.path)))
         return (*kept, ("header", options.header)) if options.format == "csv" else kept
 
-    def delivery(self, options: FilesOptions) -> str:
+    def delivery(self, options: FilesSinkOptions) -> str:
         return EXACTLY_ONCE
 
     def check(self, query: Query) -> None:
@@ -89,7 +89,7 @@ class FilesKind(SinkKind[FilesOptions]):
             if element_type(output.expr.type) is not None:
                 raise array_in_text(query.name, output.name, format_)
 
-    def open(self, options: FilesOptions, context: SinkContext) -> FilesSink:
+    def open(self, options: FilesSinkOptions, context: SinkContext) -> FilesSink:
         return FilesSink(context, Path(options.path), options.format, options.header)
 
     def in_tasks(self, query: Query) -> TaskSink | None:
@@ -99,7 +99,7 @@ class FilesKind(SinkKind[FilesOptions]):
         return f"INTO files OPTIONS (format = '{word}', path = '...')" if word in FORMATS else None
 
 
-FILES = FilesKind()
+FILES = FilesSinkKind()
 
 
 def to_files(path: str | os.PathLike[str], format: str = "parquet", *, header: bool = True) -> SinkSpec:

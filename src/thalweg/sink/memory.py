@@ -7,7 +7,7 @@ from thalweg.model.query import SinkSpec
 from thalweg.sink.contract import EXACTLY_ONCE, Sink, SinkContext, SinkKind
 
 
-class MemoryKind(SinkKind[NoOptions]):
+class MemorySinkKind(SinkKind[NoOptions]):
     """Results kept with the state; `query.results()` gives them."""
 
     name = "memory"
@@ -22,7 +22,7 @@ class MemoryKind(SinkKind[NoOptions]):
         raise NotImplementedError("results in memory are part of the manifest")
 
 
-MEMORY = MemoryKind()
+MEMORY = MemorySinkKind()
 
 
 def to_memory() -> SinkSpec:

@@ -21,7 +21,7 @@ INLINE_BYTES = 1_000_000
 """Results up to this size travel with the report; larger ones are made durable by the task."""
 
 
-class Part(Struct, frozen=True):
+class WrittenPart(Struct, frozen=True):
     """A file that a task has written for a sink."""
 
     query: str
@@ -34,7 +34,7 @@ class Left(Struct, frozen=True):
     """What a task has prepared."""
 
     sections: tuple[Section, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[WrittenPart, ...] = ()
     failed: dict[str, str] = {}
     """Query -> what its sink said: its results are not here. They are made again and kept with the state."""
 
@@ -113,7 +113,7 @@ class Outlet:
             except Exception as error:
                 self._fail(query, sink, error)
 
-    def _finish(self, query: str) -> Part | None:
+    def _finish(self, query: str) -> WrittenPart | None:
         part = self._parts.pop(query)
         try:
             name = part.finish()
@@ -121,7 +121,7 @@ class Outlet:
             self._parts[query] = part
             self._fail(query, self.sinks[query], error)
             return None
-        return Part(query, name, part.rows, part.nbytes)
+        return WrittenPart(query, name, part.rows, part.nbytes)
 
     def _fail(self, query: str, sink: TaskSink, error: Exception) -> None:
         """One sink's trouble is its query's alone."""

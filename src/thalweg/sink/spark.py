@@ -21,7 +21,7 @@ class SparkOptions(Struct, frozen=True):
     format: Annotated[str, Meta(description="The writer, such as `delta` or `kafka`. All other options are its own.")]
 
 
-class SparkKind(SinkKind[SparkOptions]):
+class SparkSinkKind(SinkKind[SparkOptions]):
     """Any batch writer that Spark knows, called once for every batch with results."""
 
     name = "spark"
@@ -52,7 +52,7 @@ class SparkKind(SinkKind[SparkOptions]):
         return f"INTO spark OPTIONS (format = '{writer}', ...)" if known else None
 
 
-SPARK = SparkKind()
+SPARK = SparkSinkKind()
 
 
 def to_spark(format: str, **options: object) -> SinkSpec:

@@ -37,7 +37,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SplitReading:
     """What is wanted of a split."""
 
     split: Split
@@ -56,7 +56,7 @@ class Asked:
         return Chunk(pa.schema([inner.field(name) for name in self.columns]).empty_table(), rejected, 1)
 
 
-def chunks(piece: Piece, asked: Asked, trusted: bool = False) -> Iterator[Chunk]:
+def chunks(piece: Piece, asked: SplitReading, trusted: bool = False) -> Iterator[Chunk]:
     """The piece in the stream's types; one larger than a chunk is cut without copying."""
     for start in range(0, piece.rows, ROWS_PER_CHUNK):
         rows = min(ROWS_PER_CHUNK, piece.rows - start)

@@ -18,7 +18,7 @@ from thalweg.kinds.options import read_options
 from thalweg.model.offsets import SourceMark
 from thalweg.model.split import Split
 from thalweg.model.stream import Schema, SourceSpec, Stream
-from thalweg.source.chunks import Asked, Chunk, Piece, chunks
+from thalweg.source.chunks import Chunk, Piece, SplitReading, chunks
 from thalweg.source.schema import as_schema
 from thalweg.state.storage import Storage
 
@@ -173,7 +173,7 @@ class SourceKind(ABC, Generic[O]):
     def units(self, stream: Stream, storage: Storage) -> Units:
         """What the stream has to offer. Only one at a time is open."""
 
-    def read(self, asked: Asked, storage: Storage | None) -> Iterator[Chunk]:
+    def read(self, asked: SplitReading, storage: Storage | None) -> Iterator[Chunk]:
         """The rows of a split, in a task. `storage`: where units that the state holds lie."""
         first = asked.split.start
         for table in self.rows(self.options_of(asked.stream.source), asked.split, asked.columns):

@@ -6,13 +6,13 @@ from thalweg.model.stream import Stream
 from thalweg.source.kinds import SOURCES
 from thalweg.source.log import folder_of
 from thalweg.state.rejected import folder_of_rejected
-from thalweg.state.requests import ChangeStream, Request
+from thalweg.state.requests import Request, StreamRequest
 from thalweg.state.storage import Storage
 
 
 def give_back_of(storage: Storage, request: Request) -> None:
     """What was dropped by a request that was applied."""
-    if isinstance(request, ChangeStream) and request.is_drop and request.was is not None:
+    if isinstance(request, StreamRequest) and request.is_drop and request.was is not None:
         give_back(storage, request.was)
 
 

@@ -18,7 +18,7 @@ import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
 
 from thalweg.model.split import Split
-from thalweg.source.chunks import ROWS_PER_CHUNK, Asked, Chunk, Piece, chunks
+from thalweg.source.chunks import ROWS_PER_CHUNK, Chunk, Piece, SplitReading, chunks
 from thalweg.source.conform import match_names
 from thalweg.source.csv_lines import csv_header, read_csv
 from thalweg.source.json_lines import read_json
@@ -48,7 +48,7 @@ def reason_of(kind: str, failure: Exception) -> str:
     return f"{kind} file cannot be read: {failure if told else repr(failure)}"
 
 
-def read_file(asked: Asked) -> Iterator[Chunk]:
+def read_file(asked: SplitReading) -> Iterator[Chunk]:
     # A line of text is a row only if something can be read from it; the time always has to be there.
     if asked.columns or asked.split.kind not in ("json", "csv"):
         yield from _read_as_seen(asked)
@@ -57,7 +57,7 @@ def read_file(asked: Asked) -> Iterator[Chunk]:
         yield replace(chunk, table=chunk.table.select([]))
 
 
-def _read_as_seen(asked: Asked) -> Iterator[Chunk]:
+def _read_as_seen(asked: SplitReading) -> Iterator[Chunk]:
     """A file must be what it was when it was seen. Of text that has only grown, the lines are read that were whole
     then; any other change sets it aside."""
     split = asked.split
@@ -90,7 +90,7 @@ def _has_grown(split: Split) -> bool:
     return is_plain and not split.csv.multiline and os.stat(split.path).st_size > split.size
 
 
-def _missing(asked: Asked, names: Sequence[str]) -> tuple[str, ...]:
+def _missing(asked: SplitReading, names: Sequence[str]) -> tuple[str, ...]:
     """The columns of the stream that a file with these does not have."""
     stream = asked.stream
     found = match_names(names, stream.schema.names)
@@ -111,7 +111,7 @@ def _noting(missing: tuple[str, ...], chunks: Iterator[Chunk]) -> Iterator[Chunk
         missing = ()
 
 
-def _read_parquet(asked: Asked) -> Iterator[Chunk]:
+def _read_parquet(asked: SplitReading) -> Iterator[Chunk]:
     # Plain reads beat a memory map and pre-buffering on one core, and a file cut short is no bus error.
     with pq.ParquetFile(
         asked.split.path, memory_map=False, pre_buffer=False, page_checksum_verification=True
@@ -119,7 +119,7 @@ def _read_parquet(asked: Asked) -> Iterator[Chunk]:
         yield from _noting(_missing(asked, file.schema_arrow.names), _read_groups(asked, file))
 
 
-def _read_groups(asked: Asked, file: pq.ParquetFile) -> Iterator[Chunk]:
+def _read_groups(asked: SplitReading, file: pq.ParquetFile) -> Iterator[Chunk]:
     end = file.num_row_groups if asked.split.end < 0 else asked.split.end
     names = list(match_names(file.schema_arrow.names, asked.columns).values())
     first = sum(file.metadata.row_group(group).num_rows for group in range(asked.split.start))
@@ -157,7 +157,7 @@ def _runs_of_groups(file: pq.ParquetFile, start: int, end: int) -> Iterator[list
         yield run
 
 
-def _read_arrow(asked: Asked) -> Iterator[Chunk]:
+def _read_arrow(asked: SplitReading) -> Iterator[Chunk]:
     with pa.OSFile(asked.split.path) as source:
         reader = _open_arrow(source)
         names = reader.schema.names
@@ -176,7 +176,7 @@ def _open_arrow(source: pa.NativeFile) -> pa_ipc.RecordBatchFileReader | pa_ipc.
         return pa_ipc.open_stream(source)
 
 
-def _read_batches(asked: Asked, source: pa.NativeFile, reader: Any) -> Iterator[Chunk]:
+def _read_batches(asked: SplitReading, source: pa.NativeFile, reader: Any) -> Iterator[Chunk]:
     run: list[pa.RecordBatch] = []
     first = rows = 0
     for number, batch in _batches(source, reader, asked):
@@ -194,7 +194,7 @@ def _read_batches(asked: Asked, source: pa.NativeFile, reader: Any) -> Iterator[
     yield from _of_batches(run, first, asked)
 
 
-def _of_batches(run: Sequence[pa.RecordBatch], first: int, asked: Asked) -> Iterator[Chunk]:
+def _of_batches(run: Sequence[pa.RecordBatch], first: int, asked: SplitReading) -> Iterator[Chunk]:
     rows = sum(batch.num_rows for batch in run)
     if run:
         place = None if asked.split.start else first
@@ -223,7 +223,7 @@ def _without_text(array: pa.Array) -> pa.Array:
     return array if bytes_of is None else array.view(bytes_of)
 
 
-def _batches(source: pa.NativeFile, reader: Any, asked: Asked) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(source: pa.NativeFile, reader: Any, asked: SplitReading) -> Iterator[tuple[int, pa.RecordBatch]]:
     names = match_names(reader.schema.names, asked.columns)
     if isinstance(reader, pa_ipc.RecordBatchStreamReader):
         for number, batch in enumerate(reader):
@@ -240,13 +240,13 @@ def _batches(source: pa.NativeFile, reader: Any, asked: Asked) -> Iterator[tuple
         yield number, reader.get_batch(number)
 
 
-def _read_json(asked: Asked) -> Iterator[Chunk]:
+def _read_json(asked: SplitReading) -> Iterator[Chunk]:
     wanted = WantedText(asked.stream.schema, asked.columns, asked.admission, asked.until)
     for result, rows in read_json(asked.split, wanted):
         yield Chunk(result.table, result.rejected, rows)
 
 
-def _read_csv(asked: Asked) -> Iterator[Chunk]:
+def _read_csv(asked: SplitReading) -> Iterator[Chunk]:
     names, header_bytes = csv_header(asked.split, asked.stream.schema)
     missing = _missing(asked, names)
     wanted = WantedText(asked.stream.schema, asked.columns, asked.admission, asked.until)
@@ -254,7 +254,7 @@ def _read_csv(asked: Asked) -> Iterator[Chunk]:
     yield from _noting(missing, (Chunk(result.table, result.rejected, rows) for result, rows in found))
 
 
-_READERS: dict[str, Callable[[Asked], Iterator[Chunk]]] = {
+_READERS: dict[str, Callable[[SplitReading], Iterator[Chunk]]] = {
     "parquet": _read_parquet,
     "arrow": _read_arrow,
     "json": _read_json,

@@ -20,7 +20,7 @@ from thalweg.model.offsets import SourceMark
 from thalweg.model.split import CsvOptions, KeptFiles, Split
 from thalweg.model.stream import Schema, SourceSpec, Stream
 from thalweg.observe import log
-from thalweg.source.chunks import Asked, Chunk
+from thalweg.source.chunks import Chunk, SplitReading
 from thalweg.source.contract import Source, SourceKind, Units
 from thalweg.source.cut import check_units, cut_groups, cut_range, rows_per_split
 from thalweg.source.file_formats import read_file
@@ -55,7 +55,7 @@ _Text = Annotated[str, Meta(min_length=1)]
 _OneCharacter = Annotated[str, Meta(min_length=1, max_length=1)]
 
 
-class FilesOptions(Struct, frozen=True):
+class FilesSourceOptions(Struct, frozen=True):
     """What users say; `KeptFiles` is what is kept of it."""
 
     path: Annotated[str, Meta(min_length=1, description="A file, a directory or a pattern with `*`, `?`, `**`.")]
@@ -79,7 +79,7 @@ class Files(Source):
     `.` or `_` are not looked at.
     """
 
-    def __init__(self, given: FilesOptions, reader: Given) -> None:
+    def __init__(self, given: FilesSourceOptions, reader: Given) -> None:
         """`reader`: those options of CSV that were given."""
         self._given = given
         self._reader = reader
@@ -258,17 +258,17 @@ class FilesUnits(Units):
         return [Split(self.stream, kind, file.path, low, high, 0, high - low, csv) for low, high in cuts]
 
 
-class FilesKind(SourceKind[Any]):
+class FilesSourceKind(SourceKind[Any]):
     """Files that match a pattern; new ones are picked up while the pipeline runs."""
 
     name = "files"
-    options = FilesOptions
+    options = FilesSourceOptions
     changeable = frozenset({"max_files_per_batch", "missing"})
     sets_aside = True
 
     def make(self, stream: str, given: Mapping[str, object], schema: Schema | None = None) -> Files:
         tabbed = {name: "\t" if value == "\\t" else value for name, value in given.items()}
-        options = read_options(FilesOptions, tabbed, self.refuse, _ALIASES)
+        options = read_options(FilesSourceOptions, tabbed, self.refuse, _ALIASES)
         named = {_ALIASES.get(name, name): name for name, value in given.items() if value is not None}
         return Files(options, {name: named[name] for name in CsvOptions.__struct_fields__ if name in named})
 
@@ -291,11 +291,11 @@ class FilesKind(SourceKind[Any]):
     def units(self, stream: Stream, storage: Storage) -> FilesUnits:
         return FilesUnits(stream, storage)
 
-    def read(self, asked: Asked, storage: Storage | None) -> Iterator[Chunk]:
+    def read(self, asked: SplitReading, storage: Storage | None) -> Iterator[Chunk]:
         return read_file(asked)
 
 
-FILES = FilesKind()
+FILES = FilesSourceKind()
 
 
 def files(
@@ -338,7 +338,7 @@ def _format_named(path: str, format_: str) -> str:
     return found
 
 
-def _check_reader(format_: str, options: FilesOptions, given: Given) -> dict[str, str | bool]:
+def _check_reader(format_: str, options: FilesSourceOptions, given: Given) -> dict[str, str | bool]:
     """All options of the reader, given or not."""
     if format_ == "csv":
         return msgspec.structs.asdict(_csv_options(options))
@@ -347,7 +347,7 @@ def _check_reader(format_: str, options: FilesOptions, given: Given) -> dict[str
     return {}
 
 
-def _csv_options(options: FilesOptions) -> CsvOptions:
+def _csv_options(options: FilesSourceOptions) -> CsvOptions:
     return CsvOptions(**{name: getattr(options, name) for name in CsvOptions.__struct_fields__})
 
 

@@ -16,7 +16,7 @@ from thalweg.model.generator import GENERATORS, Generator
 from thalweg.model.offsets import SourceMark
 from thalweg.model.split import Split
 from thalweg.model.stream import Schema, SourceSpec, Stream
-from thalweg.source.chunks import ROWS_PER_CHUNK, Asked, Chunk, Piece, chunks
+from thalweg.source.chunks import ROWS_PER_CHUNK, Chunk, Piece, SplitReading, chunks
 from thalweg.source.contract import ENDLESS, Source, SourceKind, Units
 from thalweg.source.cut import cut_range, rows_per_split
 from thalweg.source.generators import generate_rows, schema_of
@@ -146,7 +146,7 @@ class GenerateKind(SourceKind[Any]):
     def units(self, stream: Stream, storage: Storage) -> GeneratedUnits:
         return GeneratedUnits(stream, storage)
 
-    def read(self, asked: Asked, storage: Storage | None) -> Iterator[Chunk]:
+    def read(self, asked: SplitReading, storage: Storage | None) -> Iterator[Chunk]:
         split = asked.split
         for start in range(split.start, split.end, ROWS_PER_CHUNK):
             end = min(split.end, start + ROWS_PER_CHUNK)

@@ -9,7 +9,7 @@ from thalweg.kinds.options import NoOptions
 from thalweg.model.offsets import SourceMark
 from thalweg.model.split import Split
 from thalweg.model.stream import Stream
-from thalweg.source.chunks import Asked, Chunk
+from thalweg.source.chunks import Chunk, SplitReading
 from thalweg.source.contract import SourceKind, Units
 from thalweg.source.cut import check_units, cut_groups, rows_per_split
 from thalweg.source.file_formats import read_file
@@ -54,7 +54,7 @@ class LandedUnits(Units):
         return [(os.path.join(directory, file.path), file) for file in batch.files]
 
 
-class SparkKind(SourceKind[NoOptions]):
+class LandedSourceKind(SourceKind[NoOptions]):
     """A streaming DataFrame, given in Python."""
 
     name = "spark"
@@ -71,8 +71,8 @@ class SparkKind(SourceKind[NoOptions]):
         for directory in {found or storage.locate(folder_of(stream.place)) for found in directories}:
             delete_tree(directory)
 
-    def read(self, asked: Asked, storage: Storage | None) -> Iterator[Chunk]:
+    def read(self, asked: SplitReading, storage: Storage | None) -> Iterator[Chunk]:
         return read_file(asked)
 
 
-SPARK = SparkKind()
+SPARK = LandedSourceKind()

@@ -14,7 +14,7 @@ from thalweg import errors
 from thalweg.model.offsets import SourceMark
 from thalweg.model.split import Split
 from thalweg.model.stream import Schema, SourceSpec, Stream, name_in
-from thalweg.source.chunks import Asked, Chunk, Piece, chunks
+from thalweg.source.chunks import Chunk, Piece, SplitReading, chunks
 from thalweg.source.conform import conform
 from thalweg.source.contract import Source, SourceKind, Units
 from thalweg.source.cut import check_units, cut_range, rows_per_split
@@ -171,7 +171,7 @@ class MemorySourceUnits(Units):
         self._first = max(self._first, last)
 
 
-class MemoryKind(SourceKind[MemoryOptions]):
+class MemorySourceKind(SourceKind[MemoryOptions]):
     """Rows that the program appends. In SQL the columns have to be named."""
 
     name = "memory"
@@ -186,7 +186,7 @@ class MemoryKind(SourceKind[MemoryOptions]):
     def units(self, stream: Stream, storage: Storage) -> MemorySourceUnits:
         return MemorySourceUnits(stream, storage)
 
-    def read(self, asked: Asked, storage: Storage | None) -> Iterator[Chunk]:
+    def read(self, asked: SplitReading, storage: Storage | None) -> Iterator[Chunk]:
         """Damage of it is the state's, and nothing that could be set aside. Values were checked when they came."""
         assert storage is not None
         split = asked.split
@@ -194,7 +194,7 @@ class MemoryKind(SourceKind[MemoryOptions]):
         yield from chunks(Piece(rows, rows.num_rows, split.start), asked, trusted=True)
 
 
-MEMORY = MemoryKind()
+MEMORY = MemorySourceKind()
 
 
 def memory(schema: Schema | pa.Schema | str, max_files_per_batch: int | None = None) -> Memory:

@@ -16,7 +16,7 @@ import duckdb
 from thalweg import errors
 from thalweg.model.split import Split
 from thalweg.model.stream import Stream
-from thalweg.source.chunks import Asked, Chunk
+from thalweg.source.chunks import Chunk, SplitReading
 from thalweg.source.conform import Admission, forget_connection
 from thalweg.source.contract import SourceKind
 from thalweg.source.file_formats import COLUMNS, UNREADABLE, RefusedError, is_systems, reason_of
@@ -37,7 +37,7 @@ def read(
     outside."""
     kind = (kinds or {}).get(stream.source.kind) or kind_of(stream)
     latest = None if stream.max_ahead_us is None or clock_us is None else clock_us + stream.max_ahead_us
-    asked = Asked(split, stream, columns, Admission(stream.time, latest))
+    asked = SplitReading(split, stream, columns, Admission(stream.time, latest))
     try:
         yield from kind.read(asked, storage)
     except (errors.ThalwegError, duckdb.OutOfMemoryException):
@@ -48,7 +48,7 @@ def read(
         yield from _set_aside(asked, failure)
 
 
-def _set_aside(asked: Asked, failure: Exception) -> Iterator[Chunk]:
+def _set_aside(asked: SplitReading, failure: Exception) -> Iterator[Chunk]:
     """Whatever a file makes a reader raise, it does not stop the other streams."""
     split, stream = asked.split, asked.stream.name
     if isinstance(failure, FileNotFoundError):

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from thalweg.model.bucket import RowBucket, usable
 from thalweg.model.failure import Failures, failed_columns
-from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
+from thalweg.model.history import History, RowHistory, SliceHistory, WantedRows
 from thalweg.model.plan import Grouping, Plan, queries_of
 from thalweg.model.probe import Store
 from thalweg.model.query import Query
@@ -114,7 +114,7 @@ def _next_rows(
     held = max(BEGINNING, held, *(b.layout.high_us for b in losses.gone if b.relation == name))
     if not finds:
         return RowHistory(held, None)
-    wanted = Wanted(tuple(p.id for p in store.predicates), store.keeps_all, frozenset(store.columns), now)
+    wanted = WantedRows(tuple(p.id for p in store.predicates), store.keeps_all, frozenset(store.columns), now)
     known = () if past is None else past.wanted or ()
     before = [w for w in known if w.until > held and not w.is_like(wanted)]
     if len(before) >= MOST_WANTED:

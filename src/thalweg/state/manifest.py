@@ -21,7 +21,7 @@ from msgspec import Struct
 from thalweg.errors import corrupt_file, lost_manifest, missing_file
 from thalweg.model.bucket import Bucket, RowBucket, SliceBucket
 from thalweg.model.entry import Entry, Gap
-from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
+from thalweg.model.history import History, RowHistory, SliceHistory, WantedRows
 from thalweg.model.manifest import Manifest, Prepared, ResultFile, StreamProgress
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets, SourceMark
@@ -38,7 +38,7 @@ _BLOCK = 64
 """Batches whose leftovers are one part, once they are all over; those of the newest batches have one each."""
 
 
-class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class _StoredManifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A manifest as it is written."""
 
     batch: int
@@ -61,7 +61,7 @@ class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """The part with the history of slices, by grouping."""
     held_from: dict[str, int] = {}
     """The history of rows: `held_from` by store,"""
-    choices: dict[str, tuple[Wanted, ...]] = {}
+    choices: dict[str, tuple[WantedRows, ...]] = {}
     """and what each has wanted."""
     measured: dict[str, msgspec.Raw] = {}
     results: tuple[ResultFile, ...] = ()
@@ -230,7 +230,7 @@ def _read_manifest(storage: Storage, batch: int) -> tuple[Manifest, frozenset[st
     data = storage.find(name)
     if data is None:
         return read_old_manifest(storage, batch), frozenset(), {}
-    stored = unseal(storage.locate(name), "manifest", data, _Stored)
+    stored = unseal(storage.locate(name), "manifest", data, _StoredManifest)
     if stored.batch != batch:
         raise corrupt_file(storage.locate(name), f"the manifest of batch {batch}", f"that of batch {stored.batch}")
     entries = _read_content(storage, stored.queries, "queries", list[_StoredEntry])
@@ -276,7 +276,7 @@ def read_query(storage: Storage, name: str) -> Query:
     return _read_content(storage, name, "query", Query)
 
 
-def _manifest(storage: Storage, stored: _Stored, queries: Mapping[str, Entry]) -> Manifest:
+def _manifest(storage: Storage, stored: _StoredManifest, queries: Mapping[str, Entry]) -> Manifest:
     older = [p for name in stored.waiting for p in _read_content(storage, name, "waiting", list[Prepared])]
     return Manifest(
         batch=stored.batch,
@@ -305,8 +305,8 @@ def _manifest(storage: Storage, stored: _Stored, queries: Mapping[str, Entry]) -
 
 def _stored(
     manifest: Manifest, queries: str, lanes: str, waiting: tuple[str, ...], undelivered: tuple[Prepared, ...]
-) -> _Stored:
-    return _Stored(
+) -> _StoredManifest:
+    return _StoredManifest(
         batch=manifest.batch,
         groups=manifest.groups,
         hash=manifest.hash,

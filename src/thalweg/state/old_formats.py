@@ -14,7 +14,7 @@ from msgspec import Struct
 from thalweg.model import measurements as sections
 from thalweg.model.bucket import Layout, RowBucket, Section, SliceBucket, StoredIndex
 from thalweg.model.entry import Entry
-from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
+from thalweg.model.history import History, RowHistory, SliceHistory, WantedRows
 from thalweg.model.manifest import StreamProgress
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets
@@ -171,9 +171,9 @@ class OldMeasured(Struct, frozen=True):
     joins: Any = {}
     ordering: Any = {}
     assignment: dict[str, list[int]] = {}
-    follows: dict[str, str] = {}
+    co_located_with: dict[str, str] = {}
     slots: int = 0
-    moves: sections.Moves = sections.Moves()
+    moves: sections.KeyGroupMoves = sections.KeyGroupMoves()
 
     def measurements(self) -> Measurements:
         return Measurements(
@@ -182,7 +182,7 @@ class OldMeasured(Struct, frozen=True):
             partitioners=_section(sections.Partitioners, dealing=self.dealing),
             probe_orders=_section(sections.ProbeOrders, joins=self.joins, ordering=self.ordering),
             slot_assignment=sections.SlotAssignment(
-                assignment=self.assignment, follows=self.follows, slots=self.slots, moves=self.moves
+                assignment=self.assignment, co_located_with=self.co_located_with, slots=self.slots, moves=self.moves
             ),
         )
 
@@ -198,7 +198,7 @@ class OldExtra(OldMeasured, frozen=True):
     reached: OldOffsets | None = None
     through: int = 0
     closed: dict[str, int] = {}
-    choices: dict[str, tuple[Wanted, ...] | None] | None = None
+    choices: dict[str, tuple[WantedRows, ...] | None] | None = None
     held_from: dict[str, int] = {}
 
     def row_histories(self) -> dict[str, RowHistory]:

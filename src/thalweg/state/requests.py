@@ -25,33 +25,33 @@ from thalweg.state.storage import Storage
 _LAST = "requests/last"
 
 
-class CreateQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="create"):
+class CreateRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="create"):
     query: Query
 
 
-class DropQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="drop"):
+class DropRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="drop"):
     name: str
 
 
-class PauseQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="pause"):
+class PauseRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="pause"):
     name: str
 
 
-class ResumeQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="resume"):
+class ResumeRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="resume"):
     name: str
 
 
-class ResetWatermark(Struct, frozen=True, forbid_unknown_fields=True, tag="reset"):
+class ResetRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="reset"):
     stream: str
 
 
-class ReplaceQuery(Struct, frozen=True, forbid_unknown_fields=True, tag="replace"):
+class ReplaceRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="replace"):
     """Drops the query of the name, and creates this one."""
 
     query: Query
 
 
-class ChangeStream(Struct, frozen=True, forbid_unknown_fields=True, tag="stream"):
+class StreamRequest(Struct, frozen=True, forbid_unknown_fields=True, tag="stream"):
     """A stream is altered, dropped, or created after one of its name was dropped."""
 
     name: str
@@ -64,15 +64,17 @@ class ChangeStream(Struct, frozen=True, forbid_unknown_fields=True, tag="stream"
         return self.was is not None and (self.now is None or self.now.place != self.was.place)
 
 
-Request = CreateQuery | DropQuery | ReplaceQuery | PauseQuery | ResumeQuery | ResetWatermark | ChangeStream
+Request = CreateRequest | DropRequest | ReplaceRequest | PauseRequest | ResumeRequest | ResetRequest | StreamRequest
 
 
-class _Stored(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class _StoredRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Requests as they are written. Their number is in it, so that no other object passes for it."""
 
     number: int
-    request: CreateQuery | DropQuery | ReplaceQuery | PauseQuery | ResumeQuery | ResetWatermark | ChangeStream
-    more: tuple[CreateQuery | ReplaceQuery, ...] = ()
+    request: (
+        CreateRequest | DropRequest | ReplaceRequest | PauseRequest | ResumeRequest | ResetRequest | StreamRequest
+    )
+    more: tuple[CreateRequest | ReplaceRequest, ...] = ()
     """Made together with it, of other queries: all of them are there, or none."""
 
     @property
@@ -94,7 +96,7 @@ class RequestLog:
         self._failure: OSError | None = None
         self._is_open = True
         self._has_old = storage.stamp("changes.log") is not None
-        self._requests: dict[int, _Stored] = {}
+        self._requests: dict[int, _StoredRequest] = {}
         """In order."""
         self._forgotten = through
         for number, stored in _read(storage, through, let_go):
@@ -107,17 +109,17 @@ class RequestLog:
         done in part, and is done whole then."""
         return self._append(request, (), then)
 
-    def append_all(self, requests: Sequence[CreateQuery | ReplaceQuery]) -> int:
+    def append_all(self, requests: Sequence[CreateRequest | ReplaceRequest]) -> int:
         """Makes requests of different queries durable, all of them or none; the number that they share."""
         return self._append(requests[0], tuple(requests[1:]), lambda number: None)
 
     def _append(
-        self, request: Request, more: tuple[CreateQuery | ReplaceQuery, ...], then: Callable[[int], None]
+        self, request: Request, more: tuple[CreateRequest | ReplaceRequest, ...], then: Callable[[int], None]
     ) -> int:
         with self._lock:
             self._check()
             number, is_counted = self._last + 1, False
-            stored = _Stored(number, request, more)
+            stored = _StoredRequest(number, request, more)
             try:
                 if not self._create(stored):
                     raise unwritable_request(self._storage.locate(_name(number)), "another session has made it")
@@ -174,7 +176,7 @@ class RequestLog:
         self._storage.delete("changes.log")
         self._has_old = False
 
-    def _create(self, stored: _Stored) -> bool:
+    def _create(self, stored: _StoredRequest) -> bool:
         return create_value(self._storage, _name(stored.number), "request", stored)
 
     def close(self) -> None:
@@ -192,12 +194,14 @@ def _name(number: int) -> str:
     return f"requests/{number:012d}"
 
 
-def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> list[tuple[int, _Stored]]:
+def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> list[tuple[int, _StoredRequest]]:
     """Those that are to be applied, without a gap. What was applied and is still there goes."""
-    found: dict[int, _Stored] = {}
+    found: dict[int, _StoredRequest] = {}
     for number, record in read_old_requests(storage):
         if number > through:
-            found[number] = _Stored(number, DropQuery(record) if isinstance(record, str) else CreateQuery(record))
+            found[number] = _StoredRequest(
+                number, DropRequest(record) if isinstance(record, str) else CreateRequest(record)
+            )
     for name in storage.names("requests/"):
         _, _, digits = name.rpartition("/")
         if not digits.isdigit():
@@ -217,8 +221,8 @@ def _read(storage: Storage, through: int, let_go: Callable[[Request], None]) -> 
     return sorted(found.items())
 
 
-def _read_one(storage: Storage, number: int) -> _Stored:
-    stored = read_value(storage, _name(number), "request", _Stored)
+def _read_one(storage: Storage, number: int) -> _StoredRequest:
+    stored = read_value(storage, _name(number), "request", _StoredRequest)
     if stored.number != number:
         raise corrupt_file(storage.locate(_name(number)), f"request {number}", f"request {stored.number}")
     return stored

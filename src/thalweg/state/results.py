@@ -33,7 +33,7 @@ class _Read:
     table: pa.Table
 
 
-class Results:
+class StoredResults:
     """Written by the batch loop, read by any thread."""
 
     def __init__(self, storage: Storage, files: Sequence[ResultFile]) -> None:

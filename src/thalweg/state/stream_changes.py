@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from thalweg.model.stream import Stream
-from thalweg.state.requests import ChangeStream, Request
+from thalweg.state.requests import Request, StreamRequest
 from thalweg.state.sealed import find_value, write_value
 from thalweg.state.storage import Storage
 
@@ -20,7 +20,7 @@ def streams_through(
     known: Mapping[str, Stream], requests: Sequence[tuple[int, Request]], through: int
 ) -> Mapping[str, Stream]:
     """`known`: as after all requests. Those up to `through` have been made, later ones have not."""
-    changes = [(number, r) for number, r in requests if isinstance(r, ChangeStream)]
+    changes = [(number, r) for number, r in requests if isinstance(r, StreamRequest)]
     if not changes:
         return known
     as_of: dict[str, Stream | None] = {}
@@ -37,7 +37,7 @@ def streams_through(
 
 def dropped_streams(requests: Iterable[tuple[int, Request]]) -> frozenset[str]:
     """Names that do not mean any more what they meant before the requests."""
-    return frozenset(r.name for _, r in requests if isinstance(r, ChangeStream) and r.is_drop)
+    return frozenset(r.name for _, r in requests if isinstance(r, StreamRequest) and r.is_drop)
 
 
 def last_drop(storage: Storage, name: str) -> int:

@@ -34,7 +34,7 @@ from thalweg.state.places import open_storage
 from thalweg.state.storage import Storage
 from thalweg.testing.memory_storage import MemoryStorage
 from thalweg.testing.recorded import Answers, RecordedAnalyzer
-from thalweg.verbs.settings import Settings, span_or_none
+from thalweg.verbs.settings import SessionSettings, span_or_none
 
 Rows = Any
 """A pyarrow.Table, a RecordBatch or dictionaries."""
@@ -88,7 +88,9 @@ class LocalSession(Session):
         self._fed: dict[str, Memory] = {}
         try:
             super().__init__(
-                storage, here, Settings(slots, every, join_epoch, fork=fork, budget=budget or Budget(), hands=hands)
+                storage,
+                here,
+                SessionSettings(slots, every, join_epoch, fork=fork, budget=budget or Budget(), hands=hands),
             )
             for name, given in (rows or {}).items():
                 self._feed_stream(name, _table(name, given), time, watermark)

@@ -55,7 +55,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Select:
+class CutSelect:
     """A SELECT cut at its clauses, so that the window's end can be added and LIMIT applied per window."""
 
     head: str
@@ -135,7 +135,7 @@ def event_times(table: pa.Table, time: str) -> pa.ChunkedArray:
     return column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
 
 
-def parse_select(select: str) -> Select:
+def parse_select(select: str) -> CutSelect:
     """Cuts a SELECT at its outermost clauses. Strings, quoted names, comments and brackets hide theirs."""
     text = select.strip().rstrip(";").rstrip()
     clauses = list(_outer_clauses(text))
@@ -149,7 +149,7 @@ def parse_select(select: str) -> Select:
     grouped = "GROUP BY" in places
     if not grouped and tail < len(text) and (limit or "ORDER BY" in places):
         raise oracle_select_unsupported("it orders or limits an endless result", select)
-    return Select(
+    return CutSelect(
         head=text[: places["FROM"][0]].rstrip(),
         body=text[places["FROM"][0] : tail].rstrip(),
         grouped=grouped,
@@ -200,7 +200,7 @@ def _runs_without_late_rows(feed: Feed, marks: Sequence[int | None], since: int)
     yield closing
 
 
-def _run(spark: SparkSession, feed: Feed, select: Select, since: int, last: int) -> DataFrame:
+def _run(spark: SparkSession, feed: Feed, select: CutSelect, since: int, last: int) -> DataFrame:
     rows = pa.concat_tables([feed.schema.empty_table(), *feed.batches[since : last + 1]])
     # first() and last() mean by event time: one partition, sorted, makes Spark's agree.
     rows = rows.take(pc.sort_indices(rows, sort_keys=[(feed.time, "ascending")]))

@@ -14,11 +14,11 @@ from thalweg.model.query import Query, SinkSpec
 from thalweg.model.stream import Schema, Stream
 from thalweg.observe import log
 from thalweg.optimize.planner import make_plan
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GivenQuery:
     """A query as a user gives it."""
 
     name: str
@@ -41,12 +41,12 @@ Bound = Mapping[str, tuple[object, Query]]
 """Name -> what a query was bound from, and the query."""
 
 
-def known_to(parts: Parts) -> Known:
+def known_to(parts: SessionParts) -> Known:
     tables = {table.name: table.schema for table in parts.catalog.tables.values()}
     return Known(parts.catalog.streams, tables, parts.aggregates.offered())
 
 
-def bind_query(parts: Parts, wanted: Wanted, known: Known, bound: Bound) -> Query:
+def bind_query(parts: SessionParts, wanted: GivenQuery, known: Known, bound: Bound) -> Query:
     """`bound`: what was bound before. It holds with the same streams, tables and aggregates."""
     before = bound.get(wanted.name)
     if before is not None and before[0] == (wanted, known):

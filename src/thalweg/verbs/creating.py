@@ -17,12 +17,12 @@ from thalweg.source.kinds import make_source
 from thalweg.state.catalog import Table
 from thalweg.verbs.binding import Bound
 from thalweg.verbs.new_queries import Given, create_queries
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 from thalweg.verbs.streams import Limits, create_stream
 from thalweg.verbs.tables import create_table
 
 
-def create_stream_from(parts: Parts, statement: CreateStream) -> Stream:
+def create_stream_from(parts: SessionParts, statement: CreateStream) -> Stream:
     options = dict(statement.options)
     kind = options.pop("source", "files")
     schema = None if statement.fields is None else Schema(statement.fields)
@@ -32,7 +32,7 @@ def create_stream_from(parts: Parts, statement: CreateStream) -> Stream:
     return create_stream(parts, statement.name, source, statement.time, delay, schema, limits, statement.if_there)
 
 
-def create_table_from(parts: Parts, statement: CreateTable, rows: pa.Table | None) -> Table:
+def create_table_from(parts: SessionParts, statement: CreateTable, rows: pa.Table | None) -> Table:
     """`rows`: if they have been read already."""
     options = dict(statement.options)
     schema = None if statement.fields is None else Schema(statement.fields)
@@ -43,7 +43,7 @@ def create_table_from(parts: Parts, statement: CreateTable, rows: pa.Table | Non
 
 
 def create_queries_from(
-    parts: Parts, statements: Sequence[CreateQuery], text: str, bound: Bound
+    parts: SessionParts, statements: Sequence[CreateQuery], text: str, bound: Bound
 ) -> list[QueryHandle]:
     """`text`: the whole one, in which places of errors are. `bound`: as of `create_queries`."""
 

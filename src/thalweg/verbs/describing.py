@@ -20,13 +20,13 @@ from thalweg.observe.shown import Explanation, Shown
 from thalweg.sink.kinds import SINKS, keeps_results
 from thalweg.source.kinds import SOURCES
 from thalweg.state.catalog import Table
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 _SHAPE = pa.schema([("part", pa.string()), ("name", pa.string()), ("value", pa.string())])
 Line = tuple[str, str, object]
 
 
-def describe(parts: Parts, statement: Describe, text: str) -> Shown:
+def describe(parts: SessionParts, statement: Describe, text: str) -> Shown:
     """Columns first, then what else there is to say."""
     catalog, name, kind = parts.catalog, statement.name, statement.kind
     if kind in (None, "stream") and name in catalog.streams:
@@ -83,7 +83,7 @@ def _text(name: str, value: object) -> str | None:
     return None if value is None else "***" if is_secret(name) else redact(str(value))
 
 
-def show_create(parts: Parts, kind: str, name: str) -> Explanation:
+def show_create(parts: SessionParts, kind: str, name: str) -> Explanation:
     catalog = parts.catalog
     if kind == "stream":
         stream = catalog.stream(name)

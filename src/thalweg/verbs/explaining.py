@@ -10,12 +10,12 @@ from thalweg.observe.explain import explain_failed, explain_plan, explain_query
 from thalweg.observe.shown import Explanation
 from thalweg.optimize.planner import make_plan
 from thalweg.state.definitions import copy_state
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 __all__ = ["copy_state", "explain"]
 
 
-def explain(parts: Parts, name: str | None, form: str) -> str:
+def explain(parts: SessionParts, name: str | None, form: str) -> str:
     if form not in ("text", *FORMS):
         raise errors.unknown_form(form, ("text", *FORMS))
     with parts.mutex:

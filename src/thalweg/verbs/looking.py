@@ -17,10 +17,10 @@ from thalweg.sink.kinds import keeps_results
 from thalweg.source.kinds import trouble_of
 from thalweg.state.rejected import read_rejected
 from thalweg.state.stream_changes import dropped_streams
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 
-def progress(parts: Parts) -> SessionProgress:
+def progress(parts: SessionParts) -> SessionProgress:
     parts.check_alive()
     runner, catalog = parts.runner, parts.catalog
     manifest, said = _foreseen(parts), runner.adaptations.explain(runner.manifest.measured)
@@ -51,7 +51,7 @@ def progress(parts: Parts) -> SessionProgress:
     )
 
 
-def _foreseen(parts: Parts) -> Manifest:
+def _foreseen(parts: SessionParts) -> Manifest:
     """Of a stream that was dropped nothing counts for the next one of its name, whether or not a batch knows yet."""
     manifest = parts.runner.manifest
     gone = dropped_streams(parts.requests.read_after(manifest.through))
@@ -62,21 +62,21 @@ def _foreseen(parts: Parts) -> Manifest:
     )
 
 
-def rejected(parts: Parts, stream: str) -> pa.Table:
+def rejected(parts: SessionParts, stream: str) -> pa.Table:
     manifest, known = _foreseen(parts), parts.catalog.streams.get(stream)
     p = manifest.streams.get(stream, StreamProgress())
     kept = p.rejected - p.forgotten
     return read_rejected(parts.storage, known.place if known else stream, manifest.batch, kept, p.rejected_from)
 
 
-def status(parts: Parts) -> Status:
+def status(parts: SessionParts) -> Status:
     failure = parts.pipeline.failure
     counts = Counter(handle.status.state for handle in parts.catalog.queries.values())
     error = None if failure is None else str(failure)
     return Status(state=parts.state, error=error, batch=parts.runner.manifest.batch, queries=dict(counts))
 
 
-def fare_of(parts: Parts, handle: QueryHandle) -> Fare:
+def fare_of(parts: SessionParts, handle: QueryHandle) -> Fare:
     entry, known = parts.entry_of(handle), parts.delivery.queues.look(handle.id)
     size = known.batches, known.rows, known.nbytes
     failure, state = parts.pipeline.failure, parts.state
@@ -92,7 +92,7 @@ def fare_of(parts: Parts, handle: QueryHandle) -> Fare:
     return Fare(entry, "pending" if entry.state == "pending" else state, None, *size)
 
 
-def results_of(parts: Parts, handle: QueryHandle) -> pa.Table:
+def results_of(parts: SessionParts, handle: QueryHandle) -> pa.Table:
     query = handle.definition
     if not keeps_results(query.sink):
         raise errors.not_in_memory(query.name, query.sink.kind)
@@ -100,7 +100,7 @@ def results_of(parts: Parts, handle: QueryHandle) -> pa.Table:
     return parts.delivery.results.read(handle.id, schema)
 
 
-def kept_of(parts: Parts, handle: QueryHandle) -> tuple[int, int] | None:
+def kept_of(parts: SessionParts, handle: QueryHandle) -> tuple[int, int] | None:
     """Rows and bytes that `results()` has; None: its sink has them. A copy of a state's definitions has none."""
     if parts.rehearses or not keeps_results(handle.definition.sink):
         return None

@@ -19,9 +19,9 @@ from thalweg.model.own import Definition
 from thalweg.model.query import Query, SinkSpec, is_same_query, query_id
 from thalweg.observe import log
 from thalweg.sink.callables import check_callback, to_callable
-from thalweg.state.requests import CreateQuery, ReplaceQuery
-from thalweg.verbs.binding import Bound, Known, Wanted, bind_query, known_to
-from thalweg.verbs.parts import Parts
+from thalweg.state.requests import CreateRequest, ReplaceRequest
+from thalweg.verbs.binding import Bound, GivenQuery, Known, bind_query, known_to
+from thalweg.verbs.parts import SessionParts
 
 _POSITIONAL = ("name", "select", "sink")
 _BY_NAME = (*_POSITIONAL, "emit", "options")
@@ -82,7 +82,7 @@ class _Decided:
         return not self.is_kept and not self.is_same
 
 
-def create_list(parts: Parts, listed: Iterable[Any], if_there: IfThere) -> list[QueryHandle]:
+def create_list(parts: SessionParts, listed: Iterable[Any], if_there: IfThere) -> list[QueryHandle]:
     """All of them or none; what is wrong with one is told with its place."""
     given = [_read(place, one, if_there) for place, one in enumerate(listed)]
 
@@ -97,7 +97,7 @@ def create_list(parts: Parts, listed: Iterable[Any], if_there: IfThere) -> list[
 
 
 def create_queries(
-    parts: Parts,
+    parts: SessionParts,
     given: Sequence[Given],
     told: Told = lambda place, error: error,
     bound: Bound = _NOTHING_BOUND,
@@ -130,7 +130,9 @@ def _of(place: int, told: Told) -> Iterator[None]:
 # -- what is meant
 
 
-def _bind_all(parts: Parts, given: Sequence[Given], known: Known, told: Told, bound: Bound) -> list[Query | None]:
+def _bind_all(
+    parts: SessionParts, given: Sequence[Given], known: Known, told: Told, bound: Bound
+) -> list[Query | None]:
     queries = []
     for place, one in enumerate(given):
         with _of(place, told):
@@ -138,14 +140,14 @@ def _bind_all(parts: Parts, given: Sequence[Given], known: Known, told: Told, bo
     return queries
 
 
-def _bind(parts: Parts, given: Given, known: Known, bound: Bound) -> Query | None:
+def _bind(parts: SessionParts, given: Given, known: Known, bound: Bound) -> Query | None:
     """None: there is one of the name that stays, whatever this one says."""
     check_name("query", given.name)
     handle = parts.catalog.queries.get(given.name)
     if handle is not None and given.if_there.keep and not handle.restored:
         return None
     pairs = tuple(sorted(normal_options(given.name, given.options or {}).items()))
-    wanted = Wanted(given.name, given.select, _spec(given.name, given.sink), pairs, given.emit)
+    wanted = GivenQuery(given.name, given.select, _spec(given.name, given.sink), pairs, given.emit)
     return bind_query(parts, wanted, known, bound)
 
 
@@ -163,7 +165,9 @@ def _spec(name: str, sink: Any) -> SinkSpec:
 # -- what becomes of it
 
 
-def _decide_all(parts: Parts, given: Sequence[Given], queries: Sequence[Query | None], told: Told) -> list[_Decided]:
+def _decide_all(
+    parts: SessionParts, given: Sequence[Given], queries: Sequence[Query | None], told: Told
+) -> list[_Decided]:
     decided: list[_Decided] = []
     spelled: dict[str, str] = {}
     for place, (one, query) in enumerate(zip(given, queries, strict=True)):
@@ -177,7 +181,7 @@ def _decide_all(parts: Parts, given: Sequence[Given], queries: Sequence[Query | 
     return decided
 
 
-def _decide(parts: Parts, given: Given, query: Query | None) -> _Decided:
+def _decide(parts: SessionParts, given: Given, query: Query | None) -> _Decided:
     if query is None:
         known = parts.catalog.query(given.name)
         return _Decided(given, known.definition, known, is_kept=True)
@@ -189,7 +193,7 @@ def _decide(parts: Parts, given: Given, query: Query | None) -> _Decided:
     return _Decided(given, query, there, is_same)
 
 
-def _check(parts: Parts, query: Query, known: QueryHandle | None, is_same: bool, may_replace: bool) -> None:
+def _check(parts: SessionParts, query: Query, known: QueryHandle | None, is_same: bool, may_replace: bool) -> None:
     """`known`: the query of that name that there is; `is_same`: it says the same."""
     if known is not None and not known.restored and not may_replace:
         raise errors.name_taken("query", query.name)
@@ -205,7 +209,7 @@ def _check(parts: Parts, query: Query, known: QueryHandle | None, is_same: bool,
 # -- carried out
 
 
-def _try(parts: Parts, decided: Sequence[_Decided]) -> list[QueryHandle]:
+def _try(parts: SessionParts, decided: Sequence[_Decided]) -> list[QueryHandle]:
     handles = [
         one.known if one.is_kept and one.known else QueryHandle(parts.owner, query_id(one.given.name, 0), one.query)
         for one in decided
@@ -215,7 +219,7 @@ def _try(parts: Parts, decided: Sequence[_Decided]) -> list[QueryHandle]:
 
 
 def _carry_out(
-    parts: Parts, decided: Sequence[_Decided], own: Mapping[str, Definition], told: Told
+    parts: SessionParts, decided: Sequence[_Decided], own: Mapping[str, Definition], told: Told
 ) -> list[QueryHandle]:
     for place, one in enumerate(decided):
         with _of(place, told):
@@ -232,12 +236,12 @@ def _carry_out(
     return found
 
 
-def _append(parts: Parts, new: Sequence[_Decided]) -> dict[str, QueryHandle]:
+def _append(parts: SessionParts, new: Sequence[_Decided]) -> dict[str, QueryHandle]:
     """One that replaces another does it in the same request: there is no moment without the one and the other."""
     if not new:
         return {}
     number = parts.requests.append_all(
-        [CreateQuery(one.query) if one.known is None else ReplaceQuery(one.query) for one in new]
+        [CreateRequest(one.query) if one.known is None else ReplaceRequest(one.query) for one in new]
     )
     handles = {one.query.name: QueryHandle(parts.owner, query_id(one.query.name, number), one.query) for one in new}
     parts.alive.update(handles.values())
@@ -250,7 +254,9 @@ def _append(parts: Parts, new: Sequence[_Decided]) -> dict[str, QueryHandle]:
     return handles
 
 
-def _begin(parts: Parts, begun: Sequence[_Decided], handles: Sequence[QueryHandle], streams: Collection[str]) -> None:
+def _begin(
+    parts: SessionParts, begun: Sequence[_Decided], handles: Sequence[QueryHandle], streams: Collection[str]
+) -> None:
     """The queries are durable, and run from now on."""
     if not begun:
         return

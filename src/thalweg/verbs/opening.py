@@ -11,15 +11,15 @@ from thalweg.batch.pending import PendingRequests
 from thalweg.batch.planning import Planning
 from thalweg.catalog import load_catalog
 from thalweg.engine.contract import Engine
-from thalweg.handle import Owner
+from thalweg.handle import HandleOwner
 from thalweg.source.dropped import give_back_of
 from thalweg.state.manifest import latest_manifest
 from thalweg.state.places import open_storage
 from thalweg.state.storage import Storage
 from thalweg.state.term import take_term
 from thalweg.user_aggregates import InUse
-from thalweg.verbs.parts import Parts
-from thalweg.verbs.settings import Settings
+from thalweg.verbs.parts import SessionParts
+from thalweg.verbs.settings import SessionSettings
 
 __all__ = ["OpenEngine", "Place", "on_spark", "open_parts", "open_storage"]
 Place: TypeAlias = str | os.PathLike[str] | Storage
@@ -36,7 +36,7 @@ def on_spark(spark: Any, settings: Mapping[str, object], landing: str | os.PathL
     return open_engine
 
 
-def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Settings) -> Parts:
+def open_parts(owner: HandleOwner, place: Place, open_engine: OpenEngine, settings: SessionSettings) -> SessionParts:
     storage = open_storage(place) if isinstance(place, str | os.PathLike) else place
     storage.claim()
     hold = storage.hold()
@@ -49,7 +49,7 @@ def open_parts(owner: Owner, place: Place, open_engine: OpenEngine, settings: Se
         pending = PendingRequests.open(
             storage, newest, lambda: parts.catalog.streams, lambda request: give_back_of(storage, request)
         )
-        parts = Parts(
+        parts = SessionParts(
             owner,
             storage,
             hold,

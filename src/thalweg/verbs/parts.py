@@ -15,12 +15,12 @@ from thalweg.batch.requests import foresee
 from thalweg.batch.run import BatchRunner
 from thalweg.catalog import Catalog
 from thalweg.engine.contract import Analyzer, Engine, Pipeline
-from thalweg.handle import Owner, QueryHandle
+from thalweg.handle import HandleOwner, QueryHandle
 from thalweg.model.entry import Entry
 from thalweg.observe import log
 from thalweg.rehearsal import Trial
 from thalweg.source.kinds import SOURCES
-from thalweg.state.requests import RequestLog, ResumeQuery
+from thalweg.state.requests import RequestLog, ResumeRequest
 from thalweg.state.storage import Hold, Storage
 from thalweg.user_aggregates import InUse
 from thalweg.verbs.feeding import Feeding
@@ -29,10 +29,10 @@ _UNWELL = ("failed", "stopped", "paused", "waiting", "retrying")
 
 
 @dataclass(eq=False)
-class Parts:
+class SessionParts:
     """Of one session. Verbs replace the catalog while they hold the mutex."""
 
-    owner: Owner
+    owner: HandleOwner
     """To whom handles of queries turn."""
     storage: Storage
     hold: Hold
@@ -85,7 +85,7 @@ class Parts:
         return "idle" if self.pipeline.failure is None else "failed"
 
     @contextmanager
-    def tried(self) -> Iterator[tuple[Parts, Trial]]:
+    def tried(self) -> Iterator[tuple[SessionParts, Trial]]:
         """Parts over which verbs accept and refuse as they would over these, and keep nothing."""
         trial = Trial(self.analyzer, lambda: (self.catalog.streams, self.catalog.tables), self.mutex)
         trying = copy.copy(self)
@@ -159,7 +159,7 @@ class Parts:
     def used_streams(self) -> set[str]:
         """Those that some running query reads, or one that is to run again."""
         requests = self.requests.read_after(self.runner.manifest.through)
-        resumed = {request.name for _, request in requests if isinstance(request, ResumeQuery)}
+        resumed = {request.name for _, request in requests if isinstance(request, ResumeRequest)}
         handles = self.catalog.queries.items()
         running = [h.definition for name, h in handles if name in resumed or self.entry_of(h).runs]
         return {stream for query in running for stream in query.streams}

@@ -5,18 +5,18 @@ from __future__ import annotations
 from thalweg import errors
 from thalweg.observe import log
 from thalweg.sink.kinds import is_delivered
-from thalweg.state.requests import DropQuery, PauseQuery, ResumeQuery
-from thalweg.verbs.parts import Parts
+from thalweg.state.requests import DropRequest, PauseRequest, ResumeRequest
+from thalweg.verbs.parts import SessionParts
 
 
-def drop_query(parts: Parts, name: str, if_exists: bool) -> None:
+def drop_query(parts: SessionParts, name: str, if_exists: bool) -> None:
     with parts.mutex:
         parts.check_mine()
         if if_exists and name not in parts.catalog.queries:
             return
         handle = parts.catalog.query(name)
         if parts.trial is None:
-            parts.requests.append(DropQuery(name))
+            parts.requests.append(DropRequest(name))
             parts.delivery.queues.discard(handle.id)
             log.info("session", "query_dropped", query=name)
             handle.dropped = True
@@ -27,7 +27,7 @@ def drop_query(parts: Parts, name: str, if_exists: bool) -> None:
             parts.wake()
 
 
-def pause_query(parts: Parts, name: str) -> None:
+def pause_query(parts: SessionParts, name: str) -> None:
     with parts.mutex:
         parts.check_mine()
         handle, queues = parts.catalog.query(name), parts.delivery.queues
@@ -38,7 +38,7 @@ def pause_query(parts: Parts, name: str) -> None:
             return
         queues.pause(entry)  # first: a batch that sees the request finds it so
         try:
-            parts.requests.append(PauseQuery(name))
+            parts.requests.append(PauseRequest(name))
         except BaseException:
             if known.state == "paused":
                 queues.pause(entry, known.reason or "")
@@ -49,7 +49,7 @@ def pause_query(parts: Parts, name: str) -> None:
         parts.wake()
 
 
-def resume_query(parts: Parts, name: str) -> None:
+def resume_query(parts: SessionParts, name: str) -> None:
     with parts.mutex:
         parts.check_mine()
         handle, queues = parts.catalog.query(name), parts.delivery.queues
@@ -59,7 +59,7 @@ def resume_query(parts: Parts, name: str) -> None:
             return
         queues.resume(handle.id)
         try:
-            parts.requests.append(ResumeQuery(name))
+            parts.requests.append(ResumeRequest(name))
         except BaseException:
             if known.state == "paused":
                 queues.pause(entry, known.reason or "")

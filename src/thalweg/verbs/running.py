@@ -5,10 +5,10 @@ from __future__ import annotations
 from thalweg import errors
 from thalweg.frontend.intervals import parse_interval
 from thalweg.observe import log
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 
-def start(parts: Parts, trigger: str) -> None:
+def start(parts: SessionParts, trigger: str) -> None:
     with parts.mutex:
         parts.check_open()
         if parts.pipeline.is_running or parts.is_draining:
@@ -26,7 +26,7 @@ def start(parts: Parts, trigger: str) -> None:
             raise
 
 
-def run_available(parts: Parts) -> None:
+def run_available(parts: SessionParts) -> None:
     with parts.mutex:
         parts.check_open()
         if parts.pipeline.is_running or parts.is_draining or parts.delivery.queues.is_here:
@@ -47,7 +47,7 @@ def run_available(parts: Parts) -> None:
             parts.tell(handle)
 
 
-def stop(parts: Parts, timeout: float | None) -> None:
+def stop(parts: SessionParts, timeout: float | None) -> None:
     if parts.delivery.queues.is_here:
         raise errors.stopped_inside_batch()
     parts.pipeline.stop()  # not under the mutex: the batch that is ending needs it
@@ -66,7 +66,7 @@ def stop(parts: Parts, timeout: float | None) -> None:
         log.info("session", "stopped", place=parts.storage.place)
 
 
-def _finish_delivery(parts: Parts, timeout: float | None) -> None:
+def _finish_delivery(parts: SessionParts, timeout: float | None) -> None:
     try:
         if not parts.runner.flush(timeout):
             left = len(parts.delivery.queues.waiting())
@@ -78,7 +78,7 @@ def _finish_delivery(parts: Parts, timeout: float | None) -> None:
         parts.delivery.queues.close()
 
 
-def _check_queries(parts: Parts) -> None:
+def _check_queries(parts: SessionParts) -> None:
     if parts.rehearses:
         raise errors.only_rehearsed()
     for handle in parts.catalog.queries.values():

@@ -19,7 +19,7 @@ from thalweg.observe.shown import Shown
 from thalweg.sink.kinds import keeps_results
 from thalweg.state.reader import StateReader
 from thalweg.verbs.looking import results_of
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 MOST_BYTES = 256 << 20
 """Of a result, and of what DuckDB may take to make it."""
@@ -50,7 +50,7 @@ _LATE = {"INTERRUPT": duckdb.InterruptException, "Out of Memory": duckdb.OutOfMe
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
 
 
-def select(parts: Parts, text: str, whole: str, offset: int) -> Shown:
+def select(parts: SessionParts, text: str, whole: str, offset: int) -> Shown:
     """`offset`: where the SELECT begins in the whole text of the statements."""
     with _database(parts, text, whole, offset, with_rows=True) as database:
         timer = threading.Timer(_SECONDS, database.interrupt)
@@ -62,7 +62,7 @@ def select(parts: Parts, text: str, whole: str, offset: int) -> Shown:
             timer.cancel()
 
 
-def check(parts: Parts, text: str, whole: str, offset: int) -> None:
+def check(parts: SessionParts, text: str, whole: str, offset: int) -> None:
     """Whether it can be answered, as far as that can be told without the rows."""
     with _database(parts, text, whole, offset, with_rows=False) as database:
         database.sql(text)  # bound, and not run
@@ -70,7 +70,7 @@ def check(parts: Parts, text: str, whole: str, offset: int) -> None:
 
 @contextmanager
 def _database(
-    parts: Parts, text: str, whole: str, offset: int, with_rows: bool
+    parts: SessionParts, text: str, whole: str, offset: int, with_rows: bool
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """With what the SELECT names, and nothing else."""
     names = {token.value or token.text: token for token in lex(text) if token.kind in ("name", "quoted", "string")}
@@ -93,7 +93,7 @@ def _database(
             raise _refused(parts, error, text, whole, offset, names) from None
 
 
-def _tables(parts: Parts, names: dict[str, Token], with_rows: bool) -> Iterator[tuple[str, pa.Table]]:
+def _tables(parts: SessionParts, names: dict[str, Token], with_rows: bool) -> Iterator[tuple[str, pa.Table]]:
     for name in names:
         if name in parts.catalog.tables:
             table = parts.catalog.tables[name]
@@ -129,7 +129,7 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _refused(
-    parts: Parts, error: duckdb.Error, text: str, whole: str, offset: int, names: dict[str, Token]
+    parts: SessionParts, error: duckdb.Error, text: str, whole: str, offset: int, names: dict[str, Token]
 ) -> errors.SqlError:
     said, at = _said(error)
     span = (offset + at, offset + at + 1) if at is not None and at < len(text) else (offset, offset + len(text))

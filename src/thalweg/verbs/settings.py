@@ -19,7 +19,7 @@ JOIN_EPOCH = EPOCH
 
 
 @dataclass(frozen=True)
-class Settings:
+class SessionSettings:
     slots: int | str | None = None
     """AUTO: as many as there is work for; None: one per task."""
     repartition_us: int | None = None

@@ -8,7 +8,7 @@ from thalweg.frontend.listing import functions
 from thalweg.model.spans import describe_span
 from thalweg.observe.shown import Shown
 from thalweg.sink.kinds import delivery_of
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 _SHOW_STREAMS = pa.schema(
     [
@@ -35,12 +35,12 @@ _SHOW_TABLES = pa.schema([("table", pa.string()), ("rows", pa.int64()), ("column
 _SHOW_FUNCTIONS = pa.schema([("function", pa.string()), ("kind", pa.string()), ("arguments", pa.string())])
 
 
-def show(parts: Parts, what: str) -> Shown:
+def show(parts: SessionParts, what: str) -> Shown:
     """`what`: queries, streams, tables or functions."""
     return Shown(_table(parts, what))
 
 
-def _table(parts: Parts, what: str) -> pa.Table:
+def _table(parts: SessionParts, what: str) -> pa.Table:
     if what == "functions":
         listed = functions(parts.aggregates.offered())
         return pa.Table.from_pylist(

@@ -15,7 +15,7 @@ from thalweg.source.contract import Source
 from thalweg.source.kinds import is_same_source
 from thalweg.source.schema import as_schema
 from thalweg.state.catalog import save_streams
-from thalweg.state.requests import ChangeStream, ResetWatermark
+from thalweg.state.requests import ResetRequest, StreamRequest
 from thalweg.state.stream_changes import last_drop, note_drop
 from thalweg.verbs.limits import (
     DEFAULT_AHEAD,
@@ -29,7 +29,7 @@ from thalweg.verbs.limits import (
     with_limits,
     wrong_time,
 )
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 __all__ = [
     "DEFAULT_AHEAD",
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def create_stream(
-    parts: Parts,
+    parts: SessionParts,
     name: str,
     given: Any,
     time: str | None,
@@ -84,7 +84,7 @@ def create_stream(
         raise errors.definition_differs("stream", name)
 
 
-def drop_stream(parts: Parts, name: str, if_exists: bool) -> None:
+def drop_stream(parts: SessionParts, name: str, if_exists: bool) -> None:
     with parts.mutex:
         parts.check_mine()
         if if_exists and name not in parts.catalog.streams:
@@ -93,7 +93,7 @@ def drop_stream(parts: Parts, name: str, if_exists: bool) -> None:
         _check_unread(parts, name, "it cannot be dropped")
         after = parts.catalog.without_stream(name)
         if parts.trial is None:
-            _request(parts, ChangeStream(name, stream, None), after)
+            _request(parts, StreamRequest(name, stream, None), after)
             parts.feeding.detach_from(name)
             log.info("session", "stream_dropped", stream=name)
         parts.catalog = after
@@ -101,7 +101,7 @@ def drop_stream(parts: Parts, name: str, if_exists: bool) -> None:
         _tell_pipeline(parts)
 
 
-def alter_stream(parts: Parts, name: str, changes: Changes) -> Stream:
+def alter_stream(parts: SessionParts, name: str, changes: Changes) -> Stream:
     with parts.mutex:
         parts.check_mine()
         was = parts.catalog.stream(name)
@@ -110,25 +110,25 @@ def alter_stream(parts: Parts, name: str, changes: Changes) -> Stream:
             return was
         after = parts.catalog.with_altered(now)
         if parts.trial is None:
-            _request(parts, ChangeStream(name, was, now), after)
+            _request(parts, StreamRequest(name, was, now), after)
             log.info("session", "stream_altered", stream=name)
         parts.catalog = after
         _tell_pipeline(parts)
         return now
 
 
-def reset_watermark(parts: Parts, name: str) -> None:
+def reset_watermark(parts: SessionParts, name: str) -> None:
     with parts.mutex:
         parts.check_mine()
         parts.catalog.stream(name)
-        parts.requests.append(ResetWatermark(name))
+        parts.requests.append(ResetRequest(name))
         parts.wake()
 
 
 # -- a stream of a definition ------------------------------------------------------------------------------
 
 
-def _create(parts: Parts, stream: Stream, source: Source) -> Stream:
+def _create(parts: SessionParts, stream: Stream, source: Source) -> Stream:
     source.check_there()
     # Before anything is kept: what the analyser refuses, no later session could open.
     parts.analyzer.register(stream)
@@ -136,7 +136,7 @@ def _create(parts: Parts, stream: Stream, source: Source) -> Stream:
     if parts.trial is None:
         parts.feeding.attach(stream, source, parts.storage, parts.pipeline.wake)
         if stream.incarnation:  # the batch that drops the one before may not have been
-            _request(parts, ChangeStream(stream.name, None, stream), after)
+            _request(parts, StreamRequest(stream.name, None, stream), after)
         else:
             save_streams(parts.storage, after.streams)
         log.info("session", "stream_created", stream=stream.name, source=stream.source.kind)
@@ -145,7 +145,7 @@ def _create(parts: Parts, stream: Stream, source: Source) -> Stream:
     return stream
 
 
-def _take_up(parts: Parts, known: Stream, stream: Stream, source: Source) -> Stream:
+def _take_up(parts: SessionParts, known: Stream, stream: Stream, source: Source) -> Stream:
     """The one that is there goes on, with the source that the program has given now."""
     parts.analyzer.register(stream)
     after = parts.catalog.with_stream(stream)
@@ -153,8 +153,8 @@ def _take_up(parts: Parts, known: Stream, stream: Stream, source: Source) -> Str
         parts.feeding.detach_from(stream.name, but=source)
         parts.feeding.attach(stream, source, parts.storage, parts.pipeline.wake)
         waiting = parts.requests.read_after(parts.runner.manifest.through)
-        if stream != known and any(isinstance(r, ChangeStream) and r.name == stream.name for _, r in waiting):
-            _request(parts, ChangeStream(stream.name, known, stream), after)  # or that one would have the last word
+        if stream != known and any(isinstance(r, StreamRequest) and r.name == stream.name for _, r in waiting):
+            _request(parts, StreamRequest(stream.name, known, stream), after)  # or that one would have the last word
         else:
             save_streams(parts.storage, after.streams)
     parts.catalog = after
@@ -162,7 +162,7 @@ def _take_up(parts: Parts, known: Stream, stream: Stream, source: Source) -> Str
     return stream
 
 
-def _replace(parts: Parts, known: Stream, stream: Stream, given: Any) -> Stream:
+def _replace(parts: SessionParts, known: Stream, stream: Stream, given: Any) -> Stream:
     """Another one begins with nothing. What the one that was has kept goes with the batch that knows of it."""
     _check_unread(parts, stream.name, "it cannot be replaced by a different one")
     number = parts.requests.last + 1
@@ -174,14 +174,14 @@ def _replace(parts: Parts, known: Stream, stream: Stream, given: Any) -> Stream:
     if parts.trial is None:
         parts.feeding.detach_from(stream.name, but=source)
         parts.feeding.attach(stream, source, parts.storage, parts.pipeline.wake)
-        _request(parts, ChangeStream(stream.name, known, stream), after)
+        _request(parts, StreamRequest(stream.name, known, stream), after)
         log.info("session", "stream_replaced", stream=stream.name, source=stream.source.kind)
     parts.catalog = after
     _feed(parts, stream.name)
     return stream
 
 
-def _request(parts: Parts, change: ChangeStream, after: Catalog) -> None:
+def _request(parts: SessionParts, change: StreamRequest, after: Catalog) -> None:
     def keep(number: int) -> None:
         if change.is_drop:
             note_drop(parts.storage, change.name, number)
@@ -190,25 +190,25 @@ def _request(parts: Parts, change: ChangeStream, after: Catalog) -> None:
     parts.requests.append(change, keep)
 
 
-def _feed(parts: Parts, name: str) -> None:
+def _feed(parts: SessionParts, name: str) -> None:
     if parts.trial is None:
         parts.activate_streams()
         if parts.is_running and name in parts.feeding.active:
             parts.feeding.start([name])  # queries have waited for it
 
 
-def _tell_pipeline(parts: Parts) -> None:
+def _tell_pipeline(parts: SessionParts) -> None:
     if parts.trial is None:
         parts.activate_streams()
         parts.wake()
 
 
-def _check_unread(parts: Parts, name: str, what: str) -> None:
+def _check_unread(parts: SessionParts, name: str, what: str) -> None:
     if readers := parts.catalog.readers_of(name):
         raise errors.stream_in_use(name, readers, what)
 
 
-def _place(parts: Parts, name: str) -> str:
+def _place(parts: SessionParts, name: str) -> str:
     """Of a stream that is new."""
     dropped = last_drop(parts.storage, name)
     return f"{name}@{dropped}" if dropped else name
@@ -218,7 +218,9 @@ def _incarnation(place: str) -> int:
     return int(place.partition("@")[2] or 0)
 
 
-def _defined(parts: Parts, name: str, source: Source, time: str, watermark: str | timedelta, schema: Any) -> Stream:
+def _defined(
+    parts: SessionParts, name: str, source: Source, time: str, watermark: str | timedelta, schema: Any
+) -> Stream:
     columns = _columns(parts, name, source, schema)
     wrong = wrong_time(name, columns, time, source if schema is None else None)
     try:
@@ -233,7 +235,7 @@ def _defined(parts: Parts, name: str, source: Source, time: str, watermark: str 
     return Stream(name, columns, time, delay_us, source.spec())
 
 
-def _columns(parts: Parts, name: str, source: Source, schema: Any) -> Schema:
+def _columns(parts: SessionParts, name: str, source: Source, schema: Any) -> Schema:
     if schema is not None:
         return as_schema(schema)
     known = parts.catalog.streams.get(name) if name in parts.catalog.restored else None

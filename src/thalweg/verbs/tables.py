@@ -14,11 +14,11 @@ from thalweg.model.stream import Schema
 from thalweg.rehearsal import Trial, unstored
 from thalweg.source.schema import as_schema
 from thalweg.state.catalog import Origin, Table, save_tables
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 
 def create_table(
-    parts: Parts,
+    parts: SessionParts,
     name: str,
     source: Any,
     schema: Any,
@@ -55,7 +55,7 @@ def create_table(
         return table
 
 
-def _try_table(parts: Parts, trial: Trial, name: str, rows: pa.Table, columns: Schema, replace: bool) -> Table:
+def _try_table(parts: SessionParts, trial: Trial, name: str, rows: pa.Table, columns: Schema, replace: bool) -> Table:
     fitting(name, rows, columns)
     with parts.mutex:
         _columns(parts, name, columns, replace)
@@ -66,7 +66,7 @@ def _try_table(parts: Parts, trial: Trial, name: str, rows: pa.Table, columns: S
         return table
 
 
-def _columns(parts: Parts, name: str, given: Schema | None, replace: bool) -> Schema | None:
+def _columns(parts: SessionParts, name: str, given: Schema | None, replace: bool) -> Schema | None:
     """Those that a table of the name must have; None: any. Raises where there can be none."""
     parts.check_mine()
     check_name("table", name)
@@ -81,7 +81,7 @@ def _columns(parts: Parts, name: str, given: Schema | None, replace: bool) -> Sc
     return known.schema
 
 
-def drop_table(parts: Parts, name: str, if_exists: bool) -> None:
+def drop_table(parts: SessionParts, name: str, if_exists: bool) -> None:
     with parts.mutex:
         parts.check_mine()
         if if_exists and name not in parts.catalog.tables:

@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.golden.cases.streams import joined, keyed
 from tests.golden.transcript import Transcript
 
-from thalweg.adapt.contract import Asked
-from thalweg.model.ordering import CohortCost
+from thalweg.adapt.contract import SolverCall
+from thalweg.model.probe_order import CohortCost
 
 CHAIN = """
     CREATE QUERY chain AS SELECT a.v AS v, b.v AS w, c.v AS u
@@ -71,7 +71,7 @@ def planned(told: Transcript) -> None:
     told.say("the optimiser was asked again and answered")
     told.session._parts.runner.adaptations.change(
         "probe_orders",
-        asked=Asked(1, "2 selectivities are no longer what they were", 0.0),
+        asked=SolverCall(1, "2 selectivities are no longer what they were", 0.0),
         answer="left as they are: no others would send more than 3% less",
         cohorts=(CohortCost((told.session.query("chain").id,), 300.0, 300.0),),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.golden.cases.streams import SALES, joined, keyed, sales
 from tests.golden.transcript import Transcript
 
-from thalweg.adapt.contract import Asked
+from thalweg.adapt.contract import SolverCall
 from thalweg.adapt.slot_assignment.judge import Proposal
 
 QUERIES = """
@@ -40,7 +40,7 @@ def answered(told: Transcript) -> None:
     told.say("the optimiser was asked and answered")
     told.session._parts.runner.adaptations.change(
         "slot_assignment",
-        asked=Asked(7, "240 s have passed", 0.0),
+        asked=SolverCall(7, "240 s have passed", 0.0),
         proposal=Proposal(None, "a switch would save 1% of what is shipped", method="greedy"),
     )
     told.explain()

@@ -13,16 +13,16 @@ from msgspec import Struct, structs
 from tests.support.clocks import CountingClock
 
 from thalweg.adapt.adaptations import ADAPTATIONS
-from thalweg.adapt.contract import Adaptation, Asked, Decided, Seen
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch, SolverCall
 from thalweg.adapt.loop import AdaptLoop
-from thalweg.adapt.settings import Settings
-from thalweg.model.explanation import Explanation
+from thalweg.adapt.settings import AdaptSettings
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import Combining, Measurements
 from thalweg.model.plan import Plan
 from thalweg.optimize.deadline import Clock, Deadline
 
 PLAN = Plan("p", 4, 16, {}, {}, ())
-SETTINGS = Settings(2, 2)
+SETTINGS = AdaptSettings(2, 2)
 VERBS = ("restore", "observe", "keep", "due", "solve", "adopt", "propose", "explain")
 
 
@@ -39,37 +39,37 @@ class Count(Adaptation[Counted, int]):
     empty = Counted()
     lost = "everything"
 
-    def __init__(self, settings: Settings) -> None:
-        self.asked: list[Asked] = []
+    def __init__(self, settings: AdaptSettings) -> None:
+        self.asked: list[SolverCall] = []
 
-    def observe(self, memory: Counted, seen: Seen) -> Counted:
+    def observe(self, memory: Counted, seen: SeenBatch) -> Counted:
         return structs.replace(memory, batches=memory.batches + 1)
 
-    def keep(self, memory: Counted, seen: Seen) -> Measurements:
+    def keep(self, memory: Counted, seen: SeenBatch) -> Measurements:
         return structs.replace(seen.measured, combining=Combining(loads={"batches": memory.batches}))
 
     def due(self, memory: Counted, now: float) -> str:
         return "it is even" if memory.batches % 2 == 0 else ""
 
-    def solve(self, memory: Counted, asked: Asked, clock: Clock) -> int:
+    def solve(self, memory: Counted, asked: SolverCall, clock: Clock) -> int:
         return memory.batches
 
-    def adopt(self, memory: Counted, asked: Asked, answer: int | None) -> Counted:
+    def adopt(self, memory: Counted, asked: SolverCall, answer: int | None) -> Counted:
         self.asked.append(asked)
         return structs.replace(memory, answers=(*memory.answers, -1 if answer is None else answer))
 
     def propose(self, memory: Counted, decided: Decided) -> Decided:
         return replace(decided, slots=1 + memory.batches)
 
-    def explain(self, memory: Counted) -> Explanation:
-        return Explanation(answer=f"{memory.batches} batches")
+    def explain(self, memory: Counted) -> AdaptationReport:
+        return AdaptationReport(answer=f"{memory.batches} batches")
 
 
 class Other(Count):
     name = "other"
 
 
-def broken(verb: str) -> Callable[[Settings], Adaptation[Any, Any]]:
+def broken(verb: str) -> Callable[[AdaptSettings], Adaptation[Any, Any]]:
     """One whose verb raises from the third batch on."""
 
     def fail(*_: Any) -> Any:
@@ -86,7 +86,7 @@ def run(loop: AdaptLoop, batches: int, measured: Measurements | None = None) -> 
     known = measured or Measurements()
     for batch in range(batches):
         decided = loop.decide(known, batch)
-        learned = loop.observe(Seen(PLAN, decided, known))
+        learned = loop.observe(SeenBatch(PLAN, decided, known))
         known = learned.measured
         loop.commit(learned)
         loop.wait()
@@ -141,7 +141,7 @@ def test_a_batch_that_comes_to_nothing_leaves_everything_as_it_was() -> None:
     known = run(loop, 4)
     for _ in range(3):
         decided = loop.decide(known, 4)
-        loop.observe(Seen(PLAN, decided, known))
+        loop.observe(SeenBatch(PLAN, decided, known))
     run(again, 4)
     assert loop.memories(known) == again.memories(known)
     assert run(loop, 2, known) == run(again, 2, known)
@@ -152,14 +152,14 @@ def test_an_answer_counts_from_the_next_batch_that_begins() -> None:
     loop = AdaptLoop(SETTINGS, CountingClock(), (Count,))
     known = Measurements()
     decided = loop.decide(known, 0)
-    loop.commit(loop.observe(Seen(PLAN, decided, known)))
+    loop.commit(loop.observe(SeenBatch(PLAN, decided, known)))
     decided = loop.decide(known, 1)
-    learned = loop.observe(Seen(PLAN, decided, known))
+    learned = loop.observe(SeenBatch(PLAN, decided, known))
     loop.commit(learned)
     begun = loop.decide(known, 2)  # before the answer
     loop.wait()
     assert loop.memories(known)["count"].answers == (2,)
-    loop.commit(loop.observe(Seen(PLAN, begun, known)))
+    loop.commit(loop.observe(SeenBatch(PLAN, begun, known)))
     assert loop.memories(known)["count"].answers == (2,)
 
 
@@ -168,14 +168,14 @@ class Patient(Count):
 
     name = "patient"
 
-    def solve(self, memory: Counted, asked: Asked, clock: Clock) -> int:
+    def solve(self, memory: Counted, asked: SolverCall, clock: Clock) -> int:
         deadline, looks = Deadline.after(10.0, clock), 0
         while not deadline.over:
             looks += 1
             time.sleep(0.001)
         return looks
 
-    def is_stale(self, memory: Counted, asked: Asked) -> bool:
+    def is_stale(self, memory: Counted, asked: SolverCall) -> bool:
         return memory.batches > asked.batch + 1
 
 
@@ -184,7 +184,7 @@ def test_a_question_that_is_void_ends_its_solver() -> None:
     known = run(AdaptLoop(SETTINGS, CountingClock(), (Count,)), 1)
     loop.change("patient", batches=1)
     for batch in (1, 2):  # asked after the first; void after the second
-        loop.commit(loop.observe(Seen(PLAN, loop.decide(known, batch), known)))
+        loop.commit(loop.observe(SeenBatch(PLAN, loop.decide(known, batch), known)))
     loop.wait()
     assert loop.memories(known)["patient"].answers[0] < 9_000
 
@@ -197,7 +197,7 @@ def test_what_is_urgent_is_solved_first_and_does_not_yield(monkeypatch: pytest.M
     class Patient(Count):
         name = "patient"
 
-        def solve(self, memory: Counted, asked: Asked, clock: Clock) -> int:
+        def solve(self, memory: Counted, asked: SolverCall, clock: Clock) -> int:
             order.append(self.name)
             return 0
 
@@ -228,7 +228,7 @@ def test_every_adaptation_says_what_a_crash_costs_and_has_a_name_of_its_own() ->
         assert isinstance(kept, Struct)
         assert isinstance(one.lost, str)
         assert one.propose(kept, Decided(0, 2)).slots == 2
-        assert isinstance(one.explain(kept), Explanation)
+        assert isinstance(one.explain(kept), AdaptationReport)
 
 
 def test_what_an_adaptation_declares_lost_is_all_that_a_restart_loses() -> None:
@@ -238,5 +238,5 @@ def test_what_an_adaptation_declares_lost_is_all_that_a_restart_loses() -> None:
         one = make(SETTINGS)
         if not one.lost:
             memory = one.restore(one.empty, measured)
-            kept = one.keep(memory, Seen(PLAN, Decided(0, 2), Measurements()))
+            kept = one.keep(memory, SeenBatch(PLAN, Decided(0, 2), Measurements()))
             assert one.restore(one.empty, kept) == memory

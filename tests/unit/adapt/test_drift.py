@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from thalweg.adapt.slot_assignment.drift import drift, drift_by_pair
 from thalweg.adapt.slot_assignment.merging import merged
 from thalweg.adapt.slot_assignment.noise import between_samples, of_sample
-from thalweg.adapt.slot_assignment.sharing import Sample, Shares, Sharing
+from thalweg.adapt.slot_assignment.sharing import KeyGroupSample, Shares, Sharing
 
 G = 64
 KEYS = ("s(a)", "s(b)", "s(c)")
@@ -29,7 +29,7 @@ def seen(kind: str, seed: int, n: int, batches: int, counted: bool, multiplier: 
     for _ in range(batches):
         batch = rows(kind, rng, 10 * n, multiplier)
         exact = np.array([np.bincount(column, minlength=G) for column in batch.T], float) if counted else None
-        sharing = sharing.after(Sample(KEYS, batch[:n].astype(np.uint16), 10.0 * n, exact))
+        sharing = sharing.after(KeyGroupSample(KEYS, batch[:n].astype(np.uint16), 10.0 * n, exact))
     return sharing.fitting()
 
 
@@ -51,7 +51,9 @@ def test_a_pair_that_shares_differently_has(kind: str, least: float) -> None:
 def test_disjoint_streams_are_one_apart() -> None:
     rng = np.random.default_rng(1)
     low, high = rng.integers(0, 32, (5000, 2)), rng.integers(32, 64, (5000, 2))
-    old, new = (Sharing(G).after(Sample(("a", "b"), g.astype(np.uint16), 5000.0)).fitting() for g in (low, high))
+    old, new = (
+        Sharing(G).after(KeyGroupSample(("a", "b"), g.astype(np.uint16), 5000.0)).fitting() for g in (low, high)
+    )
     assert drift(old, new) == pytest.approx(1.0)
     assert drift(old, old) == 0.0
 
@@ -59,7 +61,7 @@ def test_disjoint_streams_are_one_apart() -> None:
 def test_one_key_is_compared_by_its_counts() -> None:
     def shares(seed: int, bias: int) -> Shares:
         groups = np.maximum(np.random.default_rng(seed).integers(0, G, (20000, 1)), bias)
-        return Sharing(G).after(Sample(("a",), groups.astype(np.uint16), 20000.0)).fitting()
+        return Sharing(G).after(KeyGroupSample(("a",), groups.astype(np.uint16), 20000.0)).fitting()
 
     assert drift(shares(1, 0), shares(2, 0)) < 0.02
     assert drift(shares(1, 0), shares(2, 32)) == pytest.approx(0.5, abs=0.05)
@@ -67,8 +69,8 @@ def test_one_key_is_compared_by_its_counts() -> None:
 
 def test_nothing_in_common() -> None:
     nothing = Shares(0.0, {}, {}, {})
-    some = Sharing(2).after(Sample(("a",), np.zeros((5, 1), np.uint16), 5.0)).fitting()
-    other = Sharing(2).after(Sample(("b",), np.zeros((5, 1), np.uint16), 5.0)).fitting()
+    some = Sharing(2).after(KeyGroupSample(("a",), np.zeros((5, 1), np.uint16), 5.0)).fitting()
+    other = Sharing(2).after(KeyGroupSample(("b",), np.zeros((5, 1), np.uint16), 5.0)).fitting()
     assert drift(nothing, nothing) == 0.0
     assert drift(nothing, some) == drift(some, other) == 1.0
 

@@ -14,8 +14,8 @@ import pytest
 
 from thalweg.adapt.slot_assignment import forest as module
 from thalweg.adapt.slot_assignment.drift import drift_by_pair
-from thalweg.adapt.slot_assignment.forest import Forest, fill, train
-from thalweg.adapt.slot_assignment.sharing import Sample, Shares, Sharing
+from thalweg.adapt.slot_assignment.forest import CellForest, fill, train
+from thalweg.adapt.slot_assignment.sharing import KeyGroupSample, Shares, Sharing
 
 G = 32
 KEYS = tuple(f"s(k{i:02d})" for i in range(14))
@@ -47,12 +47,12 @@ def seen(kind: str, keys: tuple[str, ...] = KEYS, batches: int = 6, n: int = 120
             groups = (value[:, None] * multipliers) % 2**32 * G >> 32
         else:
             groups = rng.integers(0, G, (n, len(keys)))
-        sharing = sharing.after(Sample(keys, groups.astype(np.uint16), 10.0 * n))
+        sharing = sharing.after(KeyGroupSample(keys, groups.astype(np.uint16), 10.0 * n))
     return sharing.fitting()
 
 
 @cache
-def trained(kind: str) -> tuple[Shares, Forest]:
+def trained(kind: str) -> tuple[Shares, CellForest]:
     shares = seen(kind)
     return shares, train(shares, batch=6)
 

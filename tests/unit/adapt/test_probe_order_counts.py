@@ -8,15 +8,15 @@ import pytest
 
 from thalweg.adapt.probe_orders.counts import next_statistics
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
-from thalweg.model.join_statistics import JoinStatistics, Sample
+from thalweg.model.join import Atom, Equality, Join, KeyPart, Relation, TimeBound, joined_column
+from thalweg.model.join_statistics import JoinStatistics, PredicateSample
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.query import Output, Query
 from thalweg.model.report import ProbeId
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.optimize.ordering import partners
 from thalweg.optimize.planner import make_plan
+from thalweg.optimize.weigh_orders import partners
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
@@ -36,7 +36,7 @@ def query(name: str, sides: int, **below: int) -> Query:
     join = Join(
         tuple(Relation(r, r, (Atom("k", "<", below[r]),) if r in below else ()) for r in relations),
         tuple(Equality(part(a, c), part(b, c)) for a, b, c in chosen),
-        tuple(Bound(a, b, -SECOND, SECOND) for a, b, _ in chosen),
+        tuple(TimeBound(a, b, -SECOND, SECOND) for a, b, _ in chosen),
     )
     output = Output("k", Expr(quote(joined_column("a", "k")), "bigint", (joined_column("a", "k"),)))
     return Query(name, "", f"j_{sides}", (output,), join=join)
@@ -49,13 +49,13 @@ def plan_of(*cohorts: dict[str, Query]) -> Plan:
     return make_plan(PlanInput(registered, STREAMS, measurements=measured, settings=PlanSettings(2)))
 
 
-def samples_of(plan: Plan, **shares: int) -> dict[str, Sample]:
+def samples_of(plan: Plan, **shares: int) -> dict[str, PredicateSample]:
     """Of the predicates of each stream in order, one row in so many satisfies each."""
     found = {}
     for name, store in plan.joins.stores.items():
         ids = tuple(p.id for p in store.predicates)
         rows = [sum(1 << bit for bit in range(len(ids)) if row % shares.get(name, 1) == 0) for row in range(100)]
-        found[name] = Sample(ids, tuple(rows), 100.0, {})
+        found[name] = PredicateSample(ids, tuple(rows), 100.0, {})
     return found
 
 
@@ -70,7 +70,9 @@ def counted(plan: Plan, finds: dict[str, float], start: str = "a") -> dict[Probe
     return counts
 
 
-def known_of(plan: Plan, statistics: JoinStatistics, samples: dict[str, Sample]) -> dict[str, dict[Any, float]]:
+def known_of(
+    plan: Plan, statistics: JoinStatistics, samples: dict[str, PredicateSample]
+) -> dict[str, dict[Any, float]]:
     """First query of a cohort -> what is known of its edges."""
     found = {}
     for cohort in plan.joins.cohorts.values():

@@ -13,18 +13,18 @@ from tests.support.clocks import CountingClock
 
 import thalweg
 from thalweg.adapt import loop as adapt_loop
-from thalweg.adapt.contract import Seen
+from thalweg.adapt.contract import SeenBatch
 from thalweg.adapt.loop import AdaptLoop
 from thalweg.adapt.probe_orders import adaptation, question
-from thalweg.adapt.settings import JoinPlanning, Settings
+from thalweg.adapt.settings import AdaptSettings, JoinPlanning
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.join import Equality, Join, KeyPart, Relation, TimeBound, joined_column
 from thalweg.model.manifest import Manifest
 from thalweg.model.measurements import Measurements
-from thalweg.model.ordering import Ordering, OrderingReport
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
-from thalweg.model.probe import Node
+from thalweg.model.probe import ProbeNode
+from thalweg.model.probe_order import OrderingReport, OrdersInForce
 from thalweg.model.query import Output, Query
 from thalweg.model.report import SAMPLED, ProbeId, StreamSample
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
@@ -49,7 +49,7 @@ def query(name: str, streams: str) -> Query:
     join = Join(
         tuple(Relation(s, s) for s in streams),
         tuple(Equality(part(a, c), part(b, c)) for a, b, c in edges),
-        tuple(Bound(a, b, -SECOND, SECOND) for a, b, _ in edges),
+        tuple(TimeBound(a, b, -SECOND, SECOND) for a, b, _ in edges),
     )
     first = streams[0]
     output = Output("k", Expr(quote(joined_column(first, "k")), "bigint", (joined_column(first, "k"),)))
@@ -75,7 +75,7 @@ class Life:
         plan = make_plan(given)
         samples = {s: StreamSample((), (), rows, {}) for s in "abcd"}
         probes = counted(plan, finds, rows, self.together)
-        learned = self.loop.observe(Seen(plan, decided, before, probes=probes, samples=samples, rows=rows))
+        learned = self.loop.observe(SeenBatch(plan, decided, before, probes=probes, samples=samples, rows=rows))
         kept = msgspec.json.decode(msgspec.json.encode(learned.measured), type=Measurements)
         self.manifest = Manifest(number, 256, "test", measured=kept)
         self.plans.append(plan)
@@ -97,7 +97,7 @@ class Life:
         return report
 
     @property
-    def ordering(self) -> Ordering:
+    def ordering(self) -> OrdersInForce:
         return self.manifest.measured.probe_orders.ordering
 
 
@@ -114,7 +114,7 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
     counts: dict[ProbeId, tuple[int, int]] = {}
     for cohort in plan.joins.cohorts.values():
         for tree in cohort.trees:
-            waiting: list[tuple[Node, tuple[str, ...]]] = [(child, (tree.relation,)) for child in tree.children]
+            waiting: list[tuple[ProbeNode, tuple[str, ...]]] = [(child, (tree.relation,)) for child in tree.children]
             for node, known in waiting:
                 m = plan.joins.intermediates.get(node.relation)
                 found = (*known, *(m.relations if m is not None else (node.relation,)))
@@ -131,7 +131,7 @@ def counted(plan: Plan, finds: dict[str, float], rows: int, together: int) -> di
 
 
 def planner() -> AdaptLoop:
-    return AdaptLoop(Settings(2, 2, None, JoinPlanning(EPOCH)), CountingClock())
+    return AdaptLoop(AdaptSettings(2, 2, None, JoinPlanning(EPOCH)), CountingClock())
 
 
 def test_statistics_of_an_epoch_are_in_force_two_epochs_later() -> None:
@@ -259,7 +259,7 @@ def test_what_is_proposed_waits_for_its_epoch_and_is_taken_once() -> None:
     life = Life(one, q="abcd")
     life.run(3 * EPOCH, CALM)
     orders = {"q@1": {**life.ordering.orders["q@1"], "b": (("c",), ("a",), ("d",))}}
-    one.change("probe_orders", coming=((4, Ordering(orders, ("q@1",), changes=("something",))),))
+    one.change("probe_orders", coming=((4, OrdersInForce(orders, ("q@1",), changes=("something",))),))
     life.run(EPOCH, CALM)
     assert life.first("b")[-EPOCH:] == ["a"] * EPOCH
     life.run(1, CALM)
@@ -270,16 +270,16 @@ def test_what_is_proposed_waits_for_its_epoch_and_is_taken_once() -> None:
 def test_orders_that_do_not_fit_are_not_used() -> None:
     one = planner()
     life = Life(one, q="abcd")
-    one.change("probe_orders", coming=((0, Ordering({"q@1": {"a": (("d",), ("c",), ("b",))}}, ("q@1",))),))
+    one.change("probe_orders", coming=((0, OrdersInForce({"q@1": {"a": (("d",), ("c",), ("b",))}}, ("q@1",))),))
     life.run(1, CALM)
     assert not life.plans[-1].joins.ordered["q@1"].decided
 
 
 def test_without_planning_nothing_is_asked() -> None:
-    life = Life(AdaptLoop(Settings(2, 2)), q="abcd")
+    life = Life(AdaptLoop(AdaptSettings(2, 2)), q="abcd")
     life.run(24, CALM)
     assert life.report.asked == ""
-    assert life.ordering == Ordering()
+    assert life.ordering == OrdersInForce()
 
 
 def test_a_failure_of_the_optimiser_leaves_the_orders(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from tests.golden.cases.streams import SALES, joined
 from tests.support.clocks import CountingClock
 
 from thalweg.adapt import slot_count
-from thalweg.adapt.contract import Decided, Seen
+from thalweg.adapt.contract import Decided, SeenBatch
 from thalweg.adapt.loop import AdaptLoop
-from thalweg.adapt.settings import JoinPlanning, Repartitioning, Settings
+from thalweg.adapt.settings import AdaptSettings, JoinPlanning, Repartitioning
 from thalweg.model.measurements import Measurements
 from thalweg.testing import LocalSession
 
@@ -30,12 +30,12 @@ class Recording:
     """What adaptations saw, and what they decided and kept."""
 
     def __init__(self, loop: AdaptLoop) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[SeenBatch] = []
         self.decided: list[Decided] = []
         self.kept: list[Measurements] = []
         observe, commit = loop.observe, loop.commit
 
-        def record(seen: Seen) -> Any:
+        def record(seen: SeenBatch) -> Any:
             learned = observe(seen)
             self.seen.append(seen)
             self.decided.append(seen.decided)
@@ -102,7 +102,7 @@ def test_recorded_batches_give_the_same_proposals(
     assert {name: one["answer"] for name, one in told.items()} == {
         name: one.answer for name, one in runner.adaptations.explain(recorded.kept[-1]).items()
     }
-    settings = Settings(TASKS, None if slots == "auto" else int(slots), repartitioning, planning)
+    settings = AdaptSettings(TASKS, None if slots == "auto" else int(slots), repartitioning, planning)
     loop = AdaptLoop(settings, CountingClock(20.0))
     for seen, decided, kept in zip(recorded.seen, recorded.decided, recorded.kept, strict=True):
         again = loop.decide(seen.measured, seen.batch)

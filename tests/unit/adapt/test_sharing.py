@@ -17,7 +17,7 @@ from thalweg.adapt.slot_assignment.sharing import (
     MOST_PAIRS,
     TENURE,
     TIDIED,
-    Sample,
+    KeyGroupSample,
     Shares,
     Sharing,
     gather,
@@ -34,13 +34,13 @@ def sample(
     rows: float | None = None,
     counted: bool = False,
     width: int = G,
-) -> Sample:
+) -> KeyGroupSample:
     groups = rng.integers(0, width, (n, len(keys))) * rng.integers(0, 2, (n, 1))
     counts = rng.random((len(keys), width)) * 100 if counted else None
-    return Sample(keys, groups.astype(np.uint16), 10.0 * n if rows is None else rows, counts)
+    return KeyGroupSample(keys, groups.astype(np.uint16), 10.0 * n if rows is None else rows, counts)
 
 
-def seen(samples: list[Sample], width: int = G, seed: int = 0) -> Sharing:
+def seen(samples: list[KeyGroupSample], width: int = G, seed: int = 0) -> Sharing:
     sharing = Sharing(width, seed=seed)
     for one in samples:
         sharing = sharing.after(one)
@@ -84,7 +84,7 @@ def test_a_table_is_the_sampled_one_where_its_sums_are_the_counts() -> None:
 def test_halves_have_no_row_in_common() -> None:
     """Every row is a cell of its own here, so a common row would be a common cell."""
     groups = np.stack([np.repeat(np.arange(16), 16), np.tile(np.arange(16), 16)], axis=1).astype(np.uint16)
-    joint = Sharing(16).after(Sample(("a", "b"), groups, 256.0)).joints["a", "b"]
+    joint = Sharing(16).after(KeyGroupSample(("a", "b"), groups, 256.0)).joints["a", "b"]
     assert not ((joint.cells[0] > 0) & (joint.cells[1] > 0)).any()
     np.testing.assert_array_equal(joint.cells.sum(axis=0), np.ones((16, 16)))
     assert joint.weight.tolist() == [128.0, 128.0]
@@ -92,14 +92,14 @@ def test_halves_have_no_row_in_common() -> None:
 
 def test_a_source_that_takes_turns_has_both_kinds_in_both_halves() -> None:
     groups = np.array([[0, 0], [1, 1]] * 500, np.uint16)
-    sharing = Sharing(4).after(Sample(("a", "b"), groups, 1000.0))
+    sharing = Sharing(4).after(KeyGroupSample(("a", "b"), groups, 1000.0))
     for shares in (sharing.fitting(), sharing.held_out()):
         assert shares.counts["a"][0] == pytest.approx(500, abs=60)
 
 
 def test_old_batches_fade() -> None:
-    before = Sample(("a", "b"), np.zeros((100, 2), np.uint16), 1000.0)
-    now = Sample(("a", "b"), np.ones((100, 2), np.uint16), 1000.0)
+    before = KeyGroupSample(("a", "b"), np.zeros((100, 2), np.uint16), 1000.0)
+    now = KeyGroupSample(("a", "b"), np.ones((100, 2), np.uint16), 1000.0)
     shares = Sharing(2).after(before).after(now, decay=0.25).fitting()
     np.testing.assert_allclose(shares.joint["a", "b"], [[200.0, 0.0], [0.0, 800.0]], rtol=1e-6)
     assert shares.rows == 1000.0
@@ -116,7 +116,7 @@ def test_effective_sample_size() -> None:
 
 def test_a_batch_without_rows_fades_nothing() -> None:
     before = seen([sample(np.random.default_rng(4), 200)])
-    idle = Sample(KEYS, np.empty((0, 3), np.uint16), 0.0)
+    idle = KeyGroupSample(KEYS, np.empty((0, 3), np.uint16), 0.0)
     after = before
     for _ in range(2000):
         after = after.after(idle)
@@ -130,7 +130,7 @@ def test_counted_rows_without_a_sample_change_only_the_counts() -> None:
     before = seen([sample(np.random.default_rng(4), 200, counted=True)])
     counted = np.zeros((3, G))
     counted[:, 5] = 1e6
-    after = before.after(Sample(KEYS, np.empty((0, 3), np.uint16), 1e6, counted))
+    after = before.after(KeyGroupSample(KEYS, np.empty((0, 3), np.uint16), 1e6, counted))
     assert after.joints[KEYS[0], KEYS[1]].cells is before.joints[KEYS[0], KEYS[1]].cells
     assert after.fitting().counts[KEYS[0]].argmax() == 5
     check_consistent(after.held_out(), after.rows_per_batch)
@@ -164,9 +164,9 @@ def test_exact_counts_are_the_same_in_both_halves_and_estimates_are_not() -> Non
 
 
 def test_gathered_rows_stand_for_as_many_as_in_their_task() -> None:
-    one = Sample(("a",), np.zeros((10, 1), np.uint16), 1000.0)
-    other = Sample(("a",), np.ones((1000, 1), np.uint16), 1000.0)
-    counted = Sample(("a",), np.ones((1, 1), np.uint16), 500.0, np.array([[100.0, 400.0]]))
+    one = KeyGroupSample(("a",), np.zeros((10, 1), np.uint16), 1000.0)
+    other = KeyGroupSample(("a",), np.ones((1000, 1), np.uint16), 1000.0)
+    counted = KeyGroupSample(("a",), np.ones((1, 1), np.uint16), 500.0, np.array([[100.0, 400.0]]))
     both = one.add(other)
     assert both.rows == 2000.0
     assert both.weighted().sum() == pytest.approx(2000.0)
@@ -191,11 +191,11 @@ def test_every_snapshot_is_consistent(seed: int, batches: list[tuple[int, bool, 
         assert set(shares.sampled) == set(shares.joint)
 
 
-def many_keys(rng: np.random.Generator, count: int) -> Sample:
+def many_keys(rng: np.random.Generator, count: int) -> KeyGroupSample:
     """Independent keys but for the last two, which are the same."""
     groups = rng.integers(0, G, (2000, count))
     groups[:, -1] = groups[:, -2]
-    return Sample(tuple(f"s(k{i:02d})" for i in range(count)), groups.astype(np.uint16), 2000.0)
+    return KeyGroupSample(tuple(f"s(k{i:02d})" for i in range(count)), groups.astype(np.uint16), 2000.0)
 
 
 def test_too_many_pairs_take_turns_and_the_strong_ones_stay() -> None:
@@ -236,8 +236,8 @@ def test_keys_that_go_make_room() -> None:
 
 
 def test_what_has_long_been_gone_is_none() -> None:
-    before = Sample(("a", "b"), np.zeros((10, 2), np.uint16), 10.0)
-    now = Sample(("a", "b"), np.ones((10, 2), np.uint16), 10.0)
+    before = KeyGroupSample(("a", "b"), np.zeros((10, 2), np.uint16), 10.0)
+    now = KeyGroupSample(("a", "b"), np.ones((10, 2), np.uint16), 10.0)
     sharing = Sharing(2).after(before)
     for _ in range(8 * TIDIED):
         sharing = sharing.after(now)
@@ -249,12 +249,12 @@ def test_what_has_long_been_gone_is_none() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     groups = np.zeros((4, 2), np.uint16)
     with pytest.raises(ValueError, match="key group 16"):
-        Sharing(16).after(Sample(("a", "b"), groups + np.uint16(16), 4.0))
+        Sharing(16).after(KeyGroupSample(("a", "b"), groups + np.uint16(16), 4.0))
     with pytest.raises(ValueError, match="counts of 8 key groups"):
-        Sharing(16).after(Sample(("a", "b"), groups, 4.0, np.ones((2, 8))))
+        Sharing(16).after(KeyGroupSample(("a", "b"), groups, 4.0, np.ones((2, 8))))
     with pytest.raises(ValueError, match="for 1 route keys"):
-        Sample(("a",), groups, 4.0)
+        KeyGroupSample(("a",), groups, 4.0)
     with pytest.raises(ValueError, match="named twice"):
-        Sample(("a", "a"), groups, 4.0)
+        KeyGroupSample(("a", "a"), groups, 4.0)
     with pytest.raises(ValueError, match="different route keys"):
-        gather([Sample(("a", "b"), groups, 4.0), Sample(("b", "a"), groups, 4.0)])
+        gather([KeyGroupSample(("a", "b"), groups, 4.0), KeyGroupSample(("b", "a"), groups, 4.0)])

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pytest
 from tests.support.local_pipeline import LocalPipeline
 
-from thalweg.adapt.contract import Asked
+from thalweg.adapt.contract import SolverCall
 from thalweg.adapt.routing_totals import Shipped
-from thalweg.adapt.settings import Repartitioning, Settings
+from thalweg.adapt.settings import AdaptSettings, Repartitioning
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
 from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.memory import SlotMemory
 from thalweg.adapt.slot_assignment.question import NewSlots
 from thalweg.adapt.slot_assignment.retreat import LOOKED_AT, Above, copies_of, next_above
-from thalweg.adapt.slot_assignment.sharing import Sample
+from thalweg.adapt.slot_assignment.sharing import KeyGroupSample
 from thalweg.model.expr import Expr
 from thalweg.model.partitioning import Partitioning, Replication
 from thalweg.model.plan import Plan
@@ -129,13 +129,13 @@ def test_copies_are_never_above_hashings_for_long_and_soon_below_again(tmp_path:
 
 def test_an_answer_that_was_asked_for_before_the_retreat_is_not_put_into_force() -> None:
     """It was fitted to rows that do not come any more. The next one is."""
-    slots = AssignSlots(Settings(2, 4, EAGER))
+    slots = AssignSlots(AdaptSettings(2, 4, EAGER))
     proposal = Proposal(Partitioning({"s(a)": [3] * 64}, {}, 4), "5% of the cost is saved")
     answer = NewSlots("a case asks", proposal, fitted={}, forests={})
     memory = SlotMemory(given_up=(9, "too much was sent"))
-    late = slots.adopt(memory, Asked(8, "a case asks", 0.0), answer)
+    late = slots.adopt(memory, SolverCall(8, "a case asks", 0.0), answer)
     assert (late.proposed, late.given_up) == (None, memory.given_up)
-    right = slots.adopt(memory, Asked(9, "too much was sent", 0.0), answer)
+    right = slots.adopt(memory, SolverCall(9, "too much was sent", 0.0), answer)
     assert (right.proposed, right.given_up) == (proposal.partitioning, None)
 
 
@@ -145,7 +145,7 @@ def test_a_batch_that_leaves_no_doubt_is_enough(rows: int, needed: int) -> None:
     plan = Plan("p", 4, 64, {}, {}, (), assignment={"s(b)": (3,) * 64})
     some = np.array([[0, 0]] + [[63, 63]] * 18 + [[0, 63]], np.uint16)
     sent = Shipped(rows=rows, copies=np.ones(4), shared=rows)
-    sent.samples.append(Sample(("s(a)", "s(b)"), np.resize(some, (rows, 2)), float(rows)))
+    sent.samples.append(KeyGroupSample(("s(a)", "s(b)"), np.resize(some, (rows, 2)), float(rows)))
     above: Mapping[str, Above] = {}
     for batch in range(1, 3):
         above = next_above(above, plan, {"s": sent}, None)
@@ -155,12 +155,12 @@ def test_a_batch_that_leaves_no_doubt_is_enough(rows: int, needed: int) -> None:
 def test_copies_are_counted_as_rows_are_sent() -> None:
     """A row goes to each slot that needs it once; a route key that follows another goes where that goes."""
     groups = np.array([[0, 63], [0, 0], [63, 63], [20, 40]], np.uint16)
-    sample = Sample(("s(a)", "s(b)"), groups, 4.0)
+    sample = KeyGroupSample(("s(a)", "s(b)"), groups, 4.0)
     plan = Plan("p", 4, 64, {}, {}, ())
     assert copies_of(plan, sample) == (1.5, 1.5, 0.0)
     everywhere = Plan("p", 4, 64, {}, {}, (), assignment={"s(b)": (3,) * 64})
     now, before, error = copies_of(everywhere, sample)
     assert (now, before) == (1.75, 1.5)
     assert error == pytest.approx(np.std([0, 1, 0, 0]) / 2)
-    following = Plan("p", 4, 64, {}, {}, (), follows={"s(b)": "s(a)"})
+    following = Plan("p", 4, 64, {}, {}, (), co_located_with={"s(b)": "s(a)"})
     assert copies_of(following, sample)[:2] == (1.0, 1.5)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from tests.support.clocks import CountingClock
 
-from thalweg.adapt.contract import Seen
+from thalweg.adapt.contract import SeenBatch
 from thalweg.adapt.loop import AdaptLoop
 from thalweg.adapt.routing_totals import RoutingTotals, Shipped
-from thalweg.adapt.settings import Repartitioning, Settings
+from thalweg.adapt.settings import AdaptSettings, Repartitioning
 from thalweg.adapt.slot_assignment.moves import next_moves
-from thalweg.adapt.slot_assignment.sharing import Sample
+from thalweg.adapt.slot_assignment.sharing import KeyGroupSample
 from thalweg.model.expr import Expr
-from thalweg.model.measurements import Measurements, Moves, SlotAssignment
+from thalweg.model.measurements import KeyGroupMoves, Measurements, SlotAssignment
 from thalweg.model.partitioning import Partitioning, PartitioningReport
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import Placement, PlanInput, PlanSettings, RunningQuery
@@ -50,7 +50,7 @@ class Life:
     """Batches as the runner has them, without tasks: what was sent is made up."""
 
     def __init__(self, settings: Repartitioning | None = EAGER) -> None:
-        self.loop = AdaptLoop(Settings(2, 4, settings), CountingClock())
+        self.loop = AdaptLoop(AdaptSettings(2, 4, settings), CountingClock())
         self.measured = Measurements()
         self.plan = plan_of()
 
@@ -58,8 +58,8 @@ class Life:
         """What was decided for the batch."""
         decided = self.loop.decide(self.measured, number)
         placed = decided.placement
-        self.plan = plan_of(assignment=placed.assignment, follows=placed.follows)
-        learned = self.loop.observe(Seen(self.plan, decided, self.measured, routing, rows=1, seconds=0.5))
+        self.plan = plan_of(assignment=placed.assignment, co_located_with=placed.co_located_with)
+        learned = self.loop.observe(SeenBatch(self.plan, decided, self.measured, routing, rows=1, seconds=0.5))
         self.measured = learned.measured
         self.loop.commit(learned)
         self.loop.wait()
@@ -80,7 +80,7 @@ def movement(seed: int, shift: int = 0, rows: int = 12_000, together: float = 0.
     rng = np.random.default_rng(seed)
     entity = rng.integers(0, 20, rows)
     groups = np.stack([entity * 3 % 64, (entity * 7 + 31 + shift * 5) % 64 * 1], axis=1).astype(np.uint16)
-    shipped = Shipped(rows, rows, np.full(4, rows // 2), [Sample(KEYS, groups, float(rows))])
+    shipped = Shipped(rows, rows, np.full(4, rows // 2), [KeyGroupSample(KEYS, groups, float(rows))])
     shipped.together = {("s(b)", "s(a)"): (int(together * 1000), 1000), ("s(a)", "s(b)"): (0, 1000)}
     served = {"g": {0: GroupedRows(2 * rows, 20, (20, 0, 0, 0))}}
     return RoutingTotals({"s": shipped}, ship_seconds=0.1, work_seconds=0.3, served=served)
@@ -129,7 +129,7 @@ def test_a_shift_asks_before_the_interval_is_over() -> None:
 def test_keys_inside_others_are_told_to_follow() -> None:
     life = Life()
     life.batch(0, movement(1, together=1.0))
-    assert life.proposed(1).follows == {"s(b)": "s(a)"}
+    assert life.proposed(1).co_located_with == {"s(b)": "s(a)"}
 
 
 def test_switched_off_it_only_counts() -> None:
@@ -142,7 +142,7 @@ def test_switched_off_it_only_counts() -> None:
 
 def test_a_measurement_that_cannot_be_does_not_end_the_batch() -> None:
     life, broken = Life(), movement(1)
-    broken.shipped["s"].samples = [Sample(KEYS, np.full((10, 2), 64_000, np.uint16), 10.0)]
+    broken.shipped["s"].samples = [KeyGroupSample(KEYS, np.full((10, 2), 64_000, np.uint16), 10.0)]
     life.batch(0, broken)
     assert "measuring failed" in life.report.answer
 
@@ -150,11 +150,11 @@ def test_a_measurement_that_cannot_be_does_not_end_the_batch() -> None:
 def test_switches_are_counted_where_key_groups_move() -> None:
     plan = plan_of()
     lists = {route_key: list(slots) for route_key, slots in plan.assignment.items()}
-    decided = SlotAssignment(assignment=lists, follows=dict(plan.follows), slots=plan.slots)
+    decided = SlotAssignment(assignment=lists, co_located_with=dict(plan.co_located_with), slots=plan.slots)
     assert next_moves(decided, plan, 6).switches == 0
     moved = plan_of(assignment={"s(a)": [3] * 64})
-    assert next_moves(decided, moved, 6) == Moves(6, 48, 1)
-    assert next_moves(decided, plan_of(follows={"s(a)": "s(b)"}), 6).switches == 1
+    assert next_moves(decided, moved, 6) == KeyGroupMoves(6, 48, 1)
+    assert next_moves(decided, plan_of(co_located_with={"s(a)": "s(b)"}), 6).switches == 1
     fewer = msgspec.structs.replace(decided, slots=2)
     assert next_moves(fewer, moved, 6).switches == 0
 
@@ -163,5 +163,5 @@ def test_a_proposal_speaks_for_its_own_route_keys_only() -> None:
     known = Partitioning({"s(a)": [0], "t(x)": [1]}, {"s(b)": "s(a)", "t(y)": "t(x)"}, 2)
     changed = known.changed_by(Partitioning({"s(a)": [1], "s(b)": [0]}, {}, 2))
     assert changed.assignment == {"s(a)": [1], "t(x)": [1], "s(b)": [0]}
-    assert changed.follows == {"t(y)": "t(x)"}
+    assert changed.co_located_with == {"t(y)": "t(x)"}
     assert changed.slots == 2

@@ -11,7 +11,7 @@ from tests.support.clocks import counted
 
 from thalweg.adapt.slot_assignment import judge
 from thalweg.adapt.slot_assignment.judge import AssignmentInput, choose_followers
-from thalweg.adapt.slot_assignment.sharing import Sample, Sharing
+from thalweg.adapt.slot_assignment.sharing import KeyGroupSample, Sharing
 from thalweg.model.partitioning import Partitioning
 
 decide = counted(judge.decide)
@@ -21,7 +21,7 @@ GROUPS = 64
 
 def sharing(columns: dict[str, np.ndarray]) -> Sharing:
     groups = np.stack(list(columns.values()), axis=1).astype(np.uint16)
-    return Sharing(GROUPS).after(Sample(tuple(columns), groups, float(len(groups))))
+    return Sharing(GROUPS).after(KeyGroupSample(tuple(columns), groups, float(len(groups))))
 
 
 def given(columns: dict[str, np.ndarray], **more: object) -> AssignmentInput:
@@ -82,7 +82,7 @@ def test_keys_inside_others_follow_them() -> None:
     assert choose_followers(known) == {"s(b)": "s(a)"}
     proposal = decide(known, budget_seconds=0.15)
     assert proposal.partitioning is not None
-    assert proposal.partitioning.follows == {"s(b)": "s(a)"}
+    assert proposal.partitioning.co_located_with == {"s(b)": "s(a)"}
     assert proposal.streams["s"].proposed == pytest.approx(1.0)
     settled = decide(replace(known, current=proposal.partitioning), budget_seconds=0.15)
     assert settled.partitioning is None
@@ -110,9 +110,9 @@ def test_followers_have_one_leader_each_and_leaders_do_not_follow() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         purity = {pair: float(rng.random() < 0.6) for pair in purity}
-        follows = choose_followers(given(columns, purity=purity))
-        assert not set(follows) & set(follows.values())
-        assert all(purity[pair] == 1.0 for pair in follows.items())
+        co_located_with = choose_followers(given(columns, purity=purity))
+        assert not set(co_located_with) & set(co_located_with.values())
+        assert all(purity[pair] == 1.0 for pair in co_located_with.items())
 
 
 def test_both_sides_of_a_join_are_assigned_alike_and_evenly() -> None:

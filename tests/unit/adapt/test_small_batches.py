@@ -14,8 +14,8 @@ from thalweg.adapt.small_batches import (
     ROW_SECONDS,
     SAVED,
     Load,
-    Seen,
     SmallBatches,
+    TimedBatch,
     choose_way,
     predict,
     small_work,
@@ -49,7 +49,7 @@ def test_without_a_batch_before_rows_state_and_queries_are_guessed() -> None:
 
 
 def test_what_was_seen_is_scaled_up_and_never_down() -> None:
-    seen = [Seen(Load(1000, MEGABYTE), 0.03)]
+    seen = [TimedBatch(Load(1000, MEGABYTE), 0.03)]
     assert predict(Load(10, 0), seen, 1) == 0.03
     assert predict(Load(1000, MEGABYTE), seen, 1) == 0.03
     assert predict(Load(5000, MEGABYTE), seen, 1) == pytest.approx(0.15)
@@ -58,17 +58,17 @@ def test_what_was_seen_is_scaled_up_and_never_down() -> None:
 
 def test_the_batch_that_says_most_is_believed() -> None:
     """A large batch says more of large ones, a small one of small ones."""
-    seen = [Seen(Load(1000, 0), 0.03), Seen(Load(100_000, 0), 0.2)]
+    seen = [TimedBatch(Load(1000, 0), 0.03), TimedBatch(Load(100_000, 0), 0.2)]
     assert predict(Load(1000, 0), seen, 1) == 0.03
     assert predict(Load(50_000, 0), seen, 1) == 0.2
     assert predict(Load(200_000, 0), seen, 1) == pytest.approx(0.4)
 
 
 def test_a_batch_without_rows_says_nothing_of_rows() -> None:
-    empty = [Seen(Load(0, 0), 0.001)]
+    empty = [TimedBatch(Load(0, 0), 0.001)]
     assert predict(Load(1000, 0), empty, 1) == predict(Load(1000, 0), [], 1)
     assert predict(Load(0, 0), empty, 1) == 0.001
-    assert predict(Load(0, 0), [Seen(Load(1000, 0), 0.03)], 1) == 0.03
+    assert predict(Load(0, 0), [TimedBatch(Load(1000, 0), 0.03)], 1) == 0.03
 
 
 # -- which way

@@ -46,7 +46,9 @@ def test_every_comparison_names_a_workload() -> None:
 @pytest.fixture
 def shared_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the test."""
-    monkeypatch.setattr(split_aggregates._Splitter, "_grouping", split_aggregates._Splitter._grouping)
+    monkeypatch.setattr(
+        split_aggregates._AggregateSplitter, "_grouping", split_aggregates._AggregateSplitter._grouping
+    )
     monkeypatch.setattr(roll_up, "_choose", roll_up._choose)
     monkeypatch.setattr(check_plan, "what_is_broken", check_plan.what_is_broken)
 

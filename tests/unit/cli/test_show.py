@@ -11,8 +11,8 @@ from rich.console import Console
 
 from thalweg.cli import demo, show
 from thalweg.handle import Status
-from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
+from thalweg.model.probe_order import OrderingReport
 from thalweg.observe.session_progress import SessionProgress, StateSize, StreamStatus, TimeSpent
 from thalweg.observe.shown import Shown
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from thalweg.cli import watch
-from thalweg.model.ordering import OrderingReport
 from thalweg.model.partitioning import PartitioningReport
+from thalweg.model.probe_order import OrderingReport
 from thalweg.observe.session_progress import SessionProgress, StateSize, TimeSpent
 
 

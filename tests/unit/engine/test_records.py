@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from thalweg.engine.hadoop import HadoopFiles
-from thalweg.engine.records import Records
+from thalweg.engine.records import SinkRecords
 from thalweg.errors import SinkError
 from thalweg.sink.contract import SinkContext
 
@@ -37,8 +37,8 @@ class Files:
             raise OSError("no answer")
 
 
-def records(files: Any) -> Records:
-    return Records(cast(HadoopFiles, files), CONTEXT, "q@1")
+def records(files: Any) -> SinkRecords:
+    return SinkRecords(cast(HadoopFiles, files), CONTEXT, "q@1")
 
 
 def test_a_first_record_whose_write_had_no_answer_is_found_again(tmp_path: Path) -> None:

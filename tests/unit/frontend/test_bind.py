@@ -8,7 +8,7 @@ import tracemalloc
 import duckdb
 import pytest
 
-from thalweg.aggregates.contract import Columns
+from thalweg.aggregates.contract import ComputedColumns
 from thalweg.aggregates.families import arities, take_apart
 from thalweg.errors import SqlError
 from thalweg.frontend.bind import bind
@@ -100,7 +100,7 @@ def test_each_aggregate_is_listed_once() -> None:
 def test_a_count_that_may_deviate_is_planned(rsd: str) -> None:
     text = f"SELECT approx_count_distinct(id, {rsd}) FROM purchases GROUP BY window(ts, '1 hour')"
     (aggregate,) = _bind(text, _columns("bigint"), _columns("double")).aggregates
-    parts = take_apart(aggregate, None, "ts", Columns({}))
+    parts = take_apart(aggregate, None, "ts", ComputedColumns({}))
     assert parts.shape == "values"
 
 

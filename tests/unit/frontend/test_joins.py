@@ -12,7 +12,7 @@ from thalweg.errors import SqlError
 from thalweg.frontend.bind import bind
 from thalweg.model.analysis import Learned
 from thalweg.model.expr import Expr
-from thalweg.model.join import Atom, Bound, Join
+from thalweg.model.join import Atom, Join, TimeBound
 from thalweg.model.query import Query, query_from_json
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 
@@ -97,7 +97,7 @@ def test_two_streams_within() -> None:
         ("b", "b", (), "(\"s\" = 'u')"),
     ]
     assert _equalities(join) == [("a", '"k"', "b", '"k"')]
-    assert join.bounds == (Bound("a", "b", -5 * SECOND, 5 * SECOND),)
+    assert join.bounds == (TimeBound("a", "b", -5 * SECOND, 5 * SECOND),)
     assert (join.kind, join.preserved, join.on, join.tables) == ("inner", (), None, ())
     assert _sql(query.where) == '("a.x" < "b.y")'
     assert [o.expr.sql for o in query.outputs] == ['"a.x"', '"b.y"']
@@ -150,8 +150,8 @@ def test_three_streams_with_commas() -> None:
     ]
     assert _equalities(query.join) == [("a", '"k"', "b", '"k"'), ("b", '"k"', "c", 'CAST("k" AS BIGINT)')]
     assert query.join.bounds == (
-        Bound("a", "b", -5 * SECOND, 5 * SECOND),
-        Bound("b", "c", -5 * SECOND, 5 * SECOND),
+        TimeBound("a", "b", -5 * SECOND, 5 * SECOND),
+        TimeBound("b", "c", -5 * SECOND, 5 * SECOND),
     )
     assert query.where is None
 
@@ -212,7 +212,7 @@ def test_stars() -> None:
     ],
 )
 def test_ways_to_write_within(within: str) -> None:
-    assert _join(f"a JOIN b ON a.k = b.k WITHIN {within}").bounds == (Bound("a", "b", -5 * SECOND, 5 * SECOND),)
+    assert _join(f"a JOIN b ON a.k = b.k WITHIN {within}").bounds == (TimeBound("a", "b", -5 * SECOND, 5 * SECOND),)
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,13 @@ def test_bounds_over_event_times(condition: str, low: int, high: int) -> None:
     in_where = _bind(f"SELECT 1 FROM a, b WHERE {condition} AND a.k = b.k", _columns("int"), _columns("timestamp"))
     for query in (in_on, in_where):
         assert query.join is not None
-        assert query.join.bounds == (Bound("a", "b", low, high),)
+        assert query.join.bounds == (TimeBound("a", "b", low, high),)
         assert query.where is None
 
 
 def test_within_and_conditions_intersect() -> None:
     join = _join("a JOIN b ON a.k = b.k AND b.ts >= a.ts WITHIN 5 SECONDS")
-    assert join.bounds == (Bound("a", "b", 0, 5 * SECOND),)
+    assert join.bounds == (TimeBound("a", "b", 0, 5 * SECOND),)
 
 
 def test_what_is_not_written_follows_from_the_others() -> None:
@@ -253,16 +253,16 @@ def test_what_is_not_written_follows_from_the_others() -> None:
         "AND c.time >= a.ts AND c.time <= b.ts + INTERVAL 1 SECOND"
     )
     assert join.bounds == (
-        Bound("a", "b", -5 * SECOND, 5 * SECOND),
-        Bound("a", "c", 0, 6 * SECOND),
-        Bound("b", "c", -5 * SECOND, SECOND),
+        TimeBound("a", "b", -5 * SECOND, 5 * SECOND),
+        TimeBound("a", "c", 0, 6 * SECOND),
+        TimeBound("b", "c", -5 * SECOND, SECOND),
     )
 
 
 def test_equal_event_times_are_a_key_and_a_bound() -> None:
     join = _join("a JOIN b ON a.ts = b.ts")
     assert _equalities(join) == [("a", '"ts"', "b", '"ts"')]
-    assert join.bounds == (Bound("a", "b", 0, 0),)
+    assert join.bounds == (TimeBound("a", "b", 0, 0),)
 
 
 @pytest.mark.parametrize("start", [0, 3])
@@ -272,7 +272,7 @@ def test_rows_of_the_same_window(start: int) -> None:
         f"SELECT 1 FROM a JOIN b ON a.k = b.k AND window(a.ts, {window}) = window(b.ts, {window})", _columns("int")
     )
     assert query.join is not None
-    assert query.join.bounds == (Bound("a", "b", -10 * SECOND + 1, 10 * SECOND - 1),)
+    assert query.join.bounds == (TimeBound("a", "b", -10 * SECOND + 1, 10 * SECOND - 1),)
     assert query.where is not None
     assert query.where.columns == ("a.ts", "b.ts")
     times = range(-25 * SECOND, 25 * SECOND, 1_700_001)

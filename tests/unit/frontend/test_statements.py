@@ -19,7 +19,7 @@ from thalweg.frontend.statements import (
     PauseQuery,
     ResetWatermark,
     ResumeQuery,
-    Select,
+    SelectResults,
     Show,
     ShowCreate,
 )
@@ -116,8 +116,8 @@ def test_what_there_is_is_looked_at() -> None:
         Describe("s", 9),
         Describe("q", 23, "query"),
         ShowCreate("table", "t"),
-        Select("SELECT ';' AS x FROM q LIMIT 3", text.index("SELECT")),
-        Select("WITH a AS (SELECT 1) SELECT * FROM a", text.index("WITH")),
+        SelectResults("SELECT ';' AS x FROM q LIMIT 3", text.index("SELECT")),
+        SelectResults("WITH a AS (SELECT 1) SELECT * FROM a", text.index("WITH")),
     ]
     assert parse("DESCRIBE stream") == [Describe("stream", 9)]
 

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from thalweg.aggregates.contract import Columns
+from thalweg.aggregates.contract import ComputedColumns
 from thalweg.aggregates.families import take_apart
 from thalweg.frontend.code import Code
 from thalweg.frontend.compile import Compiler
@@ -108,7 +108,7 @@ def mean(precision: int, scale: int, total: int, count: int) -> Decimal:
     """avg of a decimal column, from the merged sum (without its point) and count."""
     result = f"decimal({min(38, precision + 4)},{min(38, scale + 4)})"
     argument = Expr('"x"', f"decimal({precision},{scale})", ("x",))
-    parts = take_apart(Aggregate("avg", (argument,), result), None, "ts", Columns({}))
+    parts = take_apart(Aggregate("avg", (argument,), result), None, "ts", ComputedColumns({}))
     sum_, seen = parts.partials
     given = f"'{exact(total, scale)}'::{sum_.type} AS {quote(sum_.name)}, {count}::BIGINT AS {quote(seen.name)}"
     ((found,),) = duckdb.sql(f"SELECT {parts.finish} FROM (SELECT {given})").fetchall()

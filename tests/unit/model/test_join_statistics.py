@@ -8,13 +8,13 @@ import random
 import msgspec
 import pytest
 
-from thalweg.model.join_statistics import Estimate, JoinStatistics, Seen
+from thalweg.model.join_statistics import Estimate, FoundPerLook, JoinStatistics
 
 
 def test_the_spread_is_that_of_a_plain_computation() -> None:
     rng = random.Random(1)
     batches = [(rng.randint(50, 500), rng.random()) for _ in range(12)]
-    seen = Seen()
+    seen = FoundPerLook()
     for looked, ratio in batches:
         seen = seen.after(looked, looked * ratio)
     total = sum(looked for looked, _ in batches)
@@ -26,15 +26,15 @@ def test_the_spread_is_that_of_a_plain_computation() -> None:
 
 
 def test_one_batch_is_as_sure_as_its_counts() -> None:
-    assert Seen().error == math.inf
-    assert Seen().after(100, 400).error == pytest.approx(0.2)
-    assert Seen().after(10_000, 40_000).error == pytest.approx(0.02)
-    assert Seen().after(100, 0).error == pytest.approx(0.01)
-    assert Seen().after(0, 0) == Seen()
+    assert FoundPerLook().error == math.inf
+    assert FoundPerLook().after(100, 400).error == pytest.approx(0.2)
+    assert FoundPerLook().after(10_000, 40_000).error == pytest.approx(0.02)
+    assert FoundPerLook().after(100, 0).error == pytest.approx(0.01)
+    assert FoundPerLook().after(0, 0) == FoundPerLook()
 
 
 def test_equal_batches_are_no_surer_than_counting() -> None:
-    seen = Seen()
+    seen = FoundPerLook()
     for _ in range(4):
         seen = seen.after(10, 1)
     assert seen.error == pytest.approx(math.sqrt(4) / 40)
@@ -83,7 +83,7 @@ def test_few_rows_seldom_replace_anything() -> None:
     statistics, replaced, off = JoinStatistics(), 0, 0
     for _ in range(400):
         for _ in range(8):
-            seen = statistics.seen.get("a", Seen())
+            seen = statistics.seen.get("a", FoundPerLook())
             statistics = statistics.after(last := tossed(rng, 0.3, 10), 8)
         off += abs(seen.after(*last["a"]).ratio - 0.3) > 0.25 * 0.3
         replaced += bool(statistics.replaced)

@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.join import Equality, Join, KeyPart, Relation, TimeBound, joined_column
 from thalweg.model.manifest import Manifest
-from thalweg.model.ordering import CohortCost, Order, OrderingReport
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
+from thalweg.model.probe_order import CohortCost, OrderingReport, ProbeOrder
 from thalweg.model.query import Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.observe.drawing import Drawing, draw, to_graphviz, to_mermaid
@@ -21,7 +21,7 @@ SECOND = 1_000_000
 SCHEMA = Schema((Field("k", "bigint"), Field("x", "bigint"), Field("ts", "timestamp")))
 STREAMS = {name: Stream(name, SCHEMA, "ts", 0, SourceSpec("memory", {})) for name in "abc"}
 NOTHING = Manifest(-1, 256, "test")
-INTO_PAIR: dict[str, Order] = {"a": (("b", "c"),), "b": (("c",), ("a",)), "c": (("b",), ("a",))}
+INTO_PAIR: dict[str, ProbeOrder] = {"a": (("b", "c"),), "b": (("c",), ("a",)), "c": (("b",), ("a",))}
 
 
 def part(relation: str, column: str) -> KeyPart:
@@ -33,7 +33,7 @@ def query(name: str, *edges: tuple[str, str, str]) -> Query:
     join = Join(
         tuple(Relation(s, s) for s in streams),
         tuple(Equality(part(a, c), part(b, c)) for a, b, c in edges),
-        tuple(Bound(a, b, -SECOND, SECOND) for a, b, _ in edges),
+        tuple(TimeBound(a, b, -SECOND, SECOND) for a, b, _ in edges),
     )
     column = joined_column(streams[0], "k")
     return Query(name, "", f"j_{streams}", (Output("k", Expr(quote(column), "bigint", (column,))),), join=join)

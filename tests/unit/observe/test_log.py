@@ -20,7 +20,7 @@ import thalweg
 from thalweg.adapt.probe_orders.adaptation import OrderProbes
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
 from thalweg.batch.events import tell_batch
-from thalweg.model.measurements import Moves
+from thalweg.model.measurements import KeyGroupMoves
 from thalweg.observe import log
 from thalweg.testing import LocalSession
 from thalweg.testing.memory_storage import MemoryStorage
@@ -242,7 +242,7 @@ def test_decisions_that_change_are_told(local: Open, caplog: pytest.LogCaptureFi
     manifest, report = session._parts.runner.manifest, session._parts.runner.reports[-1]
     measured = manifest.measured
     orders = structs.replace(measured.probe_orders, ordering={"changed": 1})
-    moves = structs.replace(measured.slot_assignment, moves=Moves(1, 7, 2))
+    moves = structs.replace(measured.slot_assignment, moves=KeyGroupMoves(1, 7, 2))
     changed = structs.replace(measured, probe_orders=orders, slot_assignment=moves)
     caplog.clear()
     tell_batch(manifest, replace(manifest, measured=changed), report)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from thalweg.aggregates.contract import Columns, presence
+from thalweg.aggregates.contract import ComputedColumns, presence
 from thalweg.aggregates.families import take_apart
 from thalweg.model.columns import START
 from thalweg.model.expr import Expr, quote
@@ -67,7 +67,7 @@ def rows(rng: random.Random, n: int) -> pa.Table:
 
 
 def grouping(keys: tuple[str, ...], filters: list[Expr | None]) -> Grouping:
-    columns = Columns({})
+    columns = ComputedColumns({})
     partials = {}
     for where in filters:
         present = presence(None if where is None else columns.of(where))

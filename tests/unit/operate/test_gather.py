@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from thalweg.operate import gather
-from thalweg.operate.gather import Column, take_columns
+from thalweg.operate.gather import StoreColumn, take_columns
 
 COLUMNS = {
     "int": pa.chunked_array(
@@ -30,7 +30,7 @@ NUMBERS = np.array([4, 0, 0, 3, 2, 1], dtype=np.int64)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_take_equals_arrow(name: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "SMALL", small)
-    column = Column(COLUMNS[name])
+    column = StoreColumn(COLUMNS[name])
     for numbers in (NUMBERS[:0], NUMBERS[:1], NUMBERS, NUMBERS):
         wanted = COLUMNS[name].take(pa.array(numbers)).combine_chunks()
         taken = column.take(numbers)
@@ -39,7 +39,7 @@ def test_take_equals_arrow(name: str, small: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_columns_together_are_the_columns_apart() -> None:
-    wanted = [(Column(column), NUMBERS) for column in COLUMNS.values()]
+    wanted = [(StoreColumn(column), NUMBERS) for column in COLUMNS.values()]
     together = take_columns(wanted)
     for column, taken in zip(COLUMNS.values(), together, strict=True):
         assert repr(taken.to_pylist()) == repr(column.take(pa.array(NUMBERS)).to_pylist())

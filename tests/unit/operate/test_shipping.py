@@ -22,7 +22,7 @@ from thalweg.model.times import BatchTimes
 from thalweg.model.window import Window
 from thalweg.operate.consume import consume
 from thalweg.operate.outbox import Outbox
-from thalweg.operate.partitioners import Partitioners
+from thalweg.operate.partitioners import TaskPartitioners
 from thalweg.operate.shipment import Shipment, groups_made, keys_together
 from thalweg.operate.shipping import ship, unship
 from thalweg.optimize.planner import make_plan
@@ -88,7 +88,7 @@ def test_every_route_key_finds_its_rows_in_the_slot_of_their_key(seed: int) -> N
     plan = plan_of(*queries, assignment=assignment)
     table = with_filters(plan, rows(seed))
     shipment = Shipment(tuple(keys))
-    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, Partitioners(), {})
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, TaskPartitioners(), {})
     found: dict[str, Counter] = defaultdict(Counter)
     for slot, piece in enumerate(pieces):
         ready, served = unship(plan, {WholeRows("s"): [piece]} if piece.num_rows else {}, failures := {})
@@ -116,26 +116,28 @@ def test_route_keys_that_agree_share_the_copy() -> None:
     queries = (median_by("a"), median_by("a", "b"))
     table = rows(1)
     alike = {key: [0] * 64 for key in shipped_keys(plan_of(*queries), plan_of(*queries).streams["s"])}
-    for follows, copies in (({}, None), ({"s(a, b)": "s(a)"}, 1.0), ({"s(a)": "s(a, b)"}, 1.0)):
-        plan = plan_of(*queries, follows=follows)
+    for co_located_with, copies in (({}, None), ({"s(a, b)": "s(a)"}, 1.0), ({"s(a)": "s(a, b)"}, 1.0)):
+        plan = plan_of(*queries, co_located_with=co_located_with)
         shipped = sum(
             p.num_rows
-            for p in ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")), Partitioners(), {})
+            for p in ship(
+                plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")), TaskPartitioners(), {}
+            )
         )
         assert shipped > 1.5 * table.num_rows if copies is None else shipped == table.num_rows
     plan = plan_of(*queries, assignment=alike)
-    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")), Partitioners(), {})
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), -1, Shipment(("", "")), TaskPartitioners(), {})
     assert [p.num_rows for p in pieces] == [table.num_rows, 0, 0, 0]
     assert set(pieces[0].column(SERVES).to_pylist()) == {3}
 
 
 def test_a_follower_goes_home_where_its_window_is_about_to_close() -> None:
-    plan = plan_of(median_by("a"), median_by("b"), follows={"s(b)": "s(a)"})
+    plan = plan_of(median_by("a"), median_by("b"), co_located_with={"s(b)": "s(a)"})
     table = rows(2)
     times = times_of(table)
     closing = 30 * SECOND
     keys = list(shipped_keys(plan, plan.streams["s"]))
-    pieces = ship(plan, plan.streams["s"], table, times, closing, Shipment(tuple(keys)), Partitioners(), {})
+    pieces = ship(plan, plan.streams["s"], table, times, closing, Shipment(tuple(keys)), TaskPartitioners(), {})
     bit = 1 << keys.index("s(b)")
     owners = routing_table(plan, "s(b)").owners
     elsewhere = 0
@@ -211,7 +213,7 @@ def test_rows_that_stay_are_put_where_all_slots_find_them(seed: int) -> None:
     plan = plan_of(*queries, partitioners={"s(a)": "local", "s(b)": "local"})
     table = with_filters(plan, rows(seed))
     closing, shipment = 20 * SECOND, Shipment(tuple(shipped_keys(plan, plan.streams["s"])))
-    pieces = ship(plan, plan.streams["s"], table, times_of(table), closing, shipment, Partitioners(), {})
+    pieces = ship(plan, plan.streams["s"], table, times_of(table), closing, shipment, TaskPartitioners(), {})
     for id_, grouping in ((id_, g) for id_, g in plan.groupings.items() if g.values):
         (filter_,) = {p.filter for p in grouping.partials}
         needed = table if filter_ is None else table.filter(table.column(filter_))
@@ -230,7 +232,7 @@ def test_rows_that_stay_are_put_where_all_slots_find_them(seed: int) -> None:
                 travelled.update(made.column(".v0").to_pylist())
         earlier = needed.filter(pa.array(times_of(needed) < closing))
         assert travelled == Counter(earlier.column("v").to_pylist())
-    nothing = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, Partitioners(), {})
+    nothing = ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, TaskPartitioners(), {})
     assert nothing == []
 
 
@@ -239,7 +241,7 @@ def test_partitioners_send_rows_anywhere_but_those_of_closing_windows() -> None:
     for name in names():
         plan = plan_of(median_by("a"), partitioners={"s(a)": name})
         shipment = Shipment(("s(a)",))
-        pieces = ship(plan, plan.streams["s"], table, times_of(table), closing, shipment, Partitioners(), {})
+        pieces = ship(plan, plan.streams["s"], table, times_of(table), closing, shipment, TaskPartitioners(), {})
         assert sum(p.num_rows for p in pieces) == table.num_rows
         for slot, piece in enumerate(pieces):
             early = piece.filter(pa.array(times_of(piece) < closing))
@@ -254,11 +256,11 @@ def test_a_key_that_stays_does_not_hide_what_others_have() -> None:
     table = rows(8, 4000).set_column(2, "b", pa.array([f"b{i % 3}" for i in range(4000)]))
     plan = plan_of(median_by("a"), median_by("b"), partitioners={"s(a)": "local", "s(b)": "hash"})
     shipment = Shipment(("s(b)",))
-    ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, Partitioners(), {})
+    ship(plan, plan.streams["s"], table, times_of(table), -1, shipment, TaskPartitioners(), {})
     assert (shipment.skews["s(b)"].keys, shipment.skews["s(b)"].rows_of_keys) == (3, 4000)
     assert (shipment.rows, shipment.shared) == (4000, 4000)
     later = ship(
-        plan, plan.streams["s"], table.slice(0, 0), times_of(table)[:0], -1, Shipment(()), Partitioners(), {}
+        plan, plan.streams["s"], table.slice(0, 0), times_of(table)[:0], -1, Shipment(()), TaskPartitioners(), {}
     )
     assert sum(piece.num_rows for piece in later) == 0
 
@@ -278,8 +280,13 @@ def test_groups_are_counted_among_the_rows_that_are_admitted() -> None:
 
 
 def test_nobody_follows_a_key_that_is_dealt_out() -> None:
-    follows = {"s(b)": "s(a)"}
-    assert plan_of(median_by("a"), median_by("b"), follows=follows).follows == follows
+    co_located_with = {"s(b)": "s(a)"}
+    assert plan_of(median_by("a"), median_by("b"), co_located_with=co_located_with).co_located_with == co_located_with
     for name in ("dalton", "local"):
         dealt = {"s(a)": name, "s(b)": "hash"}
-        assert plan_of(median_by("a"), median_by("b"), follows=follows, partitioners=dealt).follows == {}
+        assert (
+            plan_of(
+                median_by("a"), median_by("b"), co_located_with=co_located_with, partitioners=dealt
+            ).co_located_with
+            == {}
+        )

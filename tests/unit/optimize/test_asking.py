@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from thalweg.optimize.asking import Order, ask_otherwise
+from thalweg.optimize.asking import AskingOrder, ask_otherwise
 
 Asking = dict[str, tuple[str, ...]]
 
@@ -26,7 +26,7 @@ def otherwise(before: Asking, after: Asking) -> dict[str, tuple[str, ...]]:
         tail -= 1
     gone = {id_: things for id_, things in before.items() if after.get(id_) != things}
     new = {id_: things for id_, things in after.items() if before.get(id_) != things}
-    order = Order({id_: rank for rank, id_ in enumerate(ids)}, tail, after.__getitem__)
+    order = AskingOrder({id_: rank for rank, id_ in enumerate(ids)}, tail, after.__getitem__)
     return ask_otherwise(asked_anew(before), gone, new, order)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from thalweg.errors import PlanRefusedError
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Bound, Equality, Join, KeyPart, Relation
+from thalweg.model.join import Equality, Join, KeyPart, Relation, TimeBound
 from thalweg.model.plan import Grouping, Plan, StreamPlan
 from thalweg.model.plan_input import GroupingLoad, Placement, PlanInput, PlanMeasurements, PlanSettings, RunningQuery
 from thalweg.model.probe import Cohort, Store
@@ -42,7 +42,9 @@ def joined(name: str) -> Query:
     def side(relation: str) -> KeyPart:
         return KeyPart(relation, Expr('"a"', "int", ("a",)))
 
-    join = Join((Relation("l", "l"), Relation("r", "r")), (Equality(side("l"), side("r")),), (Bound("l", "r", 0, 9),))
+    join = Join(
+        (Relation("l", "l"), Relation("r", "r")), (Equality(side("l"), side("r")),), (TimeBound("l", "r", 0, 9),)
+    )
     outputs = (Output("x", Expr('("l.v" + 1)', "bigint", ("l.v",))), Output("y", Expr('"r.v"', "bigint", ("r.v",))))
     return Query(name, "", "j_lr", outputs, join=join)
 
@@ -101,7 +103,7 @@ def with_cohort(change: Callable[[Cohort], Cohort]) -> Plan:
 def test_plans_as_they_are_made_are_not_refused() -> None:
     assert list(what_is_broken(PLAN)) == list(what_is_broken(WHOLE)) == []
     assert grouping(PLAN, "a").rolled_up_from == grouping(PLAN, "a", "b").id
-    assert WHOLE.follows == {"s(a)": "s(b)"}
+    assert WHOLE.co_located_with == {"s(a)": "s(b)"}
     assert any(stream.shipped for stream in WHOLE.streams.values())
 
 
@@ -143,7 +145,10 @@ BROKEN: dict[str, tuple[str, Callable[[], Plan]]] = {
         lambda: with_grouping(PLAN, replace(COARSE, rolled_up_from=grouping(PLAN, "b").id)),
     ),
     "rolled up from other slices": ("roll_up", lambda: with_grouping(PLAN, replace(FINE, slice_us=3 * SECOND))),
-    "rolled up from one without its partials": ("roll_up", lambda: with_grouping(PLAN, replace(FINE, extra=()))),
+    "rolled up from one without its partials": (
+        "roll_up",
+        lambda: with_grouping(PLAN, replace(FINE, partials_for_others=())),
+    ),
     "a member of no grouping": ("share_slices", lambda: _member("coarse", main=replace(MAIN, grouping="g"))),
     "a member whose presence nobody counts": ("share_slices", lambda: _member("coarse", present="p_none")),
     "a member with other keys": ("split_aggregates", lambda: _member("coarse", keys=(("b", "int"),))),
@@ -158,7 +163,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Plan]]] = {
     "a slot that does not exist": ("assign_slots", lambda: replace(PLAN, assignment={"s(a)": (4,) * 16})),
     "a shared key group that does not exist": ("assign_slots", lambda: replace(PLAN, spread={"s(a)": (16,)})),
     "partials dealt out": ("choose_partitioners", lambda: replace(PLAN, partitioners={"s(a, b)": "dalton"})),
-    "a follower of nobody": ("follow_route_keys", lambda: replace(WHOLE, follows={"s(a)": "s(x)"})),
+    "a follower of nobody": ("follow_route_keys", lambda: replace(WHOLE, co_located_with={"s(a)": "s(x)"})),
     "a follower that is dealt out": ("follow_route_keys", lambda: replace(WHOLE, partitioners={"s(a)": "dalton"})),
     "a store without its time": ("lay_out_stores", lambda: with_store("l", lambda s: _not_kept(s, "ts"))),
     "a store without a key": ("lay_out_stores", lambda: with_store("l", lambda s: _not_kept(s, "a"))),

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from thalweg.model.join_statistics import Sample
+from thalweg.model.join_statistics import PredicateSample
 from thalweg.model.probe import COHORT_SIZE
 from thalweg.optimize import cohort_costs
 from thalweg.optimize.cohort_costs import Demand, Sides
@@ -34,11 +34,11 @@ def demand(query: str, edges: str = "VW", **predicates: str) -> Demand:
     return Demand(query, tuple(sorted(set("".join(names)))), frozenset(names), predicates)
 
 
-def sample(rate: float, rows: Sequence[str], distinct: Mapping[str, float] | None = None) -> Sample:
+def sample(rate: float, rows: Sequence[str], distinct: Mapping[str, float] | None = None) -> PredicateSample:
     """Rows as the predicates they satisfy, a letter each."""
     letters = sorted({letter for row in rows for letter in row})
     bits = tuple(sum(1 << letters.index(letter) for letter in row) for row in rows)
-    return Sample(tuple(letters), bits, rate, distinct or {})
+    return PredicateSample(tuple(letters), bits, rate, distinct or {})
 
 
 def choose_cohorts(*given: Any, **options: Any) -> tuple[Cohorts, list[str]]:
@@ -49,7 +49,7 @@ def choose_cohorts(*given: Any, **options: Any) -> tuple[Cohorts, list[str]]:
 def plain_cost(
     cohorts: Sequence[Sequence[str]],
     demands: Sequence[Demand],
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, PredicateSample],
     held: Mapping[str, float] | None = None,
 ) -> float:
     """AJoin Eq. 2, row by row."""
@@ -117,7 +117,7 @@ def test_queries_that_keep_the_same_rows_run_together() -> None:
     """Section 4: t1 (100100), t2 (101100), t3 (100100), t4 (100000): Q1 and Q4 share three rows of four. The other
     side is the same for those two and has rows of its own for the others, as predicates that never meet do."""
     demands = [demand(f"q{i}", V=str(i), W="x" if i in (1, 4) else "y") for i in range(1, 7)]
-    v = Sample(tuple("123456"), (0b001001, 0b001101, 0b001001, 0b000001), 400, {"vID": 10})
+    v = PredicateSample(tuple("123456"), (0b001001, 0b001101, 0b001001, 0b000001), 400, {"vID": 10})
     samples = {"V": v, "W": sample(400, ["x", "x", "y", "y"], {"vID": 10})}
     cohorts, _ = choose_cohorts(demands, samples, sides=SIDES)
     assert cohorts == [("q1", "q4"), ("q2", "q3", "q5", "q6")]
@@ -223,7 +223,7 @@ def test_a_group_has_at_most_64_queries() -> None:
 def test_queries_that_no_sampled_row_satisfies_run_together() -> None:
     """They are rare, not free: in cohorts of their own each would walk its own trees for next to nothing."""
     demands = [demand(f"q{i}", V=f"p{i}", W=f"p{i}") for i in range(8)]
-    rare = Sample(tuple(f"p{i}" for i in range(8)), (0,) * 100, 1000, {"vID": 100})
+    rare = PredicateSample(tuple(f"p{i}" for i in range(8)), (0,) * 100, 1000, {"vID": 100})
     assert len(choose_cohorts(demands, {"V": rare, "W": rare}, sides=SIDES)[0]) == 1
 
 
@@ -235,7 +235,7 @@ def test_a_query_without_edges_runs_by_itself() -> None:
 
 def test_an_idle_stream_still_has_groups() -> None:
     demands = [demand("q1", V="f"), demand("q2", V="f")]
-    samples = {"V": sample(0.0, ["f"], {"vID": 0.0}), "W": Sample((), (), 0.0, {})}
+    samples = {"V": sample(0.0, ["f"], {"vID": 0.0}), "W": PredicateSample((), (), 0.0, {})}
     assert choose_cohorts(demands, samples, sides=SIDES)[0] == [("q1", "q2")]
 
 
@@ -256,7 +256,7 @@ def test_a_long_window_makes_sharing_dearer() -> None:
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> tuple[list[Demand], dict[str, Sample], list[list[str]]]:
+def workloads(draw: st.DrawFn) -> tuple[list[Demand], dict[str, PredicateSample], list[list[str]]]:
     seed, count = draw(st.integers(0, 2**32)), draw(st.integers(0, 90))
     rng = random.Random(seed)
     demands, samples = workload(rng, count, known=draw(st.sampled_from(["abcdef", "abc", ""])))
@@ -267,14 +267,18 @@ def workloads(draw: st.DrawFn) -> tuple[list[Demand], dict[str, Sample], list[li
     return demands, samples, current
 
 
-def workload(rng: random.Random, count: int, known: str = "abcdef") -> tuple[list[Demand], dict[str, Sample]]:
+def workload(
+    rng: random.Random, count: int, known: str = "abcdef"
+) -> tuple[list[Demand], dict[str, PredicateSample]]:
     """Predicates a to f are ranges of a uniform column; those that are not `known` have not been sampled."""
     samples = {}
     for relation, key in (("V", "vID"), ("W", "vID"), ("C", "usrID"), ("X", "x")):
         ranges = [(low := rng.random(), low + rng.choice([0.05, 0.3, 0.6])) for _ in known]
         points = [rng.random() for _ in range(40)]
         rows = tuple(sum(1 << i for i, (low, high) in enumerate(ranges) if low <= x < high) for x in points)
-        samples[relation] = Sample(tuple(known), rows, rng.choice([10.0, 1e3, 1e5]), {key: rng.choice([10.0, 1e3])})
+        samples[relation] = PredicateSample(
+            tuple(known), rows, rng.choice([10.0, 1e3, 1e5]), {key: rng.choice([10.0, 1e3])}
+        )
     demands = []
     for i in range(count):
         edges = rng.choice(["VW", "VW", "WC", "VW WC", "CX", "WC CX", "VW WC CX"])
@@ -286,7 +290,9 @@ def workload(rng: random.Random, count: int, known: str = "abcdef") -> tuple[lis
 @pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(workloads())
-def test_groups_partition_the_queries(given_: tuple[list[Demand], dict[str, Sample], list[list[str]]]) -> None:
+def test_groups_partition_the_queries(
+    given_: tuple[list[Demand], dict[str, PredicateSample], list[list[str]]],
+) -> None:
     demands, samples, current = given_
     for before in ((), current):
         cohorts, notes = choose_cohorts(demands, samples, before, sides=SIDES)
@@ -317,7 +323,7 @@ def test_cost_is_near_the_best_partition() -> None:
     assert sum(factors) / len(factors) <= 1.01
 
 
-def best_cost(demands: Sequence[Demand], samples: Mapping[str, Sample]) -> float:
+def best_cost(demands: Sequence[Demand], samples: Mapping[str, PredicateSample]) -> float:
     edges = {d.query: d.edges for d in demands}
 
     @cache
@@ -336,7 +342,7 @@ def test_what_was_judged_before_changes_nothing(seed: int) -> None:
     rng = random.Random(seed)
     letters = "abcdefgh"
 
-    def samples() -> dict[str, Sample]:
+    def samples() -> dict[str, PredicateSample]:
         rows = ["".join(x for x in letters if rng.random() < 0.4) for _ in range(rng.choice((1, 30)))]
         return {name: sample(rng.choice((10.0, 1e4)), rows, {"vID": 50.0}) for name in "VWCX" if rng.random() < 0.9}
 

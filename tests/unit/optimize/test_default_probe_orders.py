@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.profiles import examples
 
-from thalweg.optimize.default_probe_orders import Edge, Orders, Shape, Sizes, choose_orders, cost
+from thalweg.optimize.default_probe_orders import DefaultOrders, Edge, Shape, Sizes, choose_orders, cost
 
 RS, ST, TU = ("R", "S", "a"), ("S", "T", "b"), ("T", "U", "c")
 Q1 = Shape("q1", ("R", "S", "T"), frozenset({RS, ST}))
@@ -49,7 +49,7 @@ def best_cost(shapes: list[Shape], sizes: Sizes) -> float:
     return total
 
 
-def check(orders: Orders, shapes: list[Shape]) -> None:
+def check(orders: DefaultOrders, shapes: list[Shape]) -> None:
     assert orders.keys() == {(s.query, r) for s in shapes for r in s.relations}
     for s in shapes:
         for start in s.relations:
@@ -60,8 +60,8 @@ def check(orders: Orders, shapes: list[Shape]) -> None:
 
 
 def test_cost_of_the_orders_that_the_paper_names() -> None:
-    alone1: Orders = {("q1", "R"): ("S", "T"), ("q1", "S"): ("R", "T"), ("q1", "T"): ("S", "R")}
-    alone2: Orders = {("q2", "S"): ("T", "U"), ("q2", "T"): ("U", "S"), ("q2", "U"): ("T", "S")}
+    alone1: DefaultOrders = {("q1", "R"): ("S", "T"), ("q1", "S"): ("R", "T"), ("q1", "T"): ("S", "R")}
+    alone2: DefaultOrders = {("q2", "S"): ("T", "U"), ("q2", "T"): ("U", "S"), ("q2", "U"): ("T", "S")}
     assert cost(alone1, [Q1], CLASH) == 475
     assert cost(alone2, [Q2], CLASH) == 475
     # Without a common prefix 950; <T,S> and <S,T> are sent for the other query anyway.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Atom, Bound, Equality, Join, KeyPart, Relation, joined_column
+from thalweg.model.join import Atom, Equality, Join, KeyPart, Relation, TimeBound, joined_column
 from thalweg.model.plan_input import PlanInput, PlanSettings, RunningQuery
 from thalweg.model.probe import Store
 from thalweg.model.query import Output, Query
@@ -26,7 +26,7 @@ def join(number: int, column_asked: str, selects: str = "k", where: Expr | None 
     asked = Relation("r", "r", (Atom(column_asked, "<", value),), where)
     equality = Equality(KeyPart("r", column("k")), KeyPart("s", column("k")))
     outputs = (Output("x", column(joined_column("r", selects))),)
-    of = Join((asked, Relation("s", "s")), (equality,), (Bound("r", "s", -1, 1),))
+    of = Join((asked, Relation("s", "s")), (equality,), (TimeBound("r", "s", -1, 1),))
     return RunningQuery(f"q{number}", Query(f"q{number}", "", "j", outputs, join=of))
 
 

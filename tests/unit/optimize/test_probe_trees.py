@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from thalweg.model.expr import Expr, quote
-from thalweg.model.join import Bound as TimeBound
 from thalweg.model.join import Equality, Join, KeyPart, Relation
-from thalweg.model.probe import Intermediate, Node, Tree
-from thalweg.optimize.probe_trees import Bound, TreeBuilder, stages
+from thalweg.model.join import TimeBound as TimeBound
+from thalweg.model.probe import Intermediate, ProbeNode, ProbeTree
+from thalweg.optimize.probe_trees import BoundJoin, TreeBuilder, stages
 
 SECOND = 1_000_000
 
 
-def query(stream: str, edges: dict[tuple[str, str], tuple[str, str]], within: int = 1) -> Bound:
+def query(stream: str, edges: dict[tuple[str, str], tuple[str, str]], within: int = 1) -> BoundJoin:
     """Relations joined by one column each, all within so many seconds."""
     names = sorted({name for pair in edges for name in pair})
 
@@ -24,14 +24,14 @@ def query(stream: str, edges: dict[tuple[str, str], tuple[str, str]], within: in
         tuple(TimeBound(a, b, -within * SECOND, within * SECOND) for a, b in edges),
     )
     keyed = {(a, b, f"{x}={y}"): ((x,), (y,)) for (a, b), (x, y) in edges.items()}
-    return Bound(join, stream, keyed, join.farthest())
+    return BoundJoin(join, stream, keyed, join.farthest())
 
 
-def tree(trees: tuple[Tree, ...], relation: str) -> Tree:
+def tree(trees: tuple[ProbeTree, ...], relation: str) -> ProbeTree:
     return next(t for t in trees if t.relation == relation)
 
 
-def only(nodes: tuple[Node, ...]) -> Node:
+def only(nodes: tuple[ProbeNode, ...]) -> ProbeNode:
     (node,) = nodes
     return node
 

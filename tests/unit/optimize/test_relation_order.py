@@ -11,16 +11,16 @@ from itertools import chain, combinations, permutations
 import pytest
 from tests.support.clocks import counted
 
-from thalweg.model.ordering import Edge, Ordered
-from thalweg.optimize import ordering, probe_orders
-from thalweg.optimize.ordering import as_query, cost, predicate_of, reordered
+from thalweg.model.probe_order import Edge, OrderedJoin
+from thalweg.optimize import probe_orders, weigh_orders
 from thalweg.optimize.probe_orders import Statistics
 from thalweg.optimize.relation_order import can_find, every_order, order_relations
+from thalweg.optimize.weigh_orders import as_query, cost, predicate_of, reordered
 
-judge, optimize = counted(ordering.judge), counted(probe_orders.optimize)
+judge, optimize = counted(weigh_orders.judge), counted(probe_orders.optimize)
 
 
-def renamed(join: Ordered, stats: Statistics, names: Mapping[str, str]) -> tuple[Ordered, Statistics]:
+def renamed(join: OrderedJoin, stats: Statistics, names: Mapping[str, str]) -> tuple[OrderedJoin, Statistics]:
     edges: dict[Edge, Edge] = {}
     for a, b, key in join.edges:
         one, other = sorted((names[a], names[b]))
@@ -28,10 +28,10 @@ def renamed(join: Ordered, stats: Statistics, names: Mapping[str, str]) -> tuple
     rates = {names[relation]: rate for relation, rate in stats.rates.items()}
     shares = {predicate_of(new): stats.selectivity[predicate_of(old)] for old, new in edges.items()}
     relations = tuple(sorted(names[relation] for relation in join.relations))
-    return Ordered(relations, tuple(sorted(edges.values())), {}, True), Statistics(rates, shares)
+    return OrderedJoin(relations, tuple(sorted(edges.values())), {}, True), Statistics(rates, shares)
 
 
-def with_some_order(join: Ordered) -> Ordered:
+def with_some_order(join: OrderedJoin) -> OrderedJoin:
     """Relation by relation, always the first by name that can be reached."""
     orders = {}
     for start in join.relations:
@@ -39,10 +39,10 @@ def with_some_order(join: Ordered) -> Ordered:
         while len(known) < len(join.relations):
             known.append(next(r for r in join.relations if r not in known and join.reaches(known, (r,))))
         orders[start] = tuple((r,) for r in known[1:])
-    return Ordered(join.relations, join.edges, orders, True)
+    return OrderedJoin(join.relations, join.edges, orders, True)
 
 
-def run_cost(join: Ordered, stats: Statistics) -> float:
+def run_cost(join: OrderedJoin, stats: Statistics) -> float:
     """What the engine's orders cost, looked into intermediates only where one order of relations allows all of it."""
     judged = judge({"q": with_some_order(join)}, stats, budget_seconds=20.0)
     if judged.orders is None:
@@ -55,25 +55,25 @@ def run_cost(join: Ordered, stats: Statistics) -> float:
     return judged.better
 
 
-def random_join(rng: random.Random, size: int) -> tuple[Ordered, Statistics]:
+def random_join(rng: random.Random, size: int) -> tuple[OrderedJoin, Statistics]:
     names = "abcde"[:size]
     pairs = {tuple(sorted((names[i], rng.choice(names[:i])))) for i in range(1, size)}
     pairs |= {pair for pair in combinations(names, 2) if rng.random() < 0.25}
     edges = tuple(sorted((a, b, f"k{a}{b}") for a, b in pairs))
     rates = {name: rng.choice((100.0, 1000.0, 3000.0)) for name in names}
     shares = {predicate_of(edge): rng.choice((0.00001, 0.001, 0.004)) for edge in edges}
-    return Ordered(tuple(names), edges, {}, True), Statistics(rates, shares)
+    return OrderedJoin(tuple(names), edges, {}, True), Statistics(rates, shares)
 
 
 # -- every plan there is
 
 
-def rows(join: Ordered, stats: Statistics, relations: frozenset[str]) -> float:
+def rows(join: OrderedJoin, stats: Statistics, relations: frozenset[str]) -> float:
     shares = (stats.selectivity[predicate_of(edge)] for edge in join.among(relations))
     return math.prod(stats.rates[r] for r in relations) * math.prod(shares)
 
 
-def cheapest(join: Ordered, stats: Statistics) -> float:
+def cheapest(join: OrderedJoin, stats: Statistics) -> float:
     """Over all orders of relations, all sets of intermediates and all probe orders: CLASH Eq. 1 with chi = 1."""
     pairs = sorted({frozenset(edge[:2]) for edge in join.edges}, key=sorted)
     subsets = list(chain.from_iterable(combinations(pairs, n) for n in range(len(pairs) + 1)))
@@ -113,11 +113,11 @@ def cheapest(join: Ordered, stats: Statistics) -> float:
 # -- tests
 
 
-def star() -> tuple[Ordered, Statistics]:
+def star() -> tuple[OrderedJoin, Statistics]:
     """One selective edge in a star of four: names made it cost 4,060, 5,560 or 7,050."""
     edges = (("r", "s", "k"), ("s", "t", "l"), ("s", "u", "m"))
     shares = dict(zip(map(predicate_of, edges), (0.01 / 1000, 3 / 1000, 3 / 1000), strict=True))
-    return Ordered(("r", "s", "t", "u"), edges, {}, True), Statistics(dict.fromkeys("rstu", 1000.0), shares)
+    return OrderedJoin(("r", "s", "t", "u"), edges, {}, True), Statistics(dict.fromkeys("rstu", 1000.0), shares)
 
 
 def test_a_star_costs_the_same_under_all_24_namings() -> None:

@@ -20,21 +20,21 @@ from thalweg.errors import StateError
 from thalweg.model.bucket import Layout, RowBucket, Section, SliceBucket, StoredIndex
 from thalweg.model.entry import Entry, Gap
 from thalweg.model.expr import Expr
-from thalweg.model.history import History, RowHistory, SliceHistory, Wanted
-from thalweg.model.join_statistics import Estimate, JoinMeasurements, JoinStatistics, Sample, Seen
+from thalweg.model.history import History, RowHistory, SliceHistory, WantedRows
+from thalweg.model.join_statistics import Estimate, FoundPerLook, JoinMeasurements, JoinStatistics, PredicateSample
 from thalweg.model.manifest import FORMAT, Manifest, Prepared, ResultFile, StreamProgress
 from thalweg.model.measurements import (
     Combining,
     Dealing,
     HotJoinKeys,
+    KeyGroupMoves,
     Measurements,
-    Moves,
     Partitioners,
     ProbeOrders,
     SlotAssignment,
 )
 from thalweg.model.offsets import Offsets, SourceMark
-from thalweg.model.ordering import Ordering
+from thalweg.model.probe_order import OrdersInForce
 from thalweg.model.query import Aggregate, Output, Query, SinkSpec
 from thalweg.model.window import Window
 from thalweg.state import durable
@@ -47,12 +47,14 @@ SECTION = Section("buckets/000000000003-1-ab.arrow", "g0", 64, 100, 7, 0xDEADBEE
 JOINS = JoinMeasurements(
     average={"a|b|k": 1.25},
     matches={"a|b|k": 1.0},
-    samples={"a": Sample(("p",) * 70, (1, 1 << 69), 12.0, {"k": 3.0})},
+    samples={"a": PredicateSample(("p",) * 70, (1, 1 << 69), 12.0, {"k": 3.0})},
     cohorts=(("q",),),
     since={"+a+b": {"q": 4}},
     ready={"+a+b": ("q",)},
     held={"a": 2.0},
-    statistics=JoinStatistics(3, 1, {"rows|a": Seen(1, 1.0, 12.0, 0.5)}, {"rows|a": Estimate(12.0, 0.25, 8, 2)}),
+    statistics=JoinStatistics(
+        3, 1, {"rows|a": FoundPerLook(1, 1.0, 12.0, 0.5)}, {"rows|a": Estimate(12.0, 0.25, 8, 2)}
+    ),
     sent={"g": 3.5},
 )
 SLICES = SliceBucket(
@@ -114,7 +116,7 @@ def manifest(batch: int, **changes: Any) -> Manifest:
         history=History(
             {"g0": SliceHistory({"p": 1}, ((5, 0, 0),), (Window(10, 5),))},
             {
-                "purchases": RowHistory(2, (Wanted(("p",), False, frozenset({"a"}), 9),)),
+                "purchases": RowHistory(2, (WantedRows(("p",), False, frozenset({"a"}), 9),)),
                 "+a+b": RowHistory(3, None),
             },
         ),
@@ -122,9 +124,9 @@ def manifest(batch: int, **changes: Any) -> Manifest:
             combining=Combining(loads={"g0": 0.25}, shipped=("g0",)),
             hot_join_keys=HotJoinKeys(spread={"r": [1, 2]}),
             partitioners=Partitioners(dealing={"r": Dealing(3, 2, 0.5, 0.25, "hash")}),
-            probe_orders=ProbeOrders(joins=JOINS, ordering=Ordering({"q": {"a": (("b",),)}}, ("q",))),
+            probe_orders=ProbeOrders(joins=JOINS, ordering=OrdersInForce({"q": {"a": (("b",),)}}, ("q",))),
             slot_assignment=SlotAssignment(
-                assignment={"r": [0, 1]}, follows={"a": "r"}, slots=2, moves=Moves(1, 2, 3)
+                assignment={"r": [0, 1]}, co_located_with={"a": "r"}, slots=2, moves=KeyGroupMoves(1, 2, 3)
             ),
         ),
         results=(ResultFile("results/000000000001-ab.arrow", 0, 1, 1),),
@@ -219,7 +221,7 @@ ENTRIES = st.builds(
 )
 PROGRESS = st.builds(StreamProgress, st.none() | MICROSECONDS, COUNTS, COUNTS, COUNTS)
 WANTED = st.builds(
-    Wanted, st.lists(TEXTS, max_size=2).map(tuple), st.booleans(), st.frozensets(TEXTS, max_size=2), MICROSECONDS
+    WantedRows, st.lists(TEXTS, max_size=2).map(tuple), st.booleans(), st.frozensets(TEXTS, max_size=2), MICROSECONDS
 )
 PREPARED = st.builds(Prepared, TEXTS, COUNTS, COUNTS, st.lists(SECTIONS, max_size=2).map(tuple), TEXTS)
 MANIFESTS = st.builds(

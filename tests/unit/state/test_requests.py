@@ -20,7 +20,7 @@ from thalweg.errors import StateError
 from thalweg.model.query import Query
 from thalweg.state import durable
 from thalweg.state.local_storage import LocalStorage
-from thalweg.state.requests import CreateQuery, DropQuery, ReplaceQuery, Request, RequestLog
+from thalweg.state.requests import CreateRequest, DropRequest, ReplaceRequest, Request, RequestLog
 from thalweg.testing.faults import Death
 
 
@@ -28,8 +28,8 @@ def log_of(path: Path, through: int = 0) -> RequestLog:
     return RequestLog(LocalStorage(str(path)), through)
 
 
-def query(number: int) -> CreateQuery:
-    return CreateQuery(Query(f"q{number}", "SELECT 'é\n'", "s", ()))
+def query(number: int) -> CreateRequest:
+    return CreateRequest(Query(f"q{number}", "SELECT 'é\n'", "s", ()))
 
 
 def fill(path: Path, count: int) -> RequestLog:
@@ -52,9 +52,9 @@ def test_requests_come_back_in_order(tmp_path: Path) -> None:
     log = log_of(tmp_path)
     assert numbers(log) == [1, 2, 3]
     assert log.read_after(2) == [(3, query(3))]
-    assert log.append(DropQuery("q0")) == 4
+    assert log.append(DropRequest("q0")) == 4
     assert log.last == 4
-    assert log_of(tmp_path).read_after(3) == [(4, DropQuery("q0"))]
+    assert log_of(tmp_path).read_after(3) == [(4, DropRequest("q0"))]
 
 
 def test_each_is_an_object_and_the_last_one_is_counted(tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_what_was_applied_is_not_read_again_and_goes(tmp_path: Path) -> None:
 def test_several_that_are_made_as_one_share_a_number_and_an_object(tmp_path: Path) -> None:
     let_go: list[Request] = []
     log = RequestLog(LocalStorage(str(tmp_path)), 0, let_go.append)
-    several = [query(1), ReplaceQuery(query(2).query), query(3)]
+    several = [query(1), ReplaceRequest(query(2).query), query(3)]
     assert log.append_all(several) == 1
-    assert log.append(DropQuery("q1")) == 2
+    assert log.append(DropRequest("q1")) == 2
     assert log.append_all([query(4)]) == 3
-    expected = [*((1, request) for request in several), (2, DropQuery("q1")), (3, query(4))]
+    expected = [*((1, request) for request in several), (2, DropRequest("q1")), (3, query(4))]
     assert log.read_after(0) == expected
     log.close()
     assert sorted(path.name for path in (tmp_path / "requests").iterdir()) == [
@@ -259,7 +259,7 @@ def test_after_a_death_anywhere_all_that_were_acknowledged_are_there(tmp_path: P
                 found = numbers(log)
                 assert found in ([*acknowledged], [*acknowledged, len(acknowledged) + 1])
                 assert log.read_after(0) == [(n, query(n)) for n in found]
-                assert log.append(DropQuery("q")) == len(found) + 1
+                assert log.append(DropRequest("q")) == len(found) + 1
             assert numbers(log_of(root)) == [*found, len(found) + 1]
 
 
@@ -269,7 +269,7 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
 
     def work(worker: int) -> None:
         for number in range(5):
-            got.append(log.append(CreateQuery(Query(f"{worker} {number}", "", "s", ()))))
+            got.append(log.append(CreateRequest(Query(f"{worker} {number}", "", "s", ()))))
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -280,7 +280,7 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
     log.close()
     records = log_of(tmp_path).read_after(0)
     assert [number for number, _ in records] == list(range(1, 41))
-    made = [request.query for _, request in records if isinstance(request, CreateQuery)]
+    made = [request.query for _, request in records if isinstance(request, CreateRequest)]
     for worker in range(8):
         assert [q.name for q in made if q.name.startswith(f"{worker} ")] == [f"{worker} {n}" for n in range(5)]
 
@@ -290,7 +290,7 @@ def test_of_two_logs_on_one_storage_one_wins(tmp_path: Path) -> None:
     assert one.append(query(1)) == 1
     for _ in range(2):
         with pytest.raises(StateError, match="another session has made it"):
-            other.append(DropQuery("mine"))
+            other.append(DropRequest("mine"))
     assert other.read_after(0) == []
     assert one.append(query(2)) == 2
     assert log_of(tmp_path).read_after(0) == [(1, query(1)), (2, query(2))]
@@ -320,7 +320,7 @@ def test_a_failure_refuses_this_and_later_requests(tmp_path: Path, verb: str, nt
         assert numbers(log) == [1, 2]
         again = log_of(tmp_path)
         assert numbers(again) in ([1, 2], [1, 2, 3])
-        assert again.append(DropQuery("q")) == again.last == len(numbers(again))
+        assert again.append(DropRequest("q")) == again.last == len(numbers(again))
     disk.power_cut()
     assert numbers(log_of(tmp_path))[:2] == [1, 2]
 
@@ -392,7 +392,7 @@ def old_log(path: Path, count: int, base: int = 0) -> bytes:
 
 
 def expected(first: int, last: int) -> list[tuple[int, Request]]:
-    return [(n, query(n) if n % 2 else DropQuery(f"q{n}")) for n in range(first, last + 1)]
+    return [(n, query(n) if n % 2 else DropRequest(f"q{n}")) for n in range(first, last + 1)]
 
 
 def test_an_old_log_is_read_and_gone_on_with(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from thalweg.state import results as module
 from thalweg.state.collect import collect_garbage
 from thalweg.state.container import ContainerWriter
 from thalweg.state.local_storage import LocalStorage
-from thalweg.state.results import Results
+from thalweg.state.results import StoredResults
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -31,7 +31,7 @@ class Log:
     def __init__(self, path: Path, files: tuple[ResultFile, ...] = ()) -> None:
         self.storage = LocalStorage(str(path))
         self.files = files
-        self.results = Results(self.storage, files)
+        self.results = StoredResults(self.storage, files)
 
     def commit(self, batch: int, tables: Mapping[str, pa.Table], wanted: Collection[str] | None = None) -> None:
         """`wanted`: all of this batch when left out."""
@@ -221,12 +221,12 @@ def test_of_what_tasks_have_written_only_what_counts_is_read_and_as_users_see_it
         writer.close()
     files = log.results.prepare(0, {"q": rows(1)}, {"q", "other"}, {"prepared/000000000000-0-a.arrow": ["q"]})
     log.results.commit(files)
-    for results in (log.results, Results(log.storage, files)):
+    for results in (log.results, StoredResults(log.storage, files)):
         assert sorted(results.read("q", SCHEMA)["n"].to_pylist()) == [1, 7]
         assert results.read("other", SCHEMA).num_rows == 0
     merged = log.results._merge(files, {"q", "other"})
-    assert sorted(Results(log.storage, merged).read("q", SCHEMA)["n"].to_pylist()) == [1, 7]
-    assert Results(log.storage, merged).read("other", SCHEMA).num_rows == 0
+    assert sorted(StoredResults(log.storage, merged).read("q", SCHEMA)["n"].to_pylist()) == [1, 7]
+    assert StoredResults(log.storage, merged).read("other", SCHEMA).num_rows == 0
 
 
 # -- only the newest

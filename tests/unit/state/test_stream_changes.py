@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
-from thalweg.state.requests import ChangeStream, DropQuery, Request
+from thalweg.state.requests import DropRequest, Request, StreamRequest
 from thalweg.state.stream_changes import dropped_streams, streams_through
 
 OLD = Stream("s", Schema((Field("ts", "timestamp"),)), "ts", 0, SourceSpec("memory", {}))
@@ -15,10 +15,10 @@ SLOW = replace(OLD, delay_us=9)
 NEW = replace(OLD, incarnation=3)
 OTHER = replace(OLD, name="t")
 CHANGES: list[tuple[int, Request]] = [
-    (1, ChangeStream("s", OLD, SLOW)),
-    (2, DropQuery("q")),
-    (3, ChangeStream("s", SLOW, None)),
-    (4, ChangeStream("s", None, NEW)),
+    (1, StreamRequest("s", OLD, SLOW)),
+    (2, DropRequest("q")),
+    (3, StreamRequest("s", SLOW, None)),
+    (4, StreamRequest("s", None, NEW)),
 ]
 
 
@@ -33,11 +33,11 @@ def test_the_streams_as_of_a_request(through: int, expected: Stream | None, know
 
 def test_without_changes_the_catalog_counts() -> None:
     catalog = {"s": OLD}
-    assert streams_through(catalog, [(2, DropQuery("q"))], 0) is catalog
+    assert streams_through(catalog, [(2, DropRequest("q"))], 0) is catalog
 
 
 def test_an_alteration_is_no_drop() -> None:
     assert dropped_streams(CHANGES[:2]) == frozenset()
     assert dropped_streams(CHANGES) == {"s"}
-    assert dropped_streams([(1, ChangeStream("s", OLD, NEW))]) == {"s"}, "one that is replaced"
+    assert dropped_streams([(1, StreamRequest("s", OLD, NEW))]) == {"s"}, "one that is replaced"
     assert (OLD.place, NEW.place) == ("s", "s@3")

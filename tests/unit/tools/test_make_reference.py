@@ -13,8 +13,8 @@ from thalweg.aggregates.families import arities
 from thalweg.errors import SqlError
 from thalweg.frontend.functions import FUNCTIONS, find
 from thalweg.frontend.tree import Call
-from thalweg.sink.files import FilesOptions as ToFiles
-from thalweg.source.files import FilesOptions
+from thalweg.sink.files import FilesSinkOptions as ToFiles
+from thalweg.source.files import FilesSourceOptions
 from thalweg.testing import LocalSession
 
 
@@ -65,13 +65,13 @@ def test_the_keys_of_progress_are_those_of_a_session() -> None:
 
 def test_every_option_is_on_the_page() -> None:
     text = make_reference.options()
-    for struct in (FilesOptions, ToFiles):
+    for struct in (FilesSourceOptions, ToFiles):
         for name in struct.__struct_fields__:
             assert f"| `{name}` |" in text
 
 
 def test_keywords_of_functions_are_options() -> None:
     """Of those that name them; others go through as they are."""
-    for function, struct in ((thalweg.files, FilesOptions), (thalweg.to_files, ToFiles)):
+    for function, struct in ((thalweg.files, FilesSourceOptions), (thalweg.to_files, ToFiles)):
         named = {p.name for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD}
         assert named - {"glob"} <= set(struct.__struct_fields__)

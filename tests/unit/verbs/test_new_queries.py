@@ -13,7 +13,7 @@ import thalweg
 from thalweg.errors import NamingError, SqlError, ThalwegError, UsageError
 from thalweg.testing import LocalSession
 from thalweg.testing.memory_storage import MemoryStorage
-from thalweg.verbs.parts import Parts
+from thalweg.verbs.parts import SessionParts
 
 Local = Callable[..., LocalSession]
 ROWS = [{"ts": datetime(2026, 1, 1, tzinfo=UTC), "k": 1, "v": 1}]
@@ -153,8 +153,10 @@ def test_one_more_query_looks_at_no_other(local: Local, monkeypatch: pytest.Monk
     session.create_queries([(f"q{i}", SELECT) for i in range(50)])
     session.run_available()
     looked: list[str] = []
-    before = Parts.entry_of
-    monkeypatch.setattr(Parts, "entry_of", lambda parts, handle: looked.append(handle.name) or before(parts, handle))
+    before = SessionParts.entry_of
+    monkeypatch.setattr(
+        SessionParts, "entry_of", lambda parts, handle: looked.append(handle.name) or before(parts, handle)
+    )
     session.create_query("one", SELECT)
     session.create_queries([("two", SELECT), ("three", SELECT)])
     session.drop_query("two")

@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from msgspec import Struct, structs
 
-from thalweg.adapt.contract import Adaptation, Asked, Decided, Seen
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch, SolverCall
 from thalweg.adapt.probe_orders.measure import join_load, matches_of, next_measurements
-from thalweg.adapt.probe_orders.question import NewOrders, Question, answer, cost_ratio, question
-from thalweg.adapt.settings import EPOCH, Settings
-from thalweg.model.explanation import Explanation
+from thalweg.adapt.probe_orders.question import NewOrders, OrderingProblem, answer, cost_ratio, question
+from thalweg.adapt.settings import EPOCH, AdaptSettings
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics
 from thalweg.model.measurements import Measurements, ProbeOrders
-from thalweg.model.ordering import CohortCost, Ordering, OrderingReport, Orders
+from thalweg.model.probe_order import CohortCost, OrderingReport, OrdersByStart, OrdersInForce
 from thalweg.optimize import probe_orders
 from thalweg.optimize.deadline import Clock
 
@@ -27,20 +27,20 @@ from thalweg.optimize.deadline import Clock
 class OrdersMemory(Struct, frozen=True):
     joins: JoinMeasurements = JoinMeasurements()
     """In the manifest."""
-    ordering: Ordering = Ordering()
+    ordering: OrdersInForce = OrdersInForce()
     """The orders in force. In the manifest."""
     looked: int = -1
     """The number of ended epochs that was seen last."""
-    usual: tuple[Mapping[str, Orders], float] | None = None
+    usual: tuple[Mapping[str, OrdersByStart], float] | None = None
     """The orders that run, and what was sent in their first epoch, divided by what was expected: the model's own
     error with these orders, which is no drift."""
-    coming: tuple[tuple[int, Ordering], ...] = ()
+    coming: tuple[tuple[int, OrdersInForce], ...] = ()
     """From which epoch on, and what; the oldest first."""
     why: str = ""
     """Why the optimiser should be asked."""
-    question: Question | None = None
+    question: OrderingProblem | None = None
     """What it should be asked."""
-    asked: Asked | None = None
+    asked: SolverCall | None = None
     answer: str = ""
     saved: float = 0.0
     rejected: str = ""
@@ -52,7 +52,7 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
     empty = OrdersMemory()
     lost = "orders that were not in force yet: the measurements ask for them again"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         self.settings = settings.join_planning
 
     @property
@@ -63,7 +63,7 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
         orders = measured.probe_orders
         return structs.replace(memory, joins=orders.joins, ordering=orders.ordering)
 
-    def observe(self, memory: OrdersMemory, seen: Seen) -> OrdersMemory:
+    def observe(self, memory: OrdersMemory, seen: SeenBatch) -> OrdersMemory:
         """Looks whether an epoch has ended with this batch, and whether there is a reason to ask."""
         plan = seen.plan
         began = memory.joins.statistics.epoch
@@ -84,18 +84,18 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
         memory = structs.replace(memory, looked=statistics.epoch)
         return self._look(memory, seen) if ended and self.settings is not None else memory
 
-    def keep(self, memory: OrdersMemory, seen: Seen) -> Measurements:
+    def keep(self, memory: OrdersMemory, seen: SeenBatch) -> Measurements:
         return structs.replace(seen.measured, probe_orders=ProbeOrders(joins=memory.joins, ordering=memory.ordering))
 
     def due(self, memory: OrdersMemory, now: float) -> str:
         return memory.why
 
-    def solve(self, memory: OrdersMemory, asked: Asked, clock: Clock) -> NewOrders:
+    def solve(self, memory: OrdersMemory, asked: SolverCall, clock: Clock) -> NewOrders:
         assert self.settings is not None
         assert memory.question is not None
         return answer(memory.question, memory.looked + 1, self.settings.budget_seconds, clock)
 
-    def adopt(self, memory: OrdersMemory, asked: Asked, answer: NewOrders | None) -> OrdersMemory:
+    def adopt(self, memory: OrdersMemory, asked: SolverCall, answer: NewOrders | None) -> OrdersMemory:
         memory = structs.replace(memory, why="", question=None, usual=None, asked=asked)
         if answer is None:
             return structs.replace(memory, answer=f"the optimiser failed: {asked.failed}", saved=0.0, rejected="")
@@ -123,15 +123,15 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
         )
         return replace(decided, measurements=replace(decided.measurements, joins=joins), ordering=ordering)
 
-    def explain(self, memory: OrdersMemory) -> Explanation:
+    def explain(self, memory: OrdersMemory) -> AdaptationReport:
         known, asked = memory.ordering, "" if memory.asked is None else memory.asked.words
         report = OrderingReport(
             memory.joins.statistics.epoch, asked, memory.answer, known.switches, known.switched, known.reason,
             known.changes, memory.cohorts, memory.joins.sent,
         )  # fmt: skip
-        return Explanation(asked, memory.answer, memory.saved, memory.rejected, report)
+        return AdaptationReport(asked, memory.answer, memory.saved, memory.rejected, report)
 
-    def _look(self, memory: OrdersMemory, seen: Seen) -> OrdersMemory:
+    def _look(self, memory: OrdersMemory, seen: SeenBatch) -> OrdersMemory:
         """An epoch has ended."""
         running, plan, joins = memory.ordering, seen.plan, memory.joins
         load = join_load(joins, running)
@@ -149,7 +149,9 @@ class OrderProbes(Adaptation[OrdersMemory, NewOrders]):
         return structs.replace(memory, usual=usual, why="", question=None, answer=answer)
 
 
-def _due(asked: Question, ordering: Ordering, statistics: JoinStatistics, drift: float) -> tuple[str, str]:
+def _due(
+    asked: OrderingProblem, ordering: OrdersInForce, statistics: JoinStatistics, drift: float
+) -> tuple[str, str]:
     """Why the optimiser should be asked now; or an empty text, and why not.
 
     `drift`: how many times more is sent than the same orders used to send, beyond what the statistics explain."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from thalweg.model.bucket import RowBucket
-from thalweg.model.join_statistics import Estimate, JoinStatistics, Sample
-from thalweg.model.ordering import Edge
+from thalweg.model.join_statistics import Estimate, JoinStatistics, PredicateSample
 from thalweg.model.plan import Plan
 from thalweg.model.probe import Cohort
+from thalweg.model.probe_order import Edge
 from thalweg.model.report import SAMPLED, ProbeId
-from thalweg.optimize.ordering import asked_of, pairs_key, partners_of, rows_key, share_of
+from thalweg.optimize.weigh_orders import asked_of, pairs_key, partners_of, rows_key, share_of
 
 Probes = Mapping[ProbeId, tuple[int, int]]
 Counts = dict[str, tuple[float, float]]
@@ -32,7 +32,7 @@ def next_statistics(
     plan: Plan,
     probes: Probes,
     rates: Mapping[str, float],
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, PredicateSample],
     epoch: int,
 ) -> JoinStatistics:
     """With one more batch. `rates`: rows of it by stream; `samples`: what predicates let through."""
@@ -46,7 +46,7 @@ def next_statistics(
 
 
 def _of_current(
-    known: JoinStatistics, plan: Plan, streams: Sequence[str], samples: Mapping[str, Sample]
+    known: JoinStatistics, plan: Plan, streams: Sequence[str], samples: Mapping[str, PredicateSample]
 ) -> JoinStatistics:
     """What concerns the joins that run. Where it is asked together for the first time, others give the estimate."""
     current = {rows_key(name) for name in streams}
@@ -66,7 +66,7 @@ def _edges(plan: Plan, cohort: Cohort) -> set[Edge]:
     return {edge for id_ in cohort.queries if id_ in plan.joins.ordered for edge in plan.joins.ordered[id_].edges}
 
 
-def _partners_found(plan: Plan, probes: Probes, samples: Mapping[str, Sample]) -> Counts:
+def _partners_found(plan: Plan, probes: Probes, samples: Mapping[str, PredicateSample]) -> Counts:
     """Rows that looked for partners by an edge, and partners found; from first steps where there are some.
 
     Counted twice: with what the cohort asks, and over all by the share of the rows that each cohort wants. A tuple of

@@ -10,16 +10,16 @@ from thalweg.adapt.probe_orders.counts import Probes, by_edge, next_sent, next_s
 from thalweg.adapt.steady import power_of_two
 from thalweg.model.bucket import RowBucket
 from thalweg.model.join_statistics import JoinMeasurements, JoinStatistics
-from thalweg.model.ordering import Edge, Ordering
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad
+from thalweg.model.probe_order import Edge, OrdersInForce
 from thalweg.model.report import StreamSample
 
 _EDGE = "|"
 """Between the parts of an edge in a manifest."""
 
 
-def join_load(value: JoinMeasurements, ordering: Ordering | None = None) -> JoinLoad:
+def join_load(value: JoinMeasurements, ordering: OrdersInForce | None = None) -> JoinLoad:
     """The measurements and what was decided by them, as the planner takes them."""
     orders = ordering.orders if ordering is not None else {}
     estimates = value.statistics.estimates

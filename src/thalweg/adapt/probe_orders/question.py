@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from thalweg.model.ordering import CohortCost, Order, Ordered, Ordering, Orders
 from thalweg.model.plan import Plan
 from thalweg.model.plan_input import JoinLoad
+from thalweg.model.probe_order import CohortCost, OrderedJoin, OrdersByStart, OrdersInForce, ProbeOrder
 from thalweg.model.query import query_name
 from thalweg.optimize.deadline import Clock
-from thalweg.optimize.ordering import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
 from thalweg.optimize.probe_orders.model import Statistics
+from thalweg.optimize.weigh_orders import Judgement, cost, cost_apart, judge, partners, rows_of, statistics_of
 
 LEAST_SECONDS = 0.02
 """Of the budget, for one cohort."""
 
 
 @dataclass(frozen=True)
-class Question:
+class OrderingProblem:
     """The cohorts as they run, and what is known of each."""
 
-    cohorts: Sequence[tuple[dict[str, Ordered], Statistics]]
+    cohorts: Sequence[tuple[dict[str, OrderedJoin], Statistics]]
     unmeasured: int
     """Cohorts of which too little is known."""
 
@@ -38,7 +38,7 @@ class Question:
 class NewOrders:
     """An answer: the orders of all that was asked, changed or not, from the epoch on."""
 
-    ordering: Ordering
+    ordering: OrdersInForce
     epoch: int
     saved: float
     """The share of what is sent that they save."""
@@ -46,7 +46,7 @@ class NewOrders:
     cohorts: tuple[CohortCost, ...]
 
 
-def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Question:
+def question(plan: Plan, load: JoinLoad, coming: OrdersInForce | None = None) -> OrderingProblem:
     """What can be asked of the optimiser now. Outer, semi and anti joins have but one order.
 
     `coming`: the orders that will be in force; those of the plan without it."""
@@ -63,24 +63,24 @@ def question(plan: Plan, load: JoinLoad, coming: Ordering | None = None) -> Ques
         if joins and stats is not None:
             found.append((joins, stats))
         unmeasured += bool(joins) and stats is None
-    return Question(found, unmeasured)
+    return OrderingProblem(found, unmeasured)
 
 
-def answer(asked: Question, epoch: int, budget_seconds: float, clock: Clock) -> NewOrders:
+def answer(asked: OrderingProblem, epoch: int, budget_seconds: float, clock: Clock) -> NewOrders:
     """Orders worth a switch from the epoch on. Those that were found good are settled too: nothing but a decision
     changes them from now on."""
     share = max(LEAST_SECONDS, budget_seconds / len(asked.cohorts))
     judged = [
         (cohort, stats, judge(cohort, stats, budget_seconds=share, clock=clock)) for cohort, stats in asked.cohorts
     ]
-    orders: dict[str, Orders] = {}
+    orders: dict[str, OrdersByStart] = {}
     changes: list[str] = []
     for cohort, _, one in judged:
         for query, join in cohort.items():
             orders[query] = join.orders if one.orders is None else one.orders[query]
             changes += _changes(query, join.orders, orders[query])
     reason, saved, rejected = _words_of([one for _, _, one in judged], bool(changes), epoch)
-    ordering = Ordering(orders, tuple(orders), reason=reason, changes=tuple(changes), epoch=epoch - 1)
+    ordering = OrdersInForce(orders, tuple(orders), reason=reason, changes=tuple(changes), epoch=epoch - 1)
     costs = tuple(
         CohortCost(
             tuple(cohort),
@@ -104,7 +104,7 @@ def _words_of(judged: Sequence[Judgement], changed: bool, epoch: int) -> tuple[s
     return f"left as they are: {rejected}", 0.0, rejected
 
 
-def _changes(query: str, before: Orders, after: Orders) -> list[str]:
+def _changes(query: str, before: OrdersByStart, after: OrdersByStart) -> list[str]:
     """In words."""
     return [
         f"{query_name(query)}: rows of {start} look into {_words(after[start])}; before: {_words(before[start])}"
@@ -113,11 +113,11 @@ def _changes(query: str, before: Orders, after: Orders) -> list[str]:
     ]
 
 
-def _words(order: Order) -> str:
+def _words(order: ProbeOrder) -> str:
     return ", then ".join(found[0] if len(found) == 1 else f"({' ⋈ '.join(found)})" for found in order)
 
 
-def cost_ratio(running: Question, sent: Mapping[str, float]) -> float:
+def cost_ratio(running: OrderingProblem, sent: Mapping[str, float]) -> float:
     """What is sent per batch, divided by what the statistics predict for the orders that run."""
     expected, measured = running.cost, sum(sent.values())
     return measured / expected if expected > 0 and measured > 0 else 1.0

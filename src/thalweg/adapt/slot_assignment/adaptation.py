@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from thalweg.adapt.contract import Adaptation, Asked, Decided, Seen
-from thalweg.adapt.settings import Repartitioning, Settings
+from thalweg.adapt.contract import Adaptation, Decided, SeenBatch, SolverCall
+from thalweg.adapt.settings import AdaptSettings, Repartitioning
 from thalweg.adapt.slot_assignment import retreat
 from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.memory import SlotMemory, count, forget, learn
 from thalweg.adapt.slot_assignment.moves import next_moves
 from thalweg.adapt.slot_assignment.question import LOOK, NewSlots, answer
-from thalweg.model.explanation import Explanation
+from thalweg.model.explanation import AdaptationReport
 from thalweg.model.measurements import Measurements, SlotAssignment
 from thalweg.model.partitioning import Partitioning, PartitioningReport
 from thalweg.optimize.deadline import Clock
@@ -29,20 +29,20 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
     empty = SlotMemory()
     lost = "what was measured of rows that are sent whole, and a partitioning that was not in force yet"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         self.settings, self.tasks = settings.repartitioning, settings.tasks
 
     def restore(self, memory: SlotMemory, measured: Measurements) -> SlotMemory:
         return structs.replace(memory, assigned=measured.slot_assignment)
 
-    def observe(self, memory: SlotMemory, seen: Seen) -> SlotMemory:
+    def observe(self, memory: SlotMemory, seen: SeenBatch) -> SlotMemory:
         """What a batch measured. What was proposed before it is in force."""
         plan = seen.plan
         memory = structs.replace(
             memory,
             assigned=SlotAssignment(
                 assignment={route_key: list(slots) for route_key, slots in plan.assignment.items()},
-                follows=dict(plan.follows),
+                co_located_with=dict(plan.co_located_with),
                 slots=plan.slots,
                 moves=next_moves(memory.assigned, plan, seen.batch),
             ),
@@ -57,7 +57,7 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
             return memory
         return _retreat(learn(memory, seen.routing.shipped, plan.groups), seen)
 
-    def keep(self, memory: SlotMemory, seen: Seen) -> Measurements:
+    def keep(self, memory: SlotMemory, seen: SeenBatch) -> Measurements:
         return structs.replace(seen.measured, slot_assignment=memory.assigned)
 
     def due(self, memory: SlotMemory, now: float) -> str:
@@ -77,15 +77,15 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
         """After a retreat every batch sends more than it need; the answer is a short one."""
         return memory.given_up is not None
 
-    def solve(self, memory: SlotMemory, asked: Asked, clock: Clock) -> NewSlots:
+    def solve(self, memory: SlotMemory, asked: SolverCall, clock: Clock) -> NewSlots:
         assert self.settings is not None
         return answer(memory, asked, self.settings, clock)
 
-    def is_stale(self, memory: SlotMemory, asked: Asked) -> bool:
+    def is_stale(self, memory: SlotMemory, asked: SolverCall) -> bool:
         """What it was asked of does not come any more."""
         return memory.given_up is not None and asked.batch < memory.given_up[0]
 
-    def adopt(self, memory: SlotMemory, asked: Asked, answer: NewSlots | None) -> SlotMemory:
+    def adopt(self, memory: SlotMemory, asked: SolverCall, answer: NewSlots | None) -> SlotMemory:
         memory = structs.replace(memory, looked=(asked.batch, asked.at))
         given_up = memory.given_up if self.is_stale(memory, asked) else None
         if answer is None:
@@ -114,14 +114,16 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
         assigned = memory.assigned
         known = Partitioning(slots=decided.slots)
         if assigned.slots == decided.slots:
-            known = Partitioning(assigned.assignment, assigned.follows, assigned.slots)
+            known = Partitioning(assigned.assignment, assigned.co_located_with, assigned.slots)
         known = known.hashed(memory.retreat)
         if memory.proposed is not None and memory.proposed.slots == decided.slots:
             known = known.changed_by(memory.proposed)
-        assignment, follows = known.assignment_lists(), dict(known.follows)
-        return replace(decided, placement=replace(decided.placement, assignment=assignment, follows=follows))
+        assignment, co_located_with = known.assignment_lists(), dict(known.co_located_with)
+        return replace(
+            decided, placement=replace(decided.placement, assignment=assignment, co_located_with=co_located_with)
+        )
 
-    def explain(self, memory: SlotMemory) -> Explanation:
+    def explain(self, memory: SlotMemory) -> AdaptationReport:
         proposal, streams = memory.proposal, {}
         for name, seen in memory.replication.items():
             judged = proposal.streams.get(name) if proposal is not None else None
@@ -143,7 +145,7 @@ class AssignSlots(Adaptation[SlotMemory, NewSlots]):
             said += f"; pairs of {name} that are not counted: the forest is {used} (error {forest.error:.0%})"
         moves, asked = memory.assigned.moves, "" if memory.asked is None else memory.asked.words
         report = PartitioningReport(streams, asked, said, moves.switches, moves.batch, moves.groups)
-        return Explanation(asked, said, saved, rejected, report)
+        return AdaptationReport(asked, said, saved, rejected, report)
 
 
 def _may_look(memory: SlotMemory, settings: Repartitioning, now: float) -> bool:
@@ -157,7 +159,7 @@ def _may_look(memory: SlotMemory, settings: Repartitioning, now: float) -> bool:
     return now - at >= seconds
 
 
-def _retreat(memory: SlotMemory, seen: Seen) -> SlotMemory:
+def _retreat(memory: SlotMemory, seen: SeenBatch) -> SlotMemory:
     """Gives up assignments that send more than hashing would, and what they were fitted to."""
     above = retreat.next_above(memory.above, seen.plan, seen.routing.shipped, memory.proposal)
     streams = sorted(stream for stream, one in above.items() if one.is_believed)

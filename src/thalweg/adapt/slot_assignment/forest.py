@@ -62,7 +62,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Tree:
+class RegressionTree:
     """Node by node; a leaf has a negative feature."""
 
     features: tuple[int, ...]
@@ -73,13 +73,13 @@ class Tree:
 
 
 @dataclass(frozen=True, eq=False)
-class Forest:
+class CellForest:
     keys: tuple[str, ...]
     """In the order in which the trees number them."""
     groups: int
     batch: int
     """Of its latest cells, and that it predicts for."""
-    trees: tuple[Tree, ...]
+    trees: tuple[RegressionTree, ...]
     cells: Cells
     error: float
     """Rows that it puts into a wrong cell, on pairs that it was not trained on, as a share of their rows:
@@ -115,7 +115,7 @@ class Forest:
         return fit_margins(there + back, lines, columns)
 
 
-def fill(shares: Shares, forest: Forest, pairs: Iterable[Pair] | None = None) -> Shares:
+def fill(shares: Shares, forest: CellForest, pairs: Iterable[Pair] | None = None) -> Shares:
     """With joint counts for pairs that were not counted: all of them, or those of `pairs`.
 
     They have no entry in `sampled`. A forest that is not usable fills in nothing.
@@ -128,7 +128,7 @@ def fill(shares: Shares, forest: Forest, pairs: Iterable[Pair] | None = None) ->
     return replace(shares, joint={**shares.joint, **{pair: forest.joint(pair, shares) for pair in missing}})
 
 
-def train(shares: Shares, batch: int, previous: Forest | None = None, seed: int = 0) -> Forest:
+def train(shares: Shares, batch: int, previous: CellForest | None = None, seed: int = 0) -> CellForest:
     """Learns from the pairs that `shares` has counted, and from cells of the others that `previous` had seen."""
     keys = tuple(sorted(shares.counts))
     groups = len(next(iter(shares.counts.values()))) if keys else 0
@@ -143,7 +143,7 @@ def train(shares: Shares, batch: int, previous: Forest | None = None, seed: int 
         older = _remaining(previous, keys, set(pairs))
         kept = rng.permutation(len(older.shares))[: MOST_CELLS // 2]
         cells = Cells.joined([cells, older.only(kept)])
-    forest = Forest(keys, groups, batch, _grow(cells, seed), cells, math.inf)
+    forest = CellForest(keys, groups, batch, _grow(cells, seed), cells, math.inf)
     return replace(forest, error=_error(forest, shares, tested))
 
 
@@ -172,7 +172,7 @@ def _choose(
     return Cells.joined(parts)
 
 
-def _remaining(previous: Forest, keys: tuple[str, ...], counted: set[Pair]) -> Cells:
+def _remaining(previous: CellForest, keys: tuple[str, ...], counted: set[Pair]) -> Cells:
     """Cells of pairs that are not counted now, renumbered. Pairs of the test are counted: no cell of them stays."""
     place = np.array([keys.index(key) if key in keys else -1 for key in previous.keys], np.intp)
     cells = previous.cells
@@ -190,7 +190,7 @@ def can_grow() -> bool:
     return find_spec("sklearn") is not None
 
 
-def _grow(cells: Cells, seed: int) -> tuple[Tree, ...]:
+def _grow(cells: Cells, seed: int) -> tuple[RegressionTree, ...]:
     if not len(cells.shares) or not can_grow():
         return ()
     # Takes a second to load: only who trains a forest pays for it.
@@ -200,7 +200,7 @@ def _grow(cells: Cells, seed: int) -> tuple[Tree, ...]:
         n_estimators=TREES, max_depth=DEPTH, min_samples_leaf=LEAF, random_state=seed, n_jobs=1
     ).fit(cells.features, cells.shares, sample_weight=cells.weights)
     return tuple(
-        Tree(
+        RegressionTree(
             tuple(tree.feature.tolist()),
             tuple(tree.threshold.tolist()),
             tuple(tree.children_left.tolist()),
@@ -211,7 +211,7 @@ def _grow(cells: Cells, seed: int) -> tuple[Tree, ...]:
     )
 
 
-def _paint(tree: Tree, fixed: tuple[int, int, int, int, int], shares: Floats) -> None:
+def _paint(tree: RegressionTree, fixed: tuple[int, int, int, int, int], shares: Floats) -> None:
     """Adds what the tree says of all cells of one pair: leaf by leaf, as a leaf is a rectangle of cells."""
     size = len(shares)
     waiting = [(0, 0, size, 0, size)]
@@ -231,8 +231,8 @@ def _paint(tree: Tree, fixed: tuple[int, int, int, int, int], shares: Floats) ->
             waiting.append((child[node], top, bottom, start, end))
 
 
-def _error(forest: Forest, shares: Shares, tested: Sequence[Pair]) -> float:
-    """See `Forest.error`."""
+def _error(forest: CellForest, shares: Shares, tested: Sequence[Pair]) -> float:
+    """See `CellForest.error`."""
     told = [pair for pair in tested if shares.sampled[pair] >= LEAST_ROWS]
     errors = [_errors(forest.joint(pair, shares), shares.joint[pair], shares.sampled[pair]) for pair in told]
     weights = [shares.sampled[pair] for pair in told]

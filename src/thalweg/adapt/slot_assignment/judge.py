@@ -85,12 +85,12 @@ def decide(
     clock: Clock = SECONDS,
 ) -> Proposal:
     """Optimises, and weighs what a batch saves against what the move costs."""
-    follows = choose_followers(given)
-    problem = _problem(given, given.fitting, follows)
+    co_located_with = choose_followers(given)
+    problem = _problem(given, given.fitting, co_located_with)
     start = _arrays(problem, given.current.assignment)
     answer = slot_assignment.optimize(problem, budget_seconds=budget_seconds, seed=seed, start=start, clock=clock)
     assignment = {name: tuple(slots.tolist()) for (_, name), slots in answer.slots.items()}
-    found = Partitioning(assignment, follows, given.slots)
+    found = Partitioning(assignment, co_located_with, given.slots)
     now, hashed, new = (_costs(given, p) for p in (given.current, Partitioning(), found))
     share = answer.bound / answer.cost if answer.cost else 1.0
     streams = {
@@ -100,7 +100,7 @@ def decide(
     saving = now.cost - new.cost
     saved = saving / now.cost if now.cost else 0.0
     judged = (answer.method, streams, moved_groups, moved_rows, saved)
-    if moved_groups == 0 and follows == dict(given.current.follows):
+    if moved_groups == 0 and co_located_with == dict(given.current.co_located_with):
         return Proposal(None, "nothing better was found", *judged)
     if saving <= threshold * now.cost:
         return Proposal(
@@ -117,20 +117,20 @@ def decide(
 
 def choose_followers(given: AssignmentInput) -> dict[str, str]:
     """Who follows whom: those whose keys lie inside the keys of another, where that does not overload a slot."""
-    follows: dict[str, str] = {}
+    co_located_with: dict[str, str] = {}
     for shares in given.fitting.values():
         names = list(shares.counts)
         heaviest = {name: _heaviest(shares.counts[name], given.slots) for name in names}
         # A route key with many inside it leads before one with few, an even one before a skewed one.
         inside = {a: [k for k in names if k != a and _is_inside(given, k, a)] for a in names}
         for leader in sorted(names, key=lambda a: (-len(inside[a]), heaviest[a], a)):
-            if leader in follows:
+            if leader in co_located_with:
                 continue
             for k in inside[leader]:
                 burden = given.lat_proc * (heaviest[leader] - heaviest[k])
-                if k not in follows and k not in follows.values() and burden < 1 - 1 / given.slots:
-                    follows[k] = leader
-    return dict(sorted(follows.items()))
+                if k not in co_located_with and k not in co_located_with.values() and burden < 1 - 1 / given.slots:
+                    co_located_with[k] = leader
+    return dict(sorted(co_located_with.items()))
 
 
 def _is_inside(given: AssignmentInput, route_key: str, other: str) -> bool:
@@ -155,7 +155,7 @@ class _Costs:
 
 def _costs(given: AssignmentInput, partitioning: Partitioning) -> _Costs:
     """Judged on the rows that the optimiser has not seen."""
-    problem = _problem(given, given.held_out, partitioning.follows)
+    problem = _problem(given, given.held_out, partitioning.co_located_with)
     slots = _arrays(problem, partitioning.assignment)
     shipped = problem.shipped(slots)
     copies, cost = {}, problem.cost(slots)
@@ -167,18 +167,21 @@ def _costs(given: AssignmentInput, partitioning: Partitioning) -> _Costs:
     return _Costs(cost, copies)
 
 
-def _problem(given: AssignmentInput, shares: Mapping[str, Shares], follows: Mapping[str, str]) -> Problem:
+def _problem(given: AssignmentInput, shares: Mapping[str, Shares], co_located_with: Mapping[str, str]) -> Problem:
     """One that follows another is not in the problem: its rows go along, and its work with them."""
     counts = {
-        (stream, name): rows for stream, s in shares.items() for name, rows in s.counts.items() if name not in follows
+        (stream, name): rows
+        for stream, s in shares.items()
+        for name, rows in s.counts.items()
+        if name not in co_located_with
     }
     joint = {
         ((stream, a), (stream, b)): rows
         for stream, s in shares.items()
         for (a, b), rows in s.joint.items()
-        if a not in follows and b not in follows
+        if a not in co_located_with and b not in co_located_with
     }
-    led = sum(name in follows for s in shares.values() for name in s.counts)
+    led = sum(name in co_located_with for s in shares.values() for name in s.counts)
     counts.update(given.probed)
     return slot_assignment.Problem(
         slots=given.slots,

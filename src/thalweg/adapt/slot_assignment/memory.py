@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from thalweg.adapt.contract import Asked, Seen
+from thalweg.adapt.contract import SeenBatch, SolverCall
 from thalweg.adapt.routing_totals import Floats, Shipped
-from thalweg.adapt.slot_assignment.forest import Forest
+from thalweg.adapt.slot_assignment.forest import CellForest
 from thalweg.adapt.slot_assignment.judge import Proposal
 from thalweg.adapt.slot_assignment.retreat import Above
 from thalweg.adapt.slot_assignment.sharing import Shares, Sharing, gather
@@ -57,10 +57,10 @@ class SlotMemory(Struct, frozen=True):
     """The route keys that it was asked about the last time."""
     fitted: Mapping[str, Shares] = {}
     """What its answer was fitted to."""
-    forests: Mapping[str, Forest] = {}
+    forests: Mapping[str, CellForest] = {}
     """Of streams with more pairs of route keys than are counted."""
     trainings: int = 0
-    asked: Asked | None = None
+    asked: SolverCall | None = None
     proposal: Proposal | None = None
     looked: tuple[int, float] = (-1, float("-inf"))
     """After which batch and when it was last asked, or looked whether it should be."""
@@ -98,7 +98,7 @@ def forget(memory: SlotMemory, plan: Plan) -> SlotMemory:
     )
 
 
-def count(memory: SlotMemory, seen: Seen, tasks: int) -> SlotMemory:
+def count(memory: SlotMemory, seen: SeenBatch, tasks: int) -> SlotMemory:
     """With how much was sent, probed and worked on, and how long that took."""
     routing, plan = seen.routing, seen.plan
     replication, shared, probed = dict(memory.replication), dict(memory.shared), dict(memory.probed)

@@ -8,28 +8,28 @@ import numpy as np
 
 from thalweg.adapt.routing_totals import Floats
 from thalweg.model.bucket import SliceBucket
-from thalweg.model.measurements import Moves, SlotAssignment
+from thalweg.model.measurements import KeyGroupMoves, SlotAssignment
 from thalweg.model.plan import Plan, route_key, route_keys
 from thalweg.optimize.slot_assignment import RouteKey
 from thalweg.route.bucket import decode_offsets
 from thalweg.route.table import routing_table
 
 
-def next_moves(decided: SlotAssignment, plan: Plan, batch: int) -> Moves:
+def next_moves(decided: SlotAssignment, plan: Plan, batch: int) -> KeyGroupMoves:
     """The last switch, after `batch`: in which batch, and how many key groups it moved; and how many switches there
     have been. `decided`: what the batch before ran with."""
     if decided.slots != plan.slots:
         return decided.moves
-    old, follows = decided.assignment, decided.follows
+    old, co_located_with = decided.assignment, decided.co_located_with
     used = route_keys(plan)
     moved = 0
     for name in sorted({*old, *plan.assignment} & used):
         then = np.array(old[name]) if name in old else routing_table(plan, "").owners
         moved += int(np.count_nonzero(routing_table(plan, name).owners != then))
-    still = {key: leader for key, leader in follows.items() if key in used and leader in used}
-    if not moved and still == plan.follows:
+    still = {key: leader for key, leader in co_located_with.items() if key in used and leader in used}
+    if not moved and still == plan.co_located_with:
         return decided.moves
-    return Moves(batch, moved, decided.moves.switches + 1)
+    return KeyGroupMoves(batch, moved, decided.moves.switches + 1)
 
 
 def held_rows(plan: Plan, buckets: Iterable[SliceBucket]) -> dict[str, Floats]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thalweg.adapt.contract import Asked
+from thalweg.adapt.contract import SolverCall
 from thalweg.adapt.settings import Repartitioning
 from thalweg.adapt.slot_assignment.drift import drift
-from thalweg.adapt.slot_assignment.forest import Forest, can_grow, fill, train
+from thalweg.adapt.slot_assignment.forest import CellForest, can_grow, fill, train
 from thalweg.adapt.slot_assignment.judge import AssignmentInput, Proposal, decide
 from thalweg.adapt.slot_assignment.memory import ENOUGH, SlotMemory
 from thalweg.adapt.slot_assignment.moves import held_rows, joined_keys
@@ -31,13 +31,13 @@ class NewSlots:
     proposal: Proposal | None = None
     known: frozenset[RouteKey] = frozenset()
     fitted: Mapping[str, Shares] | None = None
-    forests: Mapping[str, Forest] | None = None
+    forests: Mapping[str, CellForest] | None = None
     trainings: int = 0
     drifted: frozenset[str] = frozenset()
     """Streams of which only what is recent counts from now on."""
 
 
-def answer(memory: SlotMemory, asked: Asked, settings: Repartitioning, clock: Clock) -> NewSlots:
+def answer(memory: SlotMemory, asked: SolverCall, settings: Repartitioning, clock: Clock) -> NewSlots:
     why, drifted = asked.why, {}
     if why == LOOK:
         drifted = drifted_streams(memory, settings.drift)
@@ -68,7 +68,7 @@ def _given(
 ) -> AssignmentInput:
     plan = memory.plan
     assert plan is not None
-    current = Partitioning(plan.assignment, plan.follows, plan.slots).hashed(memory.retreat)
+    current = Partitioning(plan.assignment, plan.co_located_with, plan.slots).hashed(memory.retreat)
     return AssignmentInput(
         slots=plan.slots,
         fitting=fitting,
@@ -84,7 +84,9 @@ def _given(
     )
 
 
-def _fill_in(memory: SlotMemory, fitted: Mapping[str, Shares]) -> tuple[dict[str, Shares], dict[str, Forest], int]:
+def _fill_in(
+    memory: SlotMemory, fitted: Mapping[str, Shares]
+) -> tuple[dict[str, Shares], dict[str, CellForest], int]:
     """With many route keys not all pairs are counted: the forest tells the others while it is good enough."""
     filled, forests, trainings = dict(fitted), dict(memory.forests), memory.trainings
     for stream, shares in fitted.items():

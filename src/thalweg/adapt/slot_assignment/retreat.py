@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from thalweg.adapt.routing_totals import Shipped
 from thalweg.adapt.slot_assignment.judge import Proposal
-from thalweg.adapt.slot_assignment.sharing import Sample, Sharing, gather
+from thalweg.adapt.slot_assignment.sharing import KeyGroupSample, Sharing, gather
 from thalweg.model.plan import Plan
 from thalweg.route.table import RoutingTable, routing_table
 
@@ -56,7 +56,7 @@ def next_above(
         if not sent.samples or _is_meant(stream, proposal):
             continue
         sample = gather(sent.samples)
-        if not any(key in plan.assignment or key in plan.follows for key in sample.keys):
+        if not any(key in plan.assignment or key in plan.co_located_with for key in sample.keys):
             continue
         copies, hashed, error = copies_of(plan, sample)
         if copies > (1 + EXCESS) * hashed:
@@ -77,7 +77,7 @@ def _is_meant(stream: str, proposal: Proposal | None) -> bool:
     return expected > (1 + EXCESS) * judged.hashed
 
 
-def copies_of(plan: Plan, sample: Sample) -> tuple[float, float, float]:
+def copies_of(plan: Plan, sample: KeyGroupSample) -> tuple[float, float, float]:
     """Slots that a sampled row goes to, on average: as the plan says, and if all route keys were hashed; and the
     standard error of their difference."""
     groups = sample.groups[:: max(1, len(sample.groups) // LOOKED_AT)].astype(np.intp)
@@ -85,7 +85,9 @@ def copies_of(plan: Plan, sample: Sample) -> tuple[float, float, float]:
         return 1.0, 1.0, 0.0
     place = {key: k for k, key in enumerate(sample.keys)}
     hashed = _distinct(RoutingTable.hashed(plan.groups, plan.slots).owners[groups])
-    leaders = [key if plan.follows.get(key) not in place else plan.follows[key] for key in sample.keys]
+    leaders = [
+        key if plan.co_located_with.get(key) not in place else plan.co_located_with[key] for key in sample.keys
+    ]
     now = _distinct(np.stack([routing_table(plan, key).owners[groups[:, place[key]]] for key in leaders], axis=1))
     return float(now.mean()), float(hashed.mean()), float((now - hashed).std() / np.sqrt(len(groups)))
 

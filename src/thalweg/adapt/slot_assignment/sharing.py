@@ -34,7 +34,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class KeyGroupSample:
     """What INGEST tasks saw of one stream in one batch."""
 
     keys: tuple[str, ...]
@@ -66,11 +66,11 @@ class Sample:
     def weighted(self) -> Floats:
         return np.full(len(self.groups), self.weight) if self.weights is None else self.weights
 
-    def add(self, other: Sample) -> Sample:
+    def add(self, other: KeyGroupSample) -> KeyGroupSample:
         return gather([self, other])
 
 
-def gather(samples: Sequence[Sample]) -> Sample:
+def gather(samples: Sequence[KeyGroupSample]) -> KeyGroupSample:
     """The samples of a batch's tasks as one: a sampled row stands for as many rows as it did in its task."""
     if not samples:
         raise ValueError("there is no sample to gather")
@@ -80,7 +80,7 @@ def gather(samples: Sequence[Sample]) -> Sample:
     if any(sample.keys != first.keys for sample in samples):
         raise ValueError("samples of one batch have different route keys")
     width = next((sample.counts.shape[1] for sample in samples if sample.counts is not None), None)
-    return Sample(
+    return KeyGroupSample(
         first.keys,
         np.concatenate([sample.groups for sample in samples]),
         sum(sample.rows for sample in samples),
@@ -89,7 +89,7 @@ def gather(samples: Sequence[Sample]) -> Sample:
     )
 
 
-def _counts(sample: Sample, width: int) -> Floats:
+def _counts(sample: KeyGroupSample, width: int) -> Floats:
     """Rows per route key and key group: as counted, or else as the sample has them."""
     if sample.counts is not None:
         return sample.counts
@@ -167,7 +167,7 @@ class Sharing:
         """The effective sample size of the pair that is known best, both halves."""
         return max((joint.sampled(0) + joint.sampled(1) for joint in self.joints.values()), default=0.0)
 
-    def after(self, sample: Sample, decay: float = DECAY) -> Sharing:
+    def after(self, sample: KeyGroupSample, decay: float = DECAY) -> Sharing:
         """With what one more batch has shown. Route keys that are not in the sample are forgotten."""
         _check(sample, self.groups)
         known = replace(
@@ -183,7 +183,7 @@ class Sharing:
         if sample.rows <= 0.0:
             return known
         pairs, cursor = known._pairs_to_count()
-        rows = _Rows(sample, self.groups, (self.seed, self.batches))
+        rows = _SampledRows(sample, self.groups, (self.seed, self.batches))
         tidy = known.batches % TIDIED == 0
         return replace(
             known,
@@ -252,10 +252,10 @@ class Sharing:
         return held + [pair for _, pair in taken], taken[-1][0]
 
 
-class _Rows:
+class _SampledRows:
     """The sampled rows of one batch, in halves, ready to be counted."""
 
-    def __init__(self, sample: Sample, width: int, seed: tuple[int, int]) -> None:
+    def __init__(self, sample: KeyGroupSample, width: int, seed: tuple[int, int]) -> None:
         self.width = width
         self.rows = sample.rows
         # In a seeded order every second row goes to the other half. In the order of the stream, a source that
@@ -307,7 +307,7 @@ class _Rows:
         return Joint(cells, known.weight * decay + self.weight, known.squares * decay**2 + self.squares)
 
 
-def _check(sample: Sample, width: int) -> None:
+def _check(sample: KeyGroupSample, width: int) -> None:
     if len(sample.groups) and sample.groups.size and int(sample.groups.max()) >= width:
         raise ValueError(f"a sampled row is in key group {sample.groups.max()}, there are {width}")
     if sample.counts is not None and sample.counts.shape[1] != width:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.probe_orders.forest import WORTH, Forest
+from thalweg.optimize.probe_orders.forest import WORTH, ProbeForest
 from thalweg.optimize.probe_orders.kernels import anneal
 from thalweg.optimize.probe_orders.network import Network, make_network
 from thalweg.optimize.probe_orders.space import Space
@@ -21,8 +21,13 @@ always lead to the same solution."""
 
 
 def annealed(
-    space: Space, numbers: Collection[int], stores: Collection[int], known: Forest, deadline: Deadline, rounds: int
-) -> Forest | None:
+    space: Space,
+    numbers: Collection[int],
+    stores: Collection[int],
+    known: ProbeForest,
+    deadline: Deadline,
+    rounds: int,
+) -> ProbeForest | None:
     """A forest that is no dearer than the one known; None if there is no time even to begin.
 
     Rounds follow each other as long as they find something.
@@ -41,7 +46,7 @@ def annealed(
     return best
 
 
-def _round(network: Network, known: Forest, deadline: Deadline, seed: int) -> Forest:
+def _round(network: Network, known: ProbeForest, deadline: Deadline, seed: int) -> ProbeForest:
     state = network.state_of(known)
     best = state.copied()
     asked = sum(number in network.space.graphs for number, _ in network.targets)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from thalweg.optimize.probe_orders.forest import Forest, Target
-from thalweg.optimize.probe_orders.model import Orders, Predicate, Step, Store
+from thalweg.optimize.probe_orders.forest import ProbeForest, Target
+from thalweg.optimize.probe_orders.model import PlannedOrders, Predicate, Step, Store
 from thalweg.optimize.probe_orders.space import Move, Space
 
 
 class Wording:
     """Says in names what a forest has in numbers; every step once."""
 
-    def __init__(self, forest: Forest) -> None:
+    def __init__(self, forest: ProbeForest) -> None:
         self.forest = forest
         self.space = forest.space
         self._steps: dict[tuple[int, Move], Step] = {}
@@ -28,7 +28,7 @@ class Wording:
             for relation in query.relations
         }
 
-    def orders_of(self, number: int) -> Orders:
+    def orders_of(self, number: int) -> PlannedOrders:
         space = self.space
         return {
             space.named(space.relations[start])[0]: self.order((number, start))
@@ -90,7 +90,7 @@ def by_size(store: Store) -> tuple[int, tuple[str, ...], tuple[Predicate, ...]]:
     return len(store.relations), store.relations, store.predicates
 
 
-def store_users(forest: Forest) -> dict[int, set[int]]:
+def store_users(forest: ProbeForest) -> dict[int, set[int]]:
     """Store -> the joins asked for that probe it, or that probe a store which is filled by probing it."""
     space = forest.space
     probed: dict[int, set[int]] = {}
@@ -110,7 +110,7 @@ def store_users(forest: Forest) -> dict[int, set[int]]:
     return users
 
 
-def label_partitions(space: Space, forest: Forest, stores: Collection[int] | None = None) -> None:
+def label_partitions(space: Space, forest: ProbeForest, stores: Collection[int] | None = None) -> None:
     """Where copies cost nothing, stores still get the attribute that most of the rows sent to them know."""
     gains: dict[int, dict[int, float]] = {}
     for node in (node for nodes in forest.probes.values() for node in nodes):

@@ -48,7 +48,7 @@ class Shared(NamedTuple):
     doubt: Doubt | None
 
 
-class Order(NamedTuple):
+class CandidateOrder(NamedTuple):
     """A candidate: the shared steps, then an end."""
 
     target: Target
@@ -64,7 +64,7 @@ class Order(NamedTuple):
 
 @dataclass
 class Candidates:
-    orders: list[Order] = field(default_factory=list)
+    orders: list[CandidateOrder] = field(default_factory=list)
     steps: list[Shared] = field(default_factory=list)
     whole: bool = True
     """Whether an optimal plan can be made of them."""
@@ -138,7 +138,7 @@ class Generator:
                 for end in self._ends_from(number, head, start):
                     if not end.moves or len(takers[end.moves[0]]) == 1:
                         more = (*probed, *bits(end.stores)) if end.stores else probed
-                        orders.append(Order(target, shared, end, more))
+                        orders.append(CandidateOrder(target, shared, end, more))
 
     def _step(self, head: int, move: Move) -> tuple[float, Doubt | None]:
         """CLASH Eq. 1: what the step costs in any case, and what it may cost more."""

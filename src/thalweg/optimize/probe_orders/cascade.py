@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.probe_orders.anneal import annealed
 from thalweg.optimize.probe_orders.candidates import Generator, TooManyError
-from thalweg.optimize.probe_orders.forest import Forest
+from thalweg.optimize.probe_orders.forest import ProbeForest
 from thalweg.optimize.probe_orders.program import Program, build, is_close, solve
 from thalweg.optimize.probe_orders.reduce import batches, paying_stores
 from thalweg.optimize.probe_orders.search import Search, shared_bound
@@ -34,9 +34,9 @@ def needs_kernels(space: Space, method: str) -> bool:
     return method == "dp" or space.chi != 1.0 or any(size > EASY for size, _ in batches(space))
 
 
-def solve_space(space: Space, method: str, deadline: Deadline) -> tuple[Forest, float, str]:
+def solve_space(space: Space, method: str, deadline: Deadline) -> tuple[ProbeForest, float, str]:
     """A solution, a bound of all solutions, and what found it. Parts that share nothing are solved one by one."""
-    whole, bound, methods = Forest(space), 0.0, set[str]()
+    whole, bound, methods = ProbeForest(space), 0.0, set[str]()
     parts = batches(space)
     left = sum(size for size, _ in parts)
     for size, numbers in parts:
@@ -52,7 +52,7 @@ def solve_space(space: Space, method: str, deadline: Deadline) -> tuple[Forest, 
 
 def _solve_part(
     space: Space, size: int, numbers: list[int], method: str, deadline: Deadline
-) -> tuple[Forest, float, str]:
+) -> tuple[ProbeForest, float, str]:
     search = Search(space, deadline)
     search.begin(numbers)
     search.settle(search.forest.leaves)
@@ -80,7 +80,7 @@ def _solve_part(
     return solved.forest, max(bound, solved.bound) if program.candidates.whole else bound, "ilp"
 
 
-def _searched(search: Search, numbers: list[int], stores: list[int], deadline: Deadline) -> Forest:
+def _searched(search: Search, numbers: list[int], stores: list[int], deadline: Deadline) -> ProbeForest:
     """All the time for search: annealing, or if there is none for its arrays, one change after the other."""
     found = None
     if not search.space.restricted:

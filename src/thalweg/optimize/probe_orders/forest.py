@@ -20,17 +20,17 @@ WORTH = 1e-9
 
 
 @dataclass(eq=False)
-class Node:
+class ForestNode:
     """A step of a probe tree. The root stands for the arrival of a row."""
 
     head: int
     """The partial result before the step; of the root, the start."""
     move: Move
-    parent: Node | None
+    parent: ForestNode | None
     price: float = 0.0
     """What the step costs as the stores are partitioned now."""
     users: int = 0
-    children: dict[Move, Node] = field(default_factory=dict)
+    children: dict[Move, ForestNode] = field(default_factory=dict)
 
     @property
     def result(self) -> int:
@@ -40,7 +40,7 @@ class Node:
     def path(self) -> Path:
         """The steps from the arrival to here."""
         moves: list[Move] = []
-        node: Node | None = self
+        node: ForestNode | None = self
         while node is not None and node.parent is not None:
             moves.append(node.move)
             node = node.parent
@@ -48,16 +48,16 @@ class Node:
 
 
 @dataclass
-class Forest:
+class ProbeForest:
     """Probe trees, the stores that are kept besides base relations, and how stores are partitioned."""
 
     space: Space
-    roots: dict[int, Node] = field(default_factory=dict)
-    leaves: dict[Target, Node] = field(default_factory=dict)
+    roots: dict[int, ForestNode] = field(default_factory=dict)
+    leaves: dict[Target, ForestNode] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     """Intermediate stores."""
     partition: dict[int, int] = field(default_factory=dict)
-    probes: dict[int, dict[Node, None]] = field(default_factory=dict)
+    probes: dict[int, dict[ForestNode, None]] = field(default_factory=dict)
     """Store -> the steps that probe it, in the order in which they came: a set would sum in any order."""
     cost: float = 0.0
 
@@ -68,9 +68,9 @@ class Forest:
             return sent
         return sent * self.space.copies(head, move, self.partition.get(move[0]))
 
-    def root(self, start: int) -> Node:
+    def root(self, start: int) -> ForestNode:
         if start not in self.roots:
-            self.roots[start] = Node(start, (start, start), None)
+            self.roots[start] = ForestNode(start, (start, start), None)
         return self.roots[start]
 
     def put(self, target: Target, path: Path) -> None:
@@ -79,7 +79,7 @@ class Forest:
         for move in path:
             child = node.children.get(move)
             if child is None:
-                child = node.children[move] = Node(node.result, move, node, self.price(node.result, move))
+                child = node.children[move] = ForestNode(node.result, move, node, self.price(node.result, move))
                 self.probes.setdefault(move[0], {})[child] = None
                 self.cost += child.price
             child.users += 1
@@ -89,7 +89,7 @@ class Forest:
     def take(self, target: Target) -> Path:
         """Removes a probe order, with the steps that nobody else uses, and gives it back."""
         leaf = self.leaves.pop(target)
-        node: Node | None = leaf
+        node: ForestNode | None = leaf
         while node is not None and node.parent is not None:
             node.users -= 1
             if not node.users:
@@ -144,7 +144,7 @@ class Forest:
         steps = (node.price for nodes in self.probes.values() for node in nodes)
         return fsum((*steps, *(self.space.charge(store) for store in self.kept)))
 
-    def adopt(self, other: Forest) -> None:
+    def adopt(self, other: ProbeForest) -> None:
         """Takes over what another forest has installed for other joins, which have nothing in common with these."""
         for store in sorted(other.kept):
             self.keep(store)
@@ -156,8 +156,8 @@ class Forest:
         for target, leaf in other.leaves.items():
             self.put(target, leaf.path)
 
-    def copy(self) -> Forest:
-        twin = Forest(self.space, kept=set(self.kept), partition=dict(self.partition))
+    def copy(self) -> ProbeForest:
+        twin = ProbeForest(self.space, kept=set(self.kept), partition=dict(self.partition))
         twin.cost = fsum(self.space.charge(store) for store in self.kept)
         for target, leaf in self.leaves.items():
             twin.put(target, leaf.path)

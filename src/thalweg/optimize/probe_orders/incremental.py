@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from thalweg import errors
 from thalweg.optimize.deadline import SECONDS, Clock, Deadline
 from thalweg.optimize.probe_orders.assemble import Wording, by_size, label_partitions
-from thalweg.optimize.probe_orders.forest import Forest, Path
+from thalweg.optimize.probe_orders.forest import Path, ProbeForest
 from thalweg.optimize.probe_orders.model import JoinQuery, Plan, Statistics, Step
 from thalweg.optimize.probe_orders.optimizer import make_plan
 from thalweg.optimize.probe_orders.search import Search, cheapest_rest, shared_bound
@@ -93,7 +93,7 @@ def _near(plan: Plan, query: JoinQuery) -> tuple[JoinQuery, ...]:
     return tuple(other for other in plan.queries if not predicates.isdisjoint(other.predicates))
 
 
-def _grown(plan: Plan, forest: Forest, added: float) -> Plan:
+def _grown(plan: Plan, forest: ProbeForest, added: float) -> Plan:
     """The plan with the last query of a forest that knows only the queries near it."""
     query, number = forest.space.queries[-1], forest.space.graph_of[-1]
     there = {(store.relations, store.predicates): store for store in plan.stores}
@@ -211,7 +211,7 @@ def _partitions(plan: Plan) -> list[str]:
 def _running(plan: Plan, space: Space) -> Search:
     """What the plan has installed for the queries that are in the space, as far as it can be told there."""
     attributes = {name: i for i, name in enumerate(space.attributes)}
-    forest = Forest(space)
+    forest = ProbeForest(space)
     orders: dict[tuple[int, int], tuple[Step, ...]] = {}
     for store in plan.stores:
         number = space.find(store.relations, store.predicates)

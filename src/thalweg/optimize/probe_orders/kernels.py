@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thalweg.kernel import inlined, kernel
-from thalweg.optimize.probe_orders.network import Ids, Net, State
+from thalweg.optimize.probe_orders.network import Ids, Net, SearchState
 
 EAGER = 0.5
 """How often orders are first made as if all that could share a step did."""
@@ -24,7 +24,7 @@ COUNT, STAMP, ONE, OTHER, PARTED, BEFORE = range(6)
 one kept in its place, the one partitioned anew, and its option before."""
 
 
-class Log(NamedTuple):
+class UndoLog(NamedTuple):
     """What must be known to take a move back."""
 
     move: Ids
@@ -37,7 +37,7 @@ class Log(NamedTuple):
 
 
 @inlined
-def put(net: Net, state: State, target: int, eager: bool) -> None:
+def put(net: Net, state: SearchState, target: int, eager: bool) -> None:
     """The order that adds least to what is installed; eager: as if each step were shared by all that could."""
     end, head = net.target_end[target], -1
     rest, choice = state.rest, state.choice
@@ -67,7 +67,7 @@ def put(net: Net, state: State, target: int, eager: bool) -> None:
 
 
 @inlined
-def install(state: State, target: int, length: int) -> None:
+def install(state: SearchState, target: int, length: int) -> None:
     state.length[target] = length
     for i in range(length):
         step = state.path[target, i]
@@ -77,7 +77,7 @@ def install(state: State, target: int, length: int) -> None:
 
 
 @inlined
-def take(state: State, target: int) -> None:
+def take(state: SearchState, target: int) -> None:
     for i in range(state.length[target]):
         step = state.path[target, i]
         state.use[step] -= 1
@@ -87,7 +87,7 @@ def take(state: State, target: int) -> None:
 
 
 @inlined
-def partition(net: Net, state: State, store: int, option: int) -> None:
+def partition(net: Net, state: SearchState, store: int, option: int) -> None:
     state.part[store] = option
     for i in range(net.priced_first[store], net.priced_first[store + 1]):
         step = net.priced[i]
@@ -100,7 +100,7 @@ def partition(net: Net, state: State, store: int, option: int) -> None:
 
 
 @inlined
-def note(state: State, log: Log, target: int) -> None:
+def note(state: SearchState, log: UndoLog, target: int) -> None:
     """Writes down the order of a target before it is changed for the first time."""
     if log.noted[target] != log.move[STAMP]:
         log.noted[target] = log.move[STAMP]
@@ -113,7 +113,7 @@ def note(state: State, log: Log, target: int) -> None:
 
 
 @inlined
-def anew(net: Net, state: State, log: Log, targets: Ids) -> None:
+def anew(net: Net, state: SearchState, log: UndoLog, targets: Ids) -> None:
     """Takes all these orders out, so that none holds the others where they are, and makes them anew."""
     count = len(targets)
     first, eager = np.random.randint(count), np.random.random() < EAGER
@@ -134,7 +134,7 @@ def anew(net: Net, state: State, log: Log, targets: Ids) -> None:
 
 
 @inlined
-def seed_step(net: Net, state: State, log: Log, step: int) -> None:
+def seed_step(net: Net, state: SearchState, log: UndoLog, step: int) -> None:
     """Makes the orders anew that could have this step, as if somebody had it already."""
     if state.use[step] > 0 or not state.kept[net.step_store[step]]:
         return
@@ -147,7 +147,7 @@ def seed_step(net: Net, state: State, log: Log, step: int) -> None:
 
 
 @inlined
-def give_up(net: Net, state: State, log: Log, store: int) -> None:
+def give_up(net: Net, state: SearchState, log: UndoLog, store: int) -> None:
     state.kept[store] = False
     state.cost[0] -= net.store_charge[store]
     for target in range(net.store_fill[store, 0], net.store_fill[store, 1]):
@@ -170,7 +170,7 @@ def give_up(net: Net, state: State, log: Log, store: int) -> None:
 
 
 @inlined
-def keep(net: Net, state: State, log: Log, store: int) -> None:
+def keep(net: Net, state: SearchState, log: UndoLog, store: int) -> None:
     state.kept[store] = True
     state.cost[0] += net.store_charge[store]
     part(net, state, log, store, np.random.randint(net.store_options[store]))
@@ -188,14 +188,14 @@ def keep(net: Net, state: State, log: Log, store: int) -> None:
 
 
 @inlined
-def part(net: Net, state: State, log: Log, store: int, option: int) -> None:
+def part(net: Net, state: SearchState, log: UndoLog, store: int, option: int) -> None:
     if option != state.part[store]:
         log.move[PARTED], log.move[BEFORE] = store, state.part[store]
         partition(net, state, store, option)
 
 
 @inlined
-def change(net: Net, state: State, log: Log) -> None:
+def change(net: Net, state: SearchState, log: UndoLog) -> None:
     """A random move."""
     kind, results = np.random.random(), len(net.results)
     if kind < TOGGLE and results > 0:
@@ -222,7 +222,7 @@ def change(net: Net, state: State, log: Log) -> None:
 
 
 @inlined
-def take_back(net: Net, state: State, log: Log, cost: float) -> None:
+def take_back(net: Net, state: SearchState, log: UndoLog, cost: float) -> None:
     for i in range(log.move[COUNT]):
         take(state, log.targets[i])
     for place in (ONE, OTHER):
@@ -240,7 +240,7 @@ def take_back(net: Net, state: State, log: Log, cost: float) -> None:
 
 
 @inlined
-def copy(state: State, best: State) -> None:
+def copy(state: SearchState, best: SearchState) -> None:
     best.cost[0] = state.cost[0]
     best.length[:] = state.length
     best.path[:] = state.path
@@ -249,12 +249,12 @@ def copy(state: State, best: State) -> None:
 
 
 @kernel
-def anneal(net: Net, state: State, best: State, seed: int, moves: int, hot: float, cold: float) -> None:
+def anneal(net: Net, state: SearchState, best: SearchState, seed: int, moves: int, hot: float, cold: float) -> None:
     """Random moves, each followed by the best orders it allows; dearer ones less and less often."""
     np.random.seed(seed)
     targets, longest = state.path.shape
     paths = np.zeros((targets, longest + 1), np.int64)
-    log = Log(np.zeros(6, np.int64), np.zeros(targets, np.int64), paths, np.zeros(targets, np.int64))
+    log = UndoLog(np.zeros(6, np.int64), np.zeros(targets, np.int64), paths, np.zeros(targets, np.int64))
     warmth, cooling = hot, (cold / hot) ** (1.0 / max(moves, 1))
     for number in range(1, moves + 1):
         warmth *= cooling

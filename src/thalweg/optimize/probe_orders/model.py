@@ -9,7 +9,7 @@ from functools import cached_property
 
 Predicate = tuple[str, str]
 """Two attributes that must be equal, each as "relation.attribute"."""
-Orders = Mapping[str, tuple["Step", ...]]
+PlannedOrders = Mapping[str, tuple["Step", ...]]
 """Start relation -> the stores that its rows probe, in order."""
 
 
@@ -75,7 +75,7 @@ class Store:
     """The queries that need it, to probe it or to fill a store that they probe."""
     rows: float
     """Rows held, in a window."""
-    probe_orders: Orders = field(default_factory=dict)
+    probe_orders: PlannedOrders = field(default_factory=dict)
     """How it is kept filled: by a probe order from each of its relations. None for a base relation."""
 
     @property

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thalweg.kernel import frozen_view
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.probe_orders.forest import Forest, Path, Target
+from thalweg.optimize.probe_orders.forest import Path, ProbeForest, Target
 from thalweg.optimize.probe_orders.space import Move, Space
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ class Net(NamedTuple):
     """Intermediate stores."""
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """A solution while the search changes it."""
 
     cost: Floats
@@ -89,8 +89,8 @@ class State(NamedTuple):
     choice: Ids
     """Sub-join -> the next step; while a target is looked at."""
 
-    def copied(self) -> State:
-        return State(*(array.copy() for array in self))  # type: ignore[arg-type]
+    def copied(self) -> SearchState:
+        return SearchState(*(array.copy() for array in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class Network:
     steps: dict[tuple[int, int, Move], int]
     longest: int
 
-    def blank(self) -> State:
+    def blank(self) -> SearchState:
         """No order, no intermediate store, every store partitioned by its first attribute."""
         net, parts = self.net, len(self.space.rows)
-        state = State(
+        state = SearchState(
             np.zeros(1), np.zeros(len(net.step_sent), np.int64), np.zeros(len(net.step_sent)),
             np.full(len(self.targets), -1), np.zeros((len(self.targets), self.longest), np.int64),
             np.array([self.space.base[store] for store in self.stores]), np.zeros(len(self.stores), np.int64),
@@ -121,7 +121,7 @@ class Network:
         knows = (net.step_known >> part[net.step_store]) & 1
         return np.where(knows == 1, net.step_sent, net.step_sent * net.chi)
 
-    def state_of(self, forest: Forest) -> State:
+    def state_of(self, forest: ProbeForest) -> SearchState:
         state, place = self.blank(), {target: i for i, target in enumerate(self.targets)}
         for i, store in enumerate(self.stores):
             options = self.space.partitions[store]
@@ -139,9 +139,9 @@ class Network:
         state.cost[0] = state.price[state.use > 0].sum() + self.net.store_charge[state.kept].sum()
         return state
 
-    def forest_of(self, state: State) -> Forest:
+    def forest_of(self, state: SearchState) -> ProbeForest:
         """The solution, every partial result of a start made in one way."""
-        space, forest = self.space, Forest(self.space)
+        space, forest = self.space, ProbeForest(self.space)
         moves = list(self.steps)
         into: dict[tuple[int, int], tuple[int, Move]] = {}
         for i in range(len(self.targets)):

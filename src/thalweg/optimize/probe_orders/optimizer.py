@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from thalweg.optimize.deadline import SECONDS, Clock, Deadline
 from thalweg.optimize.probe_orders.assemble import Wording, label_partitions
 from thalweg.optimize.probe_orders.cascade import needs_kernels, solve_space
-from thalweg.optimize.probe_orders.forest import Forest
+from thalweg.optimize.probe_orders.forest import ProbeForest
 from thalweg.optimize.probe_orders.model import JoinQuery, Plan, Statistics
 from thalweg.optimize.probe_orders.separate import cost_separately
 from thalweg.optimize.probe_orders.space import Space
@@ -59,7 +59,7 @@ def optimize(
     return make_plan(space, forest, bound, found_by)
 
 
-def make_plan(space: Space, forest: Forest, bound: float, method: str) -> Plan:
+def make_plan(space: Space, forest: ProbeForest, bound: float, method: str) -> Plan:
     forest.shed()
     if space.chi == 1.0:
         label_partitions(space, forest)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.probe_orders.candidates import Candidates, Doubt
-from thalweg.optimize.probe_orders.forest import Forest, Path, Target
+from thalweg.optimize.probe_orders.forest import Path, ProbeForest, Target
 from thalweg.optimize.probe_orders.space import Space
 
 Floats = NDArray[np.float64]
@@ -35,8 +35,8 @@ FINISHED = 0.9
 
 
 @dataclass(frozen=True)
-class Solved:
-    forest: Forest
+class SolvedProgram:
+    forest: ProbeForest
     bound: float
     """Proven: nothing that can be made of the candidates is cheaper."""
 
@@ -168,7 +168,7 @@ def _doubt(program: Program) -> None:
                 program.row(-highspy.kHighsInf, 0.0, taken, instead)
 
 
-def solve(program: Program, known: Forest, deadline: Deadline) -> Solved:
+def solve(program: Program, known: ProbeForest, deadline: Deadline) -> SolvedProgram:
     """The optimum, or the best that is found until the deadline, from a known solution.
 
     The relaxation comes first: it is nearly integral, gives the bound, and shows which columns a better solution than
@@ -179,12 +179,12 @@ def solve(program: Program, known: Forest, deadline: Deadline) -> Solved:
     rounded = _rounded(program, values) if finished else known
     known = rounded if rounded.cost < known.cost else known
     bound, reduced = matrix.lagrangian(duals)
-    return _branch(program, matrix, Solved(known, min(bound, known.cost)), values, reduced, deadline)
+    return _branch(program, matrix, SolvedProgram(known, min(bound, known.cost)), values, reduced, deadline)
 
 
 def _branch(
-    program: Program, matrix: Matrix, known: Solved, values: Floats, reduced: Floats, deadline: Deadline
-) -> Solved:
+    program: Program, matrix: Matrix, known: SolvedProgram, values: Floats, reduced: Floats, deadline: Deadline
+) -> SolvedProgram:
     """The integer program with all columns that may matter; of a large one, first with those that are in use."""
     best, bound = known.forest, known.bound
     for whole in (False, True) if len(program.cost) > HARD else (True,):
@@ -200,7 +200,7 @@ def _branch(
             if whole:
                 bound = max(bound, min(found[1], best.cost))
             best = better if better.cost < best.cost else best
-    return Solved(best, min(bound, best.cost))
+    return SolvedProgram(best, min(bound, best.cost))
 
 
 def is_close(cost: float, bound: float) -> bool:
@@ -305,7 +305,7 @@ class Matrix:
         )  # fmt: skip
 
 
-def _values(program: Program, forest: Forest) -> Floats:
+def _values(program: Program, forest: ProbeForest) -> Floats:
     """A forest as values of the columns. In place of an order that is no candidate, the best one from where it is."""
     values = np.zeros(len(program.cost))
     first = len(program.candidates.orders)
@@ -326,7 +326,7 @@ def _values(program: Program, forest: Forest) -> Floats:
     return values
 
 
-def chosen_orders(program: Program, forest: Forest) -> dict[Target, int]:
+def chosen_orders(program: Program, forest: ProbeForest) -> dict[Target, int]:
     """Of each target, the cheapest candidate that follows its order in the forest as far as others share it."""
     best: dict[Target, tuple[int, float, int]] = {}
     for i, order in enumerate(program.candidates.orders):
@@ -348,10 +348,10 @@ def chosen_orders(program: Program, forest: Forest) -> dict[Target, int]:
     return {target: rank[2] for target, rank in best.items()}
 
 
-def _rounded(program: Program, values: Floats) -> Forest:
+def _rounded(program: Program, values: Floats) -> ProbeForest:
     """A solution near these values: the stores and partitions that have most, then orders that have most."""
     space = program.space
-    forest = Forest(space)
+    forest = ProbeForest(space)
     best: dict[int, float] = {}
     forest.partition.update((store, options[0]) for store, options in space.partitions.items() if options)
     for (store, attribute), column in program.partition_column.items():

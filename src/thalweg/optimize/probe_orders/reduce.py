@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.probe_orders.space import Graph, Space
+from thalweg.optimize.probe_orders.space import JoinGraph, Space
 
 BATCH = 600
 """Moves of joins that share nothing and are still planned in one go: each run of the solver takes its time."""
@@ -43,7 +43,7 @@ def batches(space: Space) -> list[tuple[int, list[int]]]:
     return made
 
 
-def _size(graph: Graph) -> int:
+def _size(graph: JoinGraph) -> int:
     return 1 + sum(len(moves) for moves in graph.moves.values())
 
 
@@ -74,7 +74,7 @@ class _Savings:
         self._apart: dict[tuple[int, int], float] = {}
         self._of: dict[int, dict[int, float]] = {}
 
-    def most(self, joins: Collection[Graph], deadline: Deadline) -> dict[int, float] | None:
+    def most(self, joins: Collection[JoinGraph], deadline: Deadline) -> dict[int, float] | None:
         """Store -> what all targets of these joins together save by it, at most. None if there is no time."""
         total: dict[int, float] = {}
         for graph in joins:
@@ -86,7 +86,7 @@ class _Savings:
                 total[store] = total.get(store, 0.0) + saved
         return total
 
-    def _by(self, graph: Graph) -> dict[int, float]:
+    def _by(self, graph: JoinGraph) -> dict[int, float]:
         space = self.space
         best: dict[tuple[int, int], float] = {}
         for head, moves in graph.moves.items():
@@ -103,7 +103,7 @@ class _Savings:
             total[store] = total.get(store, 0.0) + saved
         return total
 
-    def apart(self, graph: Graph, head: int, found: int) -> float:
+    def apart(self, graph: JoinGraph, head: int, found: int) -> float:
         """The cost from one partial result to another by base relations only, if no partition attribute is known."""
         if head == found:
             return 0.0

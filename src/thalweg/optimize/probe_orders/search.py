@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Collection, Iterable
 
 from thalweg.optimize.deadline import Deadline
-from thalweg.optimize.probe_orders.forest import WORTH, Forest, Path, Target
-from thalweg.optimize.probe_orders.space import Graph, Move, Space
+from thalweg.optimize.probe_orders.forest import WORTH, Path, ProbeForest, Target
+from thalweg.optimize.probe_orders.space import JoinGraph, Move, Space
 
 Rest = dict[int, tuple[float, Move | None]]
 """Partial result -> the least cost of the steps still to come, and the next of them."""
@@ -21,7 +21,7 @@ PATIENCE = 20
 """Disturbances without success after which the search ends."""
 
 
-def cheapest_rest(space: Space, graph: Graph, kept: set[int] | None, price: Price) -> Rest:
+def cheapest_rest(space: Space, graph: JoinGraph, kept: set[int] | None, price: Price) -> Rest:
     """Dynamic programming over sub-joins, from the whole join down. `kept` None: every store may be probed."""
     rest: Rest = {graph.number: (0.0, None)}
     base = space.base
@@ -65,10 +65,10 @@ def shared_bound(space: Space, numbers: Iterable[int]) -> float:
 class Search:
     """A forest, and what is known of the rest of each join for the stores and partitions of now."""
 
-    def __init__(self, space: Space, deadline: Deadline, forest: Forest | None = None) -> None:
+    def __init__(self, space: Space, deadline: Deadline, forest: ProbeForest | None = None) -> None:
         self.space = space
         self.deadline = deadline
-        self.forest = forest or Forest(space)
+        self.forest = forest or ProbeForest(space)
         self._rest: dict[tuple[int, int], Rest] = {}
         """By join, and by start where it depends on that which stores can be probed."""
         if space.chi != 1.0:

@@ -15,20 +15,20 @@ from thalweg.optimize.probe_orders.validate import relation_of
 
 Move = tuple[int, int]
 """(the sub-join that is probed, the sub-join that results)."""
-Moves = dict[int, list[Move]]
+JoinMoves = dict[int, list[Move]]
 """Partial result -> the moves from there; larger partial results first."""
 MOST_PARTS = 256
 """Sub-joins of a query that are all looked at. It may have so many that there is no time: a clique of 8 has 255."""
 
 
 @dataclass(frozen=True)
-class Graph:
+class JoinGraph:
     """A join as it is searched: which sub-joins its partial results can be, and the moves between them."""
 
     number: int
     starts: tuple[int, ...]
     """The sub-joins of one relation."""
-    moves: Moves
+    moves: JoinMoves
     whole: bool
     """Whether these are all moves there are."""
 
@@ -89,10 +89,10 @@ class Space:
         self._known: dict[tuple[int, Move], int] = {}
         self.graph_of: list[int] = []
         """Of each query, the sub-join that it is."""
-        self.graphs: dict[int, Graph] = {}
+        self.graphs: dict[int, JoinGraph] = {}
         """The different joins that are asked for."""
-        self._home: dict[int, Graph] = {}
-        self._parts: dict[int, Graph] = {}
+        self._home: dict[int, JoinGraph] = {}
+        self._parts: dict[int, JoinGraph] = {}
         for query in queries:
             self._add(query)
 
@@ -131,7 +131,7 @@ class Space:
             self.asked.append(0)
         return found
 
-    def _compile(self, number: int, relations: list[int], conditions: list[int]) -> Graph:
+    def _compile(self, number: int, relations: list[int], conditions: list[int]) -> JoinGraph:
         place = {relation: i for i, relation in enumerate(relations)}
         near = [0] * len(relations)
         tied: list[list[tuple[int, int]]] = [[] for _ in relations]
@@ -149,16 +149,16 @@ class Space:
         numbers = {mask: self._number(*parts) for mask, parts in masks.items()}
         largest = largest_store(self.materialize)
         stores = [mask for mask in masks if mask.bit_count() <= largest]
-        moves: Moves = {}
+        moves: JoinMoves = {}
         for mask in sorted(masks, key=int.bit_count, reverse=True)[1:]:
             reach = local.reach(mask)
             moves[numbers[mask]] = [
                 (numbers[store], numbers[mask | store]) for store in stores if store & reach and not store & mask
             ]
         starts = tuple(numbers[1 << i] for i in range(len(relations)))
-        return Graph(number, starts, moves, True)
+        return JoinGraph(number, starts, moves, True)
 
-    def _narrow(self, number: int, local: _Local) -> Graph:
+    def _narrow(self, number: int, local: _Local) -> JoinGraph:
         """Of a very large query, one order from each relation: always to the relation that leaves fewest rows."""
         steps: dict[int, set[Move]] = {}
         starts = []
@@ -175,9 +175,9 @@ class Space:
                 steps.setdefault(head, set()).add(move)
                 head = move[1]
         largest_first = sorted(steps, key=lambda part: -self.relations[part].bit_count())
-        return Graph(number, tuple(starts), {part: sorted(steps[part]) for part in largest_first}, False)
+        return JoinGraph(number, tuple(starts), {part: sorted(steps[part]) for part in largest_first}, False)
 
-    def graph(self, number: int) -> Graph:
+    def graph(self, number: int) -> JoinGraph:
         """A join that is asked for, or one of its sub-joins."""
         if number in self.graphs:
             return self.graphs[number]
@@ -189,7 +189,7 @@ class Space:
                 if head != number and not self.relations[head] & outside
             }
             starts = tuple(start for start in home.starts if not self.relations[start] & outside)
-            self._parts[number] = Graph(number, starts, moves, home.whole)
+            self._parts[number] = JoinGraph(number, starts, moves, home.whole)
         return self._parts[number]
 
     @cached_property

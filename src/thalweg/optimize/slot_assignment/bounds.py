@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal  # type: ignore[import-untyped]
 
-from thalweg.optimize.slot_assignment.graph import Floats, Graph
+from thalweg.optimize.slot_assignment.graph import AssignmentGraph, Floats
 from thalweg.optimize.slot_assignment.kernels import tridiagonal
 
 DENSE = 1100
@@ -14,7 +14,7 @@ EFFORT = 3e-9
 """Seconds that must be left for eigenvalues, over the cube of the nodes: four times what they take."""
 
 
-def spectral_bound(graph: Graph, seconds: float) -> float:
+def spectral_bound(graph: AssignmentGraph, seconds: float) -> float:
     """Less than any assignment of a graph of one stream costs, from how well the graph can be cut at all.
 
     After Donath and Hoffman. Scale the adjacency A by the weights w of the nodes, with a diagonal added that makes
@@ -44,7 +44,7 @@ def spectral_bound(graph: Graph, seconds: float) -> float:
     return max(float(cheapest), graph.bound())
 
 
-def _eigenvalues_beside_ones(graph: Graph, mu: float, count: int) -> Floats:
+def _eigenvalues_beside_ones(graph: AssignmentGraph, mu: float, count: int) -> Floats:
     """The first of the scaled adjacency whose vectors are orthogonal to the ones, greatest first."""
     weights = graph.weights
     heads = np.repeat(np.arange(graph.nodes), np.diff(graph.edge_start))

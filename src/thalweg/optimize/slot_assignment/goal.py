@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.slot_assignment.bounds import spectral_bound
 from thalweg.optimize.slot_assignment.correlation import count_rows
-from thalweg.optimize.slot_assignment.graph import Floats, Graph, Places, compile_graph
+from thalweg.optimize.slot_assignment.graph import AssignmentGraph, Floats, Places, compile_graph
 from thalweg.optimize.slot_assignment.model import Model, linear_model, pivot_model
 from thalweg.optimize.slot_assignment.pivots import CELLS, Pivots, compile_pivots, pivot_cost, sweep
 from thalweg.optimize.slot_assignment.problem import Objective, Problem
@@ -35,7 +35,7 @@ RENUMBERED = 1_000_000
 class Goal:
     """An objective, compiled."""
 
-    graph: Graph
+    graph: AssignmentGraph
     pivots: Pivots | None
     """None where the graph says it all; else the graph is an upper bound."""
 
@@ -115,7 +115,7 @@ class Goal:
         return self._swept(places, deadline, 0, home) if self.sweepable else places
 
 
-def _renumbered(places: Places, home: Places, graph: Graph) -> Places:
+def _renumbered(places: Places, home: Places, graph: AssignmentGraph) -> Places:
     """The slots renumbered so that most rows stay at home."""
     used, place = np.unique(places, return_inverse=True)
     if len(used) * graph.slots > RENUMBERED:

@@ -28,7 +28,7 @@ SLACK = 1e-9
 TINY = 1e-300
 
 
-class Graph(NamedTuple):
+class AssignmentGraph(NamedTuple):
     """A tuple, because that is what Numba takes. Adjacency is kept by rows: of node u, [start[u], start[u + 1])."""
 
     latency: Floats
@@ -80,7 +80,7 @@ class Graph(NamedTuple):
         flat = count_rows(cells, self.load_rows, self.streams * self.slots)
         return flat.reshape(self.streams, self.slots)
 
-    def merged(self, owner: Ids) -> Graph:
+    def merged(self, owner: Ids) -> AssignmentGraph:
         """The graph whose nodes are the values of `owner`, 0 to its greatest. Statistics are added."""
         count = int(owner.max(initial=-1)) + 1
         heads = np.repeat(np.arange(self.nodes), np.diff(self.edge_start))
@@ -98,7 +98,7 @@ class Graph(NamedTuple):
             (first[~inside], second[~inside], shared[~inside]),
         )  # fmt: skip
 
-    def part(self, members: Ids, latency: Floats | None = None, most: Floats | None = None) -> Graph:
+    def part(self, members: Ids, latency: Floats | None = None, most: Floats | None = None) -> AssignmentGraph:
         """The graph of some nodes alone, perhaps of other slots. Their load cap is as large a share as their rows."""
         place = np.full(self.nodes, -1, np.int64)
         place[members] = np.arange(len(members))
@@ -117,7 +117,7 @@ class Graph(NamedTuple):
             (heads[kept], tails[kept], self.edge_rows[kept]),
         ).with_room()  # fmt: skip
 
-    def with_room(self) -> Graph:
+    def with_room(self) -> AssignmentGraph:
         """With a load cap that the heaviest nodes leave possible."""
         return self._replace(most=np.maximum(self.most, [self.fullest(stream) for stream in range(self.streams)]))
 
@@ -151,7 +151,7 @@ def classes_of(problem: Problem) -> dict[RouteKey, int]:
     return {key: number[lead] for key, lead in leader.items()}
 
 
-def compile_graph(problem: Problem, objective: Objective) -> Graph:
+def compile_graph(problem: Problem, objective: Objective) -> AssignmentGraph:
     """The problem as a graph: exactly for "copies", from above for "saspar" where a pivot has several partners."""
     classes = classes_of(problem)
     groups = np.arange(problem.groups)
@@ -203,13 +203,13 @@ def _build(
     freight: Floats,
     loads: tuple[Ids, Ids, Floats],
     edges: tuple[Ids, Ids, Floats],
-) -> Graph:
+) -> AssignmentGraph:
     """A graph of loads (node, stream, rows) and edges (node, node, rows), one way; what repeats is added."""
     count = len(freight)
     by_stream = sparse.csr_array((loads[2], (loads[0], loads[1])), shape=(count, max(streams, 1)))
     by_stream.sum_duplicates()
     by_stream.eliminate_zeros()
-    return Graph(
+    return AssignmentGraph(
         np.array(latency, np.float64),
         float(price),
         np.array(most, np.float64),

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.kernel import inlined, kernel
-from thalweg.optimize.slot_assignment.graph import SLACK, Floats, Graph, Ids, Places
+from thalweg.optimize.slot_assignment.graph import SLACK, AssignmentGraph, Floats, Ids, Places
 
 Flags = NDArray[np.bool_]
 
@@ -44,7 +44,7 @@ def shift(load: Floats, top: Ids, stream: int, p: int, q: int, rows: float) -> f
 
 
 @inlined
-def move_price(graph: Graph, load: Floats, top: Ids, u: int, p: int, q: int) -> float:
+def move_price(graph: AssignmentGraph, load: Floats, top: Ids, u: int, p: int, q: int) -> float:
     """What moving u from p to q changes of the loads' part of the cost."""
     change = 0.0
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
@@ -53,7 +53,7 @@ def move_price(graph: Graph, load: Floats, top: Ids, u: int, p: int, q: int) -> 
 
 
 @inlined
-def most_relief(graph: Graph, load: Floats, top: Ids, u: int, p: int) -> float:
+def most_relief(graph: AssignmentGraph, load: Floats, top: Ids, u: int, p: int) -> float:
     """The most that taking u out of p saves of the loads' part of the cost: most slots need no second look."""
     relief = 0.0
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
@@ -63,7 +63,7 @@ def most_relief(graph: Graph, load: Floats, top: Ids, u: int, p: int) -> float:
 
 
 @inlined
-def carry(graph: Graph, load: Floats, top: Ids, u: int, p: int, q: int) -> None:
+def carry(graph: AssignmentGraph, load: Floats, top: Ids, u: int, p: int, q: int) -> None:
     """Moves the load of u from p to q."""
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
         stream = graph.load_stream[i]
@@ -73,7 +73,7 @@ def carry(graph: Graph, load: Floats, top: Ids, u: int, p: int, q: int) -> None:
 
 
 @inlined
-def load_all(graph: Graph, places: Places, load: Floats, top: Ids) -> None:
+def load_all(graph: AssignmentGraph, places: Places, load: Floats, top: Ids) -> None:
     load[:] = 0.0
     for u in range(places.shape[0]):
         if places[u] >= 0:
@@ -84,7 +84,7 @@ def load_all(graph: Graph, places: Places, load: Floats, top: Ids) -> None:
 
 
 @inlined
-def beyond(graph: Graph, load: Floats, u: int, q: int) -> float:
+def beyond(graph: AssignmentGraph, load: Floats, u: int, q: int) -> float:
     """How far u, which is not in q, would bring it above the load cap, as a share of the cap; up to 0: it fits."""
     worst = 0.0
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
@@ -96,7 +96,7 @@ def beyond(graph: Graph, load: Floats, u: int, q: int) -> float:
 
 
 @inlined
-def swap_fits(graph: Graph, load: Floats, net: Floats, u: int, v: int, p: int, q: int) -> bool:
+def swap_fits(graph: AssignmentGraph, load: Floats, net: Floats, u: int, v: int, p: int, q: int) -> bool:
     """Whether p and q stay below the load cap when u goes from p to q, and v, unless it is -1, from q to p.
 
     `net` is all 0 before and after.
@@ -118,7 +118,7 @@ def swap_fits(graph: Graph, load: Floats, net: Floats, u: int, v: int, p: int, q
 
 
 @kernel
-def relieve(graph: Graph, places: Places, order: Ids) -> int:
+def relieve(graph: AssignmentGraph, places: Places, order: Ids) -> int:
     """Moves nodes out of slots above the load cap, each to where it fits and adds fewest copies. Returns how many."""
     slots = graph.latency.shape[0]
     load = np.zeros((graph.streams, slots))
@@ -152,7 +152,7 @@ def relieve(graph: Graph, places: Places, order: Ids) -> int:
 
 
 @kernel
-def descend(graph: Graph, places: Places, order: Ids, awake: Flags, least: float) -> float:
+def descend(graph: AssignmentGraph, places: Places, order: Ids, awake: Flags, least: float) -> float:
     """Visits the nodes that are awake and moves each to its best slot if that saves more than `least`.
 
     A node falls asleep when it has been visited, and wakes when a neighbour moves. Returns what was saved.
@@ -192,7 +192,7 @@ def descend(graph: Graph, places: Places, order: Ids, awake: Flags, least: float
 
 
 @kernel
-def place(graph: Graph, places: Places, order: Ids, opened: Ids, sharing: float) -> None:
+def place(graph: AssignmentGraph, places: Places, order: Ids, opened: Ids, sharing: float) -> None:
     """Puts unplaced nodes (-1), in order, where each adds least to the cost; of equals, where there is least load.
 
     Only slots below the load cap are looked at, as long as there are any.
@@ -238,7 +238,7 @@ def place(graph: Graph, places: Places, order: Ids, opened: Ids, sharing: float)
 
 
 @inlined
-def rows_between(graph: Graph, u: int, v: int) -> float:
+def rows_between(graph: AssignmentGraph, u: int, v: int) -> float:
     """The rows that two nodes have in common; neighbours are in order."""
     low, high = graph.edge_start[u], graph.edge_start[u + 1]
     while low < high:
@@ -258,7 +258,9 @@ def above(load: float, cap: float) -> float:
 
 
 @inlined
-def overflow(graph: Graph, load: Floats, caps: Floats, net: Floats, u: int, v: int, p: int, q: int) -> float:
+def overflow(
+    graph: AssignmentGraph, load: Floats, caps: Floats, net: Floats, u: int, v: int, p: int, q: int
+) -> float:
     """How many more rows are above the caps when u goes from p to q, and v, unless it is -1, from q to p.
 
     `net` is all 0 before and after.
@@ -281,7 +283,7 @@ def overflow(graph: Graph, load: Floats, caps: Floats, net: Floats, u: int, v: i
 
 
 @inlined
-def haul(graph: Graph, load: Floats, u: int, p: int, q: int) -> None:
+def haul(graph: AssignmentGraph, load: Floats, u: int, p: int, q: int) -> None:
     """Moves the load of u from p to q."""
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
         load[graph.load_stream[i], p] -= graph.load_rows[i]
@@ -289,7 +291,7 @@ def haul(graph: Graph, load: Floats, u: int, p: int, q: int) -> None:
 
 
 @inlined
-def follow(graph: Graph, affinity: Floats, u: int, p: int, q: int) -> None:
+def follow(graph: AssignmentGraph, affinity: Floats, u: int, p: int, q: int) -> None:
     """Tells the neighbours of u that it went from p to q."""
     for e in range(graph.edge_start[u], graph.edge_start[u + 1]):
         affinity[graph.edge_node[e], p] -= graph.edge_rows[e]
@@ -297,7 +299,7 @@ def follow(graph: Graph, affinity: Floats, u: int, p: int, q: int) -> None:
 
 
 @kernel
-def tie(graph: Graph, places: Places) -> Floats:
+def tie(graph: AssignmentGraph, places: Places) -> Floats:
     """affinity[u, p]: the rows that u has in common with the nodes in p."""
     affinity = np.zeros((places.shape[0], graph.latency.shape[0]))
     for u in range(places.shape[0]):
@@ -308,7 +310,14 @@ def tie(graph: Graph, places: Places) -> Floats:
 
 @kernel
 def anneal(
-    graph: Graph, places: Places, affinity: Floats, caps: Floats, seed: int, steps: int, hot: float, cold: float
+    graph: AssignmentGraph,
+    places: Places,
+    affinity: Floats,
+    caps: Floats,
+    seed: int,
+    steps: int,
+    hot: float,
+    cold: float,
 ) -> None:
     """Random moves and swaps that are taken if they save, or by luck that runs out from `hot` to `cold`.
 
@@ -361,7 +370,7 @@ def anneal(
 
 
 @kernel
-def return_home(graph: Graph, places: Places, home: Places, most: float) -> int:
+def return_home(graph: AssignmentGraph, places: Places, home: Places, most: float) -> int:
     """Moves nodes back to where they were, if that costs no more than `most` each. Returns how many."""
     slots = graph.latency.shape[0]
     load = np.zeros((graph.streams, slots))
@@ -388,7 +397,7 @@ def return_home(graph: Graph, places: Places, home: Places, most: float) -> int:
 
 
 @kernel
-def match(graph: Graph, order: Ids, weights: Floats, most: float, places: Places) -> Ids:
+def match(graph: AssignmentGraph, order: Ids, weights: Floats, most: float, places: Places) -> Ids:
     """Pairs each node with the free neighbour in its slot that it shares most with, up to a weight of `most`.
 
     Returns node -> merged node. What two nodes share is rated against what both have.

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.slot_assignment.correlation import count_rows
-from thalweg.optimize.slot_assignment.graph import SLACK, Floats, Graph, Ids, Places
+from thalweg.optimize.slot_assignment.graph import SLACK, AssignmentGraph, Floats, Ids, Places
 from thalweg.optimize.slot_assignment.pivots import Pivots
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolvedModel:
     """What the solver came back with."""
 
     places: Places | None
@@ -31,7 +31,7 @@ class Solved:
 
 
 @dataclass
-class _Rows:
+class _ProgramRows:
     """Rows of a constraint matrix, as they are collected: number of row, number of column, factor."""
 
     count: int = 0
@@ -59,11 +59,11 @@ class _Rows:
 class Model:
     """The program of a graph, or of the true objective "saspar": costs, bounds, rows."""
 
-    graph: Graph
+    graph: AssignmentGraph
     cost: Floats
     lower: Floats
     upper: Floats
-    rows: _Rows
+    rows: _ProgramRows
     order: Ids
     """The nodes, heaviest first: the order in which symmetry is broken."""
 
@@ -72,12 +72,12 @@ class Model:
         return self.graph.nodes * self.graph.slots
 
 
-def size_of(graph: Graph) -> int:
+def size_of(graph: AssignmentGraph) -> int:
     """Binaries of the model, which can be told before it is built."""
     return graph.nodes * graph.slots
 
 
-def linear_model(graph: Graph) -> Model:
+def linear_model(graph: AssignmentGraph) -> Model:
     """The program of the graph's cost: common rows of two nodes are shipped twice where only one of them is."""
     heads = np.repeat(np.arange(graph.nodes), np.diff(graph.edge_start))
     once = heads < graph.edge_node
@@ -89,7 +89,7 @@ def linear_model(graph: Graph) -> Model:
     owner[bundle] = tail
     whole = count_rows(bundle, shared, bundles)
     extra = graph.freight - count_rows(head, shared, graph.nodes)
-    rows = _Rows()
+    rows = _ProgramRows()
     each = np.arange(bundles)
     # D[bundle, p] >= what its heads need in p, less all of it where the tail is in p as well: then they share.
     rows.add(
@@ -102,9 +102,9 @@ def linear_model(graph: Graph) -> Model:
     return _finish(graph, rows, np.concatenate(shipped))
 
 
-def pivot_model(graph: Graph, pivots: Pivots) -> Model:
+def pivot_model(graph: AssignmentGraph, pivots: Pivots) -> Model:
     """The program of "saspar": M[row, p] is the most that any route key needs of a pivot's key group (Eq. 4, 5)."""
-    rows = _Rows()
+    rows = _ProgramRows()
     owner = np.repeat(np.arange(graph.nodes), np.diff(pivots.start))
     row_of = np.zeros(pivots.cells, np.int64)
     row_of[pivots.cell] = pivots.row
@@ -119,17 +119,17 @@ def pivot_model(graph: Graph, pivots: Pivots) -> Model:
     return _finish(graph, rows, np.concatenate(shipped))
 
 
-def _cells(graph: Graph, things: Ids) -> Ids:
+def _cells(graph: AssignmentGraph, things: Ids) -> Ids:
     """The numbers of each thing in each slot."""
     return things[:, None] * graph.slots + np.arange(graph.slots)
 
 
-def _factors(graph: Graph, values: Floats) -> Floats:
+def _factors(graph: AssignmentGraph, values: Floats) -> Floats:
     """The value of each thing, in each slot."""
     return np.repeat(values[:, None], graph.slots, axis=1)
 
 
-def _finish(graph: Graph, rows: _Rows, shipped: Floats) -> Model:
+def _finish(graph: AssignmentGraph, rows: _ProgramRows, shipped: Floats) -> Model:
     """Adds what all models have: one slot for each node, each stream's fullest slot and cap, broken symmetry."""
     each = np.arange(graph.nodes)
     cells = _cells(graph, each)
@@ -153,7 +153,7 @@ def _finish(graph: Graph, rows: _Rows, shipped: Floats) -> Model:
     return Model(graph, cost, lower, upper, rows, order)
 
 
-def solve(model: Model, known: Places, *, deadline: Deadline, gap: float, seed: int) -> Solved:
+def solve(model: Model, known: Places, *, deadline: Deadline, gap: float, seed: int) -> SolvedModel:
     """Runs HiGHS from a known assignment until the gap is closed or the time is up."""
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     options: dict[str, bool | int | float | str] = {
@@ -178,14 +178,14 @@ def solve(model: Model, known: Places, *, deadline: Deadline, gap: float, seed: 
     return _read(model, solver)
 
 
-def _read(model: Model, solver: highspy.Highs) -> Solved:
+def _read(model: Model, solver: highspy.Highs) -> SolvedModel:
     info = solver.getInfo()
     bound = float(info.mip_dual_bound)
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return Solved(None, bound, False)
+        return SolvedModel(None, bound, False)
     values = np.array(solver.getSolution().col_value[: model.binaries])
     places = values.reshape(model.graph.nodes, model.graph.slots).argmax(axis=1).astype(np.int64)
-    return Solved(places, bound, solver.getModelStatus() == highspy.HighsModelStatus.kOptimal)
+    return SolvedModel(places, bound, solver.getModelStatus() == highspy.HighsModelStatus.kOptimal)
 
 
 def _relabelled(model: Model, places: Places) -> Places:

@@ -12,7 +12,7 @@ import numpy as np
 
 from thalweg.kernel import inlined, kernel
 from thalweg.optimize.slot_assignment.correlation import Pair, RouteKey, count_rows
-from thalweg.optimize.slot_assignment.graph import Floats, Graph, Ids, Places, classes_of
+from thalweg.optimize.slot_assignment.graph import AssignmentGraph, Floats, Ids, Places, classes_of
 from thalweg.optimize.slot_assignment.kernels import beyond
 from thalweg.optimize.slot_assignment.problem import Problem
 
@@ -88,7 +88,7 @@ def _other(pair: Pair, key: RouteKey) -> RouteKey:
     return pair[0] if pair[1] == key else pair[1]
 
 
-def pivot_cost(graph: Graph, pivots: Pivots, places: Places) -> float:
+def pivot_cost(graph: AssignmentGraph, pivots: Pivots, places: Places) -> float:
     """SASPAR Eq. 9, summed over the streams."""
     slots = graph.slots
     owner = np.repeat(np.arange(graph.nodes), np.diff(pivots.start))
@@ -121,7 +121,7 @@ def put(pivots: Pivots, needed: Floats, most: Floats, u: int, p: int, sign: floa
 
 
 @inlined
-def lift(graph: Graph, load: Floats, u: int, p: int, sign: float) -> None:
+def lift(graph: AssignmentGraph, load: Floats, u: int, p: int, sign: float) -> None:
     """Adds the rows of u to the load of slot p, or takes them away. The last column is the fullest slot's."""
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
         rows = load[graph.load_stream[i]]
@@ -130,7 +130,7 @@ def lift(graph: Graph, load: Floats, u: int, p: int, sign: float) -> None:
 
 
 @inlined
-def crowd(graph: Graph, load: Floats, caps: Floats, u: int, p: int) -> float:
+def crowd(graph: AssignmentGraph, load: Floats, caps: Floats, u: int, p: int) -> float:
     """What u, which is in no slot, adds in p to the rows above the caps, or without them to the fullest slot."""
     over = 0.0
     for i in range(graph.load_start[u], graph.load_start[u + 1]):
@@ -141,7 +141,7 @@ def crowd(graph: Graph, load: Floats, caps: Floats, u: int, p: int) -> float:
 
 
 @inlined
-def added(graph: Graph, pivots: Pivots, needed: Floats, most: Floats, u: int, p: int) -> float:
+def added(graph: AssignmentGraph, pivots: Pivots, needed: Floats, most: Floats, u: int, p: int) -> float:
     """What u, which is in no slot, adds to the copies if it is put in p."""
     rows: float = pivots.loose[u]
     e, end = pivots.start[u], pivots.start[u + 1]
@@ -158,7 +158,7 @@ def added(graph: Graph, pivots: Pivots, needed: Floats, most: Floats, u: int, p:
 
 @kernel
 def sweep(
-    graph: Graph,
+    graph: AssignmentGraph,
     pivots: Pivots,
     places: Places,
     home: Places,

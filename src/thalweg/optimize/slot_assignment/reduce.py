@@ -13,7 +13,7 @@ import numpy as np
 
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.slot_assignment.correlation import count_rows
-from thalweg.optimize.slot_assignment.graph import Floats, Graph, Ids, Places
+from thalweg.optimize.slot_assignment.graph import AssignmentGraph, Floats, Ids, Places
 from thalweg.optimize.slot_assignment.kernels import agglomerate, match
 from thalweg.optimize.slot_assignment.model import linear_model, size_of, solve
 from thalweg.optimize.slot_assignment.search import placed
@@ -46,7 +46,7 @@ class Reduced:
     """Whether every model on the way was solved to the gap."""
 
 
-def solve_by(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | None:
+def solve_by(steps: Sequence[str], graph: AssignmentGraph, effort: Effort) -> Reduced | None:
     """The graph solved by the steps, outermost first. None where a model would be hopeless."""
     if steps:
         return _STEPS[steps[0]](steps[1:], graph, effort)
@@ -60,7 +60,7 @@ def solve_by(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | No
     return Reduced(known if solved.places is None else solved.places, solved.proven)
 
 
-def halved(graph: Graph, seed: int) -> Ids:
+def halved(graph: AssignmentGraph, seed: int) -> Ids:
     """Node -> merged node: half as many, never fewer than slots, those together that share most."""
     order = np.random.default_rng(seed).permutation(graph.nodes)
     weights = graph.weights
@@ -84,7 +84,7 @@ def _parted(owner: Ids, wanted: int) -> Ids:
     return owner
 
 
-def _merge_groups(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | None:
+def _merge_groups(steps: Sequence[str], graph: AssignmentGraph, effort: Effort) -> Reduced | None:
     """Heuristic (4): key groups merged two by two, statistics added."""
     owner, merged = np.arange(graph.nodes), graph
     for i in range(effort.halvings):
@@ -95,7 +95,7 @@ def _merge_groups(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced
     return solved and replace(solved, places=solved.places[owner])
 
 
-def _merge_slots(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | None:
+def _merge_slots(steps: Sequence[str], graph: AssignmentGraph, effort: Effort) -> Reduced | None:
     """Heuristic (7): first over logical slots, each of several, then inside each."""
     count = max(graph.slots >> effort.halvings, 2)
     if count >= graph.slots:
@@ -119,7 +119,7 @@ def _merge_slots(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced 
     return Reduced(places, proven)
 
 
-def _tree(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | None:
+def _tree(steps: Sequence[str], graph: AssignmentGraph, effort: Effort) -> Reduced | None:
     """Heuristic (5): classes two by two; what is together in a slot stays together, as one class, further up."""
     owner, small, proven = np.arange(graph.nodes), graph, True
     while True:
@@ -142,7 +142,7 @@ def _tree(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | None:
         owner, small = contracted[owner], small._replace(layer=layer).merged(contracted)
 
 
-def _pair_layers(graph: Graph) -> list[list[int]]:
+def _pair_layers(graph: AssignmentGraph) -> list[list[int]]:
     """The classes two by two, those first that share most."""
     shared = _shared_rows(graph)
     free, pairs = list(range(len(shared))), []
@@ -157,7 +157,7 @@ def _pair_layers(graph: Graph) -> list[list[int]]:
     return [[int(names[layer]) for layer in layers] for layers in (*pairs, *([free] if free else []))]
 
 
-def _shared_rows(graph: Graph) -> Floats:
+def _shared_rows(graph: AssignmentGraph) -> Floats:
     """The rows that each two classes have in common."""
     names, layer = np.unique(graph.layer, return_inverse=True)
     heads = np.repeat(layer, np.diff(graph.edge_start))
@@ -168,7 +168,7 @@ def _shared_rows(graph: Graph) -> Floats:
     return shared
 
 
-def _hybrid(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | None:
+def _hybrid(steps: Sequence[str], graph: AssignmentGraph, effort: Effort) -> Reduced | None:
     """Heuristic (6): groups of similar classes, solved apart; between groups nothing is shared on purpose."""
     shared = np.triu(_shared_rows(graph))
     heads, tails = np.nonzero(shared)
@@ -193,7 +193,7 @@ def _hybrid(steps: Sequence[str], graph: Graph, effort: Effort) -> Reduced | Non
     return Reduced(placed(merged, heaviest, np.arange(graph.slots), sharing=1.0)[owner], proven)
 
 
-_STEPS: dict[str, Callable[[Sequence[str], Graph, Effort], Reduced | None]] = {
+_STEPS: dict[str, Callable[[Sequence[str], AssignmentGraph, Effort], Reduced | None]] = {
     "merged key groups": _merge_groups,
     "merged slots": _merge_slots,
     "tree": _tree,

@@ -8,7 +8,7 @@ import numpy as np
 
 from thalweg.optimize.deadline import Deadline
 from thalweg.optimize.slot_assignment.correlation import count_rows
-from thalweg.optimize.slot_assignment.graph import SLACK, TINY, Graph, Ids, Places
+from thalweg.optimize.slot_assignment.graph import SLACK, TINY, AssignmentGraph, Ids, Places
 from thalweg.optimize.slot_assignment.kernels import (
     agglomerate,
     anneal,
@@ -43,7 +43,7 @@ WORTH = 1e-9
 
 
 def search(
-    graph: Graph,
+    graph: AssignmentGraph,
     starts: Sequence[Places],
     deadline: Deadline,
     seed: int,
@@ -73,7 +73,7 @@ def search(
 class _Best:
     """The cheapest assignment offered so far."""
 
-    def __init__(self, graph: Graph, floor: float) -> None:
+    def __init__(self, graph: AssignmentGraph, floor: float) -> None:
         self.graph, self.floor = graph, floor
         self.places: Places = np.zeros(graph.nodes, np.int64)
         self.cost = np.inf
@@ -90,7 +90,7 @@ class _Best:
         return self.cost <= self.floor + WORTH * abs(self.floor)
 
 
-def quick_places(graph: Graph) -> dict[str, Places]:
+def quick_places(graph: AssignmentGraph) -> dict[str, Places]:
     """Assignments that take no time: by load alone, over all classes and for each by itself, and greedy by cost."""
     heaviest, everywhere = np.argsort(-graph.weights, kind="stable"), np.arange(graph.slots)
     apart = graph._replace(
@@ -107,13 +107,13 @@ def quick_places(graph: Graph) -> dict[str, Places]:
     }
 
 
-def with_attainable_cap(graph: Graph) -> Graph:
+def with_attainable_cap(graph: AssignmentGraph) -> AssignmentGraph:
     """The graph with a load cap that list scheduling keeps: few heavy nodes cannot be spread evenly."""
     listed = placed(graph, np.argsort(-graph.weights, kind="stable"), np.arange(graph.slots), sharing=0.0)
     return graph._replace(most=np.maximum(graph.most, graph.load_of(listed).max(axis=1, initial=0.0)))
 
 
-def within_cap(graph: Graph, places: Places) -> Places:
+def within_cap(graph: AssignmentGraph, places: Places) -> Places:
     """The assignment itself, or if a slot is above the load cap one near it where none is."""
     if not graph.over(places):
         return places
@@ -123,7 +123,7 @@ def within_cap(graph: Graph, places: Places) -> Places:
     return placed(graph, heaviest, np.arange(graph.slots), sharing=0.0) if graph.over(places) else places
 
 
-def first_places(graph: Graph, deadline: Deadline) -> Iterator[Places]:
+def first_places(graph: AssignmentGraph, deadline: Deadline) -> Iterator[Places]:
     """Starts that are made, not found: quick ones, and co-clusters in few and many slots."""
     yield from quick_places(graph).values()
     cheapest = np.argsort(graph.latency, kind="stable")
@@ -134,7 +134,7 @@ def first_places(graph: Graph, deadline: Deadline) -> Iterator[Places]:
         yield within_cap(graph, _clustered(graph, edges, cheapest[:count]))
 
 
-def _fewest_slots(graph: Graph) -> int:
+def _fewest_slots(graph: AssignmentGraph) -> int:
     """As many as the load cap asks for."""
     rows = count_rows(graph.load_stream, graph.load_rows, graph.streams)
     return int(np.ceil((rows / np.maximum(graph.most, TINY)).max(initial=1.0) * (1.0 - SLACK)))
@@ -149,13 +149,13 @@ def slot_counts(slots: int, fewest: int = 1) -> list[int]:
     return sorted(counts)
 
 
-def placed(graph: Graph, order: Ids, opened: Ids, sharing: float) -> Places:
+def placed(graph: AssignmentGraph, order: Ids, opened: Ids, sharing: float) -> Places:
     places = np.full(graph.nodes, -1, np.int64)
     place(graph, places, order, opened, sharing)
     return places
 
 
-def _heavy_edges(graph: Graph) -> tuple[Ids, Ids]:
+def _heavy_edges(graph: AssignmentGraph) -> tuple[Ids, Ids]:
     """The edges, those first whose ends have most of their rows in common."""
     heads = np.repeat(np.arange(graph.nodes), np.diff(graph.edge_start))
     once = heads < graph.edge_node
@@ -165,7 +165,7 @@ def _heavy_edges(graph: Graph) -> tuple[Ids, Ids]:
     return heads[order], tails[order]
 
 
-def _clustered(graph: Graph, edges: tuple[Ids, Ids], opened: Ids) -> Places:
+def _clustered(graph: AssignmentGraph, edges: tuple[Ids, Ids], opened: Ids) -> Places:
     """Clusters of nodes that share much, none too large for a slot, packed into the slots, the heaviest first."""
     weights = graph.weights
     owner = agglomerate(*edges, weights, weights.sum() / len(opened))
@@ -174,9 +174,9 @@ def _clustered(graph: Graph, edges: tuple[Ids, Ids], opened: Ids) -> Places:
     return placed(clusters, order, opened, sharing=0.0)[owner]
 
 
-def coarsen(graph: Graph, places: Places, seed: int) -> list[tuple[Graph, Ids]]:
+def coarsen(graph: AssignmentGraph, places: Places, seed: int) -> list[tuple[AssignmentGraph, Ids]]:
     """Smaller and smaller graphs, each with the map from the nodes before to its own. Slots are not mixed."""
-    levels: list[tuple[Graph, Ids]] = []
+    levels: list[tuple[AssignmentGraph, Ids]] = []
     enough = max(COARSE, 4 * graph.slots)
     rng = np.random.default_rng(seed)
     while graph.nodes > enough:
@@ -196,7 +196,9 @@ def merged_places(places: Places, owner: Ids) -> Places:
     return merged
 
 
-def lift(levels: list[tuple[Graph, Ids]], places: Places, graph: Graph, deadline: Deadline, seed: int) -> Places:
+def lift(
+    levels: list[tuple[AssignmentGraph, Ids]], places: Places, graph: AssignmentGraph, deadline: Deadline, seed: int
+) -> Places:
     """From the smallest graph up to the whole one, with a descent on each."""
     for i in range(len(levels) - 1, -1, -1):
         finer = levels[i - 1][0] if i else graph
@@ -204,7 +206,7 @@ def lift(levels: list[tuple[Graph, Ids]], places: Places, graph: Graph, deadline
     return places
 
 
-def settle(graph: Graph, places: Places, deadline: Deadline, seed: int, enough: float = 0.0) -> Places:
+def settle(graph: AssignmentGraph, places: Places, deadline: Deadline, seed: int, enough: float = 0.0) -> Places:
     """Descends until no single move saves anything, or a pass over all saves less than a share `enough`."""
     places = places.copy()
     rng = np.random.default_rng(seed)
@@ -222,7 +224,7 @@ def settle(graph: Graph, places: Places, deadline: Deadline, seed: int, enough: 
     return places
 
 
-def _annealed(graph: Graph, places: Places, seed: int, warmth: float, cap: float = 1.0) -> Places:
+def _annealed(graph: AssignmentGraph, places: Places, seed: int, warmth: float, cap: float = 1.0) -> Places:
     """A round of annealing from a share `warmth` of what a node ships, with slots `cap` times as full as now."""
     places = places.copy()
     typical = float(np.mean(graph.freight)) * float(graph.latency.mean())
@@ -264,7 +266,7 @@ def _explore(found: _Best, deadline: Deadline, seed: int, patience: int) -> None
         rounds += 1
 
 
-def bring_home(graph: Graph, places: Places, home: Places) -> Places:
+def bring_home(graph: AssignmentGraph, places: Places, home: Places) -> Places:
     """The same cost with fewer nodes away from home."""
     places = places.copy()
     most = WORTH * abs(graph.cost(places)) / max(graph.nodes, 1)

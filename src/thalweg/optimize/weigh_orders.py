@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thalweg.model.canonical import named
-from thalweg.model.join_statistics import Estimate, Sample
-from thalweg.model.ordering import Edge, Found, Order, Ordered, Orders
+from thalweg.model.join_statistics import Estimate, PredicateSample
 from thalweg.model.probe import Role
+from thalweg.model.probe_order import Edge, Found, OrderedJoin, OrdersByStart, ProbeOrder
 from thalweg.optimize import probe_orders
 from thalweg.optimize.deadline import SECONDS, Clock, Deadline
 from thalweg.optimize.probe_orders.model import JoinQuery, Plan, Predicate, Statistics, Step, Store
@@ -58,7 +58,10 @@ def asked_of(known: Role, found: Role) -> str:
 
 
 def partners(
-    edges: Iterable[Edge], roles: Mapping[str, Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
+    edges: Iterable[Edge],
+    roles: Mapping[str, Role],
+    estimates: Mapping[str, Estimate],
+    samples: Mapping[str, PredicateSample],
 ) -> dict[Edge, float]:
     """(known, found, key) -> partners per row that looks for them, for the queries of a cohort."""
     found = {}
@@ -71,7 +74,7 @@ def partners(
 
 
 def partners_of(
-    known: Role, found: Role, key: str, estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
+    known: Role, found: Role, key: str, estimates: Mapping[str, Estimate], samples: Mapping[str, PredicateSample]
 ) -> Estimate | None:
     """As it was measured where the same was asked. Where it was not yet: as over all cohorts, of the rows that are
     wanted here, as if keys had nothing to do with what is asked."""
@@ -84,14 +87,14 @@ def partners_of(
 
 
 def rows_of(
-    roles: Iterable[Role], estimates: Mapping[str, Estimate], samples: Mapping[str, Sample]
+    roles: Iterable[Role], estimates: Mapping[str, Estimate], samples: Mapping[str, PredicateSample]
 ) -> dict[str, float]:
     """Relation -> rows per batch that some query of the cohort wants, of streams that have been measured."""
     measured = [(role, estimates.get(rows_key(role.stream))) for role in roles]
     return {role.relation: of.value * share_of(role, samples) for role, of in measured if of is not None}
 
 
-def share_of(role: Role, samples: Mapping[str, Sample]) -> float:
+def share_of(role: Role, samples: Mapping[str, PredicateSample]) -> float:
     """Of the relation's rows that some query of the cohort wants, as sampled; where it was not: all."""
     wanted = {want.predicate.id if want.predicate is not None else None for want in role.wants}
     sample = samples.get(role.stream)
@@ -103,7 +106,7 @@ def share_of(role: Role, samples: Mapping[str, Sample]) -> float:
 
 
 def statistics_of(
-    ordered: Iterable[Ordered], rows: Mapping[str, float], found: Mapping[Edge, float]
+    ordered: Iterable[OrderedJoin], rows: Mapping[str, float], found: Mapping[Edge, float]
 ) -> Statistics | None:
     """Rows per batch and selectivities, as the optimiser takes them; None where a relation has not been measured.
 
@@ -134,11 +137,11 @@ def predicate_of(edge: Edge) -> Predicate:
     return (one, other) if one <= other else (other, one)
 
 
-def as_query(name: str, join: Ordered) -> JoinQuery:
+def as_query(name: str, join: OrderedJoin) -> JoinQuery:
     return JoinQuery(name, join.relations, tuple(sorted(predicate_of(edge) for edge in join.edges)))
 
 
-def as_plan(cohort: Mapping[str, Ordered], stats: Statistics) -> Plan:
+def as_plan(cohort: Mapping[str, OrderedJoin], stats: Statistics) -> Plan:
     """The orders that a cohort has, as a plan of the optimiser's."""
     steps: dict[tuple[str, str], tuple[Step, ...]] = {}
     stores: dict[tuple[Found, tuple[Predicate, ...]], Store] = {}
@@ -158,7 +161,7 @@ def as_plan(cohort: Mapping[str, Ordered], stats: Statistics) -> Plan:
     return Plan(steps, tuple(stores.values()), total, 0.0, "in force", queries, stats, LARGEST, apart)
 
 
-def _steps(start: Found, order: Order, join: Ordered) -> tuple[Step, ...]:
+def _steps(start: Found, order: ProbeOrder, join: OrderedJoin) -> tuple[Step, ...]:
     known, steps = set(start), []
     for found in order:
         within = join.among(found)
@@ -168,7 +171,7 @@ def _steps(start: Found, order: Order, join: Ordered) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _store(found: Found, join: Ordered) -> Store:
+def _store(found: Found, join: OrderedJoin) -> Store:
     """How it is kept filled: rows of either relation find the other's."""
     relations = tuple(sorted(found))
     orders = {r: _steps((r,), tuple((o,) for o in relations if o != r), join) for r in relations}
@@ -189,12 +192,12 @@ def looks_of(plan: Plan) -> list[Look]:
     ]
 
 
-def orders_of(plan: Plan, name: str, join: Ordered, relations: Sequence[str]) -> Orders:
+def orders_of(plan: Plan, name: str, join: OrderedJoin, relations: Sequence[str]) -> OrdersByStart:
     """A query's orders in the plan, as the engine can run them where relations stand in this order."""
     return {start: feasible(start, plan.probe_orders[name, start], join, relations) for start in join.relations}
 
 
-def feasible(start: str, steps: Sequence[Step], join: Ordered, relations: Sequence[str]) -> Order:
+def feasible(start: str, steps: Sequence[Step], join: OrderedJoin, relations: Sequence[str]) -> ProbeOrder:
     order: list[Found] = []
     known = [start]
     for step in steps:
@@ -212,7 +215,7 @@ def feasible(start: str, steps: Sequence[Step], join: Ordered, relations: Sequen
 # -- what it costs
 
 
-def cost(cohort: Mapping[str, Ordered], stats: Statistics) -> float:
+def cost(cohort: Mapping[str, OrderedJoin], stats: Statistics) -> float:
     """Tuples sent per batch: CLASH Eq. 1 with chi = 1, a step that several queries take once, and every row that is
     sent into an intermediate."""
     sent: dict[tuple[object, ...], float] = {}
@@ -229,7 +232,7 @@ def cost(cohort: Mapping[str, Ordered], stats: Statistics) -> float:
 
 
 def _add_path(
-    sent: dict[tuple[object, ...], float], join: Ordered, start: str, order: Order, stats: Statistics
+    sent: dict[tuple[object, ...], float], join: OrderedJoin, start: str, order: ProbeOrder, stats: Statistics
 ) -> None:
     known: Found = (start,)
     path: tuple[object, ...] = (start,)
@@ -240,7 +243,7 @@ def _add_path(
         sent[path] = rows
 
 
-def _rows(join: Ordered, relations: Found, stats: Statistics) -> float:
+def _rows(join: OrderedJoin, relations: Found, stats: Statistics) -> float:
     rows = math.prod(stats.rates[relation] for relation in relations)
     return rows * math.prod(stats.selectivity[predicate_of(edge)] for edge in join.among(relations))
 
@@ -252,7 +255,7 @@ def _rows(join: Ordered, relations: Found, stats: Statistics) -> float:
 class Judgement:
     """Of the orders of one cohort."""
 
-    orders: Mapping[str, Orders] | None
+    orders: Mapping[str, OrdersByStart] | None
     """None: those in force are good enough."""
     now: float
     better: float
@@ -261,7 +264,7 @@ class Judgement:
 
 
 def judge(
-    cohort: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
+    cohort: Mapping[str, OrderedJoin], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
 ) -> Judgement:
     """Whether other orders are worth a switch. They are worth it if they save `WORTH` of what is in force."""
     now = cost(cohort, stats)
@@ -287,7 +290,7 @@ def judge(
     return Judgement(best.orders if worth else None, now, best.cost, best.plan.method)
 
 
-def _orders_to_try(cohort: Mapping[str, Ordered], plan: Plan) -> list[tuple[str, ...]]:
+def _orders_to_try(cohort: Mapping[str, OrderedJoin], plan: Plan) -> list[tuple[str, ...]]:
     """Of few relations, the orders that allow something no other allows as well; of many, the best one for a plan."""
     names = {relation for join in cohort.values() for relation in join.relations}
     if len(names) > MOST_TRIED:
@@ -304,11 +307,11 @@ class _Run:
     """A plan as the engine would run it."""
 
     plan: Plan
-    orders: Mapping[str, Orders]
+    orders: Mapping[str, OrdersByStart]
     cost: float
 
 
-def _as_run(cohort: Mapping[str, Ordered], stats: Statistics, plan: Plan, relations: Sequence[str] = ()) -> _Run:
+def _as_run(cohort: Mapping[str, OrderedJoin], stats: Statistics, plan: Plan, relations: Sequence[str] = ()) -> _Run:
     """In this order of relations, or in the one that allows most of what the plan wants."""
     names = {relation for join in cohort.values() for relation in join.relations}
     relations = relations or order_relations(names, looks_of(plan))
@@ -317,7 +320,7 @@ def _as_run(cohort: Mapping[str, Ordered], stats: Statistics, plan: Plan, relati
 
 
 def cost_apart(
-    cohort: Mapping[str, Ordered], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
+    cohort: Mapping[str, OrderedJoin], stats: Statistics, *, budget_seconds: float, clock: Clock = SECONDS
 ) -> float:
     """What the queries cost with each planned by itself. Of those that join the same, one is planned."""
     alike: dict[tuple[object, ...], list[str]] = {}
@@ -332,11 +335,13 @@ def cost_apart(
     return total
 
 
-def reordered(cohort: Mapping[str, Ordered], orders: Mapping[str, Orders]) -> dict[str, Ordered]:
+def reordered(cohort: Mapping[str, OrderedJoin], orders: Mapping[str, OrdersByStart]) -> dict[str, OrderedJoin]:
     return {name: replace(join, orders=orders[name]) for name, join in cohort.items()}
 
 
-def attached(cohort: Mapping[str, Ordered], new: Mapping[str, Ordered], stats: Statistics) -> dict[str, Orders]:
+def attached(
+    cohort: Mapping[str, OrderedJoin], new: Mapping[str, OrderedJoin], stats: Statistics
+) -> dict[str, OrdersByStart]:
     """Orders for new queries beside those of a cohort, which stay as they are (AJoin's eager sharing)."""
     plan = as_plan(cohort, stats)
     for name, join in new.items():

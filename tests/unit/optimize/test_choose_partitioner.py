@@ -11,7 +11,7 @@ from thalweg.model.plan_input import Placement, PlanInput, PlanSettings, Running
 from thalweg.model.query import Aggregate, Output, Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import Window
-from thalweg.optimize.dealing import choose, choose_partitioner
+from thalweg.optimize.choose_partitioner import choose, choose_partitioner
 from thalweg.optimize.planner import make_plan
 
 SECOND = 1_000_000

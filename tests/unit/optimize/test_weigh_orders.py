@@ -9,11 +9,13 @@ import pytest
 from tests.support.clocks import counted
 from tests.support.unsettled import random_order
 
-from thalweg.model.join_statistics import Estimate, Sample
-from thalweg.model.ordering import Edge, Order, Ordered
+from thalweg.model.join_statistics import Estimate, PredicateSample
 from thalweg.model.probe import Predicate, Role, Want
-from thalweg.optimize import ordering, probe_orders
-from thalweg.optimize.ordering import (
+from thalweg.model.probe_order import Edge, OrderedJoin, ProbeOrder
+from thalweg.optimize import probe_orders, weigh_orders
+from thalweg.optimize.probe_orders import Statistics
+from thalweg.optimize.relation_order import can_find, order_relations
+from thalweg.optimize.weigh_orders import (
     as_plan,
     as_query,
     asked_of,
@@ -29,10 +31,12 @@ from thalweg.optimize.ordering import (
     rows_of,
     statistics_of,
 )
-from thalweg.optimize.probe_orders import Statistics
-from thalweg.optimize.relation_order import can_find, order_relations
 
-optimize, judge, cost_apart = counted(probe_orders.optimize), counted(ordering.judge), counted(ordering.cost_apart)
+optimize, judge, cost_apart = (
+    counted(probe_orders.optimize),
+    counted(weigh_orders.judge),
+    counted(weigh_orders.cost_apart),
+)
 
 RS: Edge = ("r", "s", "a")
 ST: Edge = ("s", "t", "b")
@@ -40,17 +44,17 @@ TU: Edge = ("t", "u", "c")
 NAMES = ("r", "s", "t", "u", "v")
 
 
-def chain(*edges: Edge, orders: dict[str, Order] | None = None) -> Ordered:
+def chain(*edges: Edge, orders: dict[str, ProbeOrder] | None = None) -> OrderedJoin:
     relations = tuple(sorted({name for edge in edges for name in edge[:2]}))
-    return Ordered(relations, tuple(sorted(edges)), orders or {}, True)
+    return OrderedJoin(relations, tuple(sorted(edges)), orders or {}, True)
 
 
-def stats_of(joins: dict[str, Ordered], **shares: float) -> Statistics:
+def stats_of(joins: dict[str, OrderedJoin], **shares: float) -> Statistics:
     selectivity = {predicate_of(e): shares.get(e[2], 0.01) for j in joins.values() for e in j.edges}
     return Statistics({r: 100.0 for j in joins.values() for r in j.relations}, selectivity)
 
 
-def random_cohort(rng: random.Random) -> dict[str, Ordered]:
+def random_cohort(rng: random.Random) -> dict[str, OrderedJoin]:
     edges: list[Edge] = [RS, ST, TU, ("r", "t", "d"), ("u", "v", "e")]
     cohort = {}
     for number in range(rng.randint(1, 5)):
@@ -64,13 +68,13 @@ def random_cohort(rng: random.Random) -> dict[str, Ordered]:
     return cohort
 
 
-def random_stats(rng: random.Random, cohort: dict[str, Ordered]) -> Statistics:
+def random_stats(rng: random.Random, cohort: dict[str, OrderedJoin]) -> Statistics:
     rates = {r: rng.choice((1.0, 20.0, 300.0)) for j in cohort.values() for r in j.relations}
     shares = {predicate_of(e): rng.choice((0.001, 0.01, 0.2)) for j in cohort.values() for e in j.edges}
     return Statistics(rates, shares)
 
 
-def with_random_orders(rng: random.Random, cohort: dict[str, Ordered]) -> dict[str, Ordered]:
+def with_random_orders(rng: random.Random, cohort: dict[str, OrderedJoin]) -> dict[str, OrderedJoin]:
     orders = {name: {s: random_order(rng, j, s) for s in j.relations} for name, j in cohort.items()}
     return reordered(cohort, orders)
 
@@ -121,8 +125,8 @@ def test_what_the_engine_cannot_find_is_taken_apart(seed: int) -> None:
 def test_judgement_needs_five_per_cent() -> None:
     """r looks for s and then t; whether t first would be better depends on which leaves fewer."""
     star = chain(("m", "n", "x"), ("m", "o", "y"))
-    orders: dict[str, Order] = {"m": (("n",), ("o",)), "n": (("m",), ("o",)), "o": (("m",), ("n",))}
-    cohort = {"q": Ordered(star.relations, star.edges, orders, True)}
+    orders: dict[str, ProbeOrder] = {"m": (("n",), ("o",)), "n": (("m",), ("o",)), "o": (("m",), ("n",))}
+    cohort = {"q": OrderedJoin(star.relations, star.edges, orders, True)}
     little = judge(cohort, stats_of(cohort, x=0.01, y=0.0095), budget_seconds=1.0)
     assert little.orders is None
     assert little.better < little.now
@@ -160,7 +164,7 @@ def test_attached_queries_get_orders_and_change_no_others(seed: int) -> None:
 
 def test_an_attached_query_shares_what_runs() -> None:
     """The same join again costs nothing more, although other orders would be cheaper for it alone."""
-    orders: dict[str, Order] = {
+    orders: dict[str, ProbeOrder] = {
         "r": (("s",), ("t",)), "s": (("r",), ("t",)), "t": (("s",), ("r",))
     }  # fmt: skip
     running = {"q": chain(RS, ST, orders=orders)}
@@ -182,7 +186,7 @@ def test_a_selectivity_makes_the_pairs_of_a_batch() -> None:
 
 def test_rows_are_those_that_some_query_wants() -> None:
     wants = tuple(Want(1 << i, Predicate(id_, ()), ()) for i, id_ in enumerate(("p", "q")))
-    sample = Sample(("p", "x", "q"), (0b001, 0b100, 0b101, 0b010, 0b000), 5.0, {})
+    sample = PredicateSample(("p", "x", "q"), (0b001, 0b100, 0b101, 0b010, 0b000), 5.0, {})
     estimates = {rows_key("events"): Estimate(1000.0, 1.0, 8)}
     assert rows_of([Role("e", "events", wants)], estimates, {"events": sample}) == {"e": 600.0}
     every = Role("e", "events", (*wants, Want(4, None, ())))
@@ -199,7 +203,7 @@ def role(relation: str, *predicates: str | None) -> Role:
 def test_partners_are_those_of_what_is_asked() -> None:
     """Of the same pairs of predicates as they were measured; else as over all cohorts, of rows that are wanted."""
     roles = {"r": role("r", "p"), "s": role("s", "q")}
-    samples = {"s": Sample(("q",), (1, 0, 0, 0), 4.0, {})}
+    samples = {"s": PredicateSample(("q",), (1, 0, 0, 0), 4.0, {})}
     every = {pairs_key("r", "s", "a"): Estimate(2.0, 0.1, 8), rows_key("r"): Estimate(9.0, 0.1, 8)}
     assert partners([RS], roles, every, samples) == {("r", "s", "a"): 0.5}
     own = {**every, pairs_key("r", "s", "a", asked_of(roles["r"], roles["s"])): Estimate(1.5, 0.1, 8)}

@@ -11,7 +11,7 @@ import pytest
 
 from thalweg.model.columns import WINDOW
 from thalweg.operate import duck
-from thalweg.operate.chosen import choose
+from thalweg.operate.plain_outputs import choose
 
 TABLE = pa.table(
     {

@@ -14,19 +14,19 @@ Edge = tuple[str, str, str]
 """(relation, relation, key): a two-way sub-join. The key names what is equal on both sides."""
 Found = tuple[str, ...]
 """What one step finds: a relation, or the two relations of a joined intermediate."""
-Order = tuple[Found, ...]
-Orders = Mapping[str, Order]
+ProbeOrder = tuple[Found, ...]
+OrdersByStart = Mapping[str, ProbeOrder]
 """Start relation -> the steps of its rows."""
 
 
 @canonical("Ordered(relations, edges, orders, decided)")
 @dataclass(frozen=True)
-class Ordered:
+class OrderedJoin:
     """An inner join and the order that it has in a plan."""
 
     relations: tuple[str, ...]
     edges: tuple[Edge, ...]
-    orders: Orders
+    orders: OrdersByStart
     decided: bool
     """Whether the order comes from a decision, or from what was measured so far."""
 
@@ -40,7 +40,7 @@ class Ordered:
         near = set(known)
         return any((a in near and b in found) or (b in near and a in found) for a, b, _ in self.edges)
 
-    def admits(self, start: str, order: Order) -> bool:
+    def admits(self, start: str, order: ProbeOrder) -> bool:
         """Whether the order leads from the start along edges to every other relation, once each."""
         known = [start]
         for found in order:
@@ -50,7 +50,7 @@ class Ordered:
             known += found
         return sorted(known) == sorted(self.relations)
 
-    def flat(self, start: str, order: Order) -> tuple[str, ...]:
+    def flat(self, start: str, order: ProbeOrder) -> tuple[str, ...]:
         """The order with every intermediate taken apart: the side that is reached first, then the other."""
         known = [start]
         for found in order:
@@ -58,10 +58,10 @@ class Ordered:
         return tuple(known[1:])
 
 
-class Ordering(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class OrdersInForce(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The orders that are in force, and where they come from."""
 
-    orders: Mapping[str, Orders] = {}
+    orders: Mapping[str, OrdersByStart] = {}
     """By query."""
     planned: tuple[str, ...] = ()
     """The queries that were planned together the last time."""
@@ -75,7 +75,7 @@ class Ordering(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     epoch: int = 0
     """How many had ended when it was asked for: what was measured later is not in it."""
 
-    def changed_by(self, other: Ordering, batch: int) -> Ordering:
+    def changed_by(self, other: OrdersInForce, batch: int) -> OrdersInForce:
         """With the orders of a newer decision; queries that it does not know keep theirs.
 
         One that changes nothing only says that the orders are good as they are.
@@ -83,9 +83,9 @@ class Ordering(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
         orders, epoch = {**self.orders, **other.orders}, max(self.epoch, other.epoch)
         if not other.changes:
             return replace(self, orders=orders, planned=other.planned, epoch=epoch)
-        return Ordering(orders, other.planned, batch, self.switches + 1, other.reason, other.changes, epoch)
+        return OrdersInForce(orders, other.planned, batch, self.switches + 1, other.reason, other.changes, epoch)
 
-    def after(self, ordered: Mapping[str, Ordered]) -> Ordering:
+    def after(self, ordered: Mapping[str, OrderedJoin]) -> OrdersInForce:
         """As the plan of a batch leaves it: without queries that have gone, with those that were attached."""
         orders = {query: of.orders for query, of in ordered.items() if of.decided}
         return replace(self, orders=orders)
