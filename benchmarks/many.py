@@ -1,12 +1,14 @@
 """Processor time of a batch as queries become many, without Spark: planning, INGEST, SLOT, manifest.
 
-    thalweg bench many [--joins] [--queries N ...] [--batches N] [--rows N] [--sink KIND] [--check]
+    thalweg bench many [--joins] [--queries N ...] [--batches N] [--rows N] [--sink KIND] [--check] [--planning]
 
 One process runs everything that the driver and its tasks do, one after the other; only Spark is left out. The rows
 of aggregations have eight keys of 50 values. A query groups by one or two of them in one of four windows, and most
 have a predicate over a number. Batches span ten seconds; after as many as asked comes one without rows that closes
 windows. Joins (`--joins`) are AJoin's over two streams, 75 % similar. `--sink` says where results of aggregations go:
 nowhere (`noop`), to `memory`, or to `files`, in a directory for each query.
+
+`--planning` runs no batch: it shows what one query more or less costs beside so many, to plan and to send to workers.
 
 `--check` keeps all results instead of dropping them and prints a digest of every row: two versions of the source with
 the same digest give the same results, to the last bit.
@@ -28,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import many_joins
+from benchmarks import many_joins, many_plans
 from benchmarks.local_batches import Load, Spent, Take, run_load, show_nobody
 from benchmarks.tables import add_columns, new_table, out
 from thalweg.frontend.bind import bind
@@ -77,9 +79,12 @@ def main(arguments: list[str]) -> int:
         "--check", action="store_true", help="digest of all results over 5 batches; 80 queries unless given"
     )
     parser.add_argument("--sink", choices=SINKS, default="noop", help="of aggregations; noop unless given")
+    parser.add_argument("--planning", action="store_true", help="what one query more or less costs to plan and send")
     options = parser.parse_args(arguments)
     numbers = options.queries or ((100, 1000) if options.quick else (100, 1000, 2000))
-    if options.check:
+    if options.planning:
+        _show_planning(options.queries or ((20, 500) if options.joins else (20, 2000)), options.joins)
+    elif options.check:
         for queries in options.queries or CHECKED[:1]:
             of_joins = options.joins
             _show_digest(many_joins.load(queries, "memory", options.rows) if of_joins else load(queries, "memory"))
@@ -105,6 +110,18 @@ def _show_joins(numbers: Iterable[int], batches: int, rows: int) -> None:
     for queries in numbers:
         for number, (spent, held) in enumerate(many_joins.measure(queries, batches, rows)):
             table.add_row(str(queries), str(number), *_shown(spent), f"{held:.2f}")
+    out.print(table)
+
+
+def _show_planning(numbers: Iterable[int], joins: bool) -> None:
+    table = new_table("CPU ms and bytes sent, median", "joins" if joins else "aggregations")
+    add_columns(table, "", "plan", "driver sends", "worker opens", "bytes")
+    for queries in numbers:
+        count = queries + many_plans.TIMES
+        change = many_plans.measure(many_joins.load(count, "noop", 0) if joins else load(count, "noop"), queries)
+        for what, cost in (("one more", change.more), ("one less", change.less), ("all of them", change.all)):
+            spent = (f"{ms:.2f}" for ms in (cost.plan, cost.cut, cost.open))
+            table.add_row(str(queries), what, *spent, f"{cost.sent:,.0f}")
     out.print(table)
 
 
