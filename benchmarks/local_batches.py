@@ -49,7 +49,7 @@ class Load:
 
 @dataclass
 class Spent:
-    """CPU seconds of one batch, and what it left."""
+    """CPU seconds of one batch, until sinks have its results, and what it left."""
 
     total: float = 0.0
     ingest: float = 0.0
@@ -84,10 +84,12 @@ def run_load(load: Load, batches: int, take: Take = show_nobody) -> Iterator[Spe
         planning = Planning(PendingRequests(requests, lambda: {s.name: s for s in load.streams}), dict)
         runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
         runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
+        runner.recover()  # as a loop begins: from then on sinks are given results
         for number in range(batches + 1):
             splits = load.splits(directory, number) if number < batches else []
             began = time.process_time()
             runner.run([dump_splits(splits)], Offsets(number))
+            runner.flush()
             watch.spent.total = time.process_time() - began
             watch.spent.emitted = runner.reports[-1].emitted
             watch.spent.manifest = runner.manifest

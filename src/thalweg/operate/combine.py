@@ -10,39 +10,49 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thalweg.kernel import frozen_view
 from thalweg.model.columns import EXTRA_LANES, GROUP, LANES, START, key, value
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfPartial
 from thalweg.model.plan import FILTER, Grouping, Partial, Plan, weighted_mean
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import Columns, Key
+from thalweg.operate.dense_kernels import number_slices
 from thalweg.operate.lanes import by_kind, packed, unpacked, with_lanes
 from thalweg.operate.merge_lanes import merge_lanes
 from thalweg.route.hash import hash_rows, key_groups
 
-
-def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
-    """The first microsecond of each row's slice. Floor division by a constant is vectorised, modulo is not."""
-    origin, width = grouping.slice_start_us, grouping.slice_us
-    starts: np.ndarray = np.floor_divide(times_us - origin, width) * width + origin
-    return starts
+_EXACT_US, _MOST_SLICES = 1 << 53, 1 << 31
+"""Microseconds that a double holds exactly, and slices that a number of 32 bits does."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Slices:
-    """Each row's slice, as its first microsecond and as a number counted from the first slice of the chunk."""
+    """Each row's slice, as a number counted from the first slice of the chunk."""
 
-    starts: np.ndarray
     first: int
+    """The first microsecond of that slice."""
+    unit: int
+    """Microseconds from one to the next."""
     key: Key
 
     @classmethod
     def of(cls, times_us: np.ndarray, grouping: Grouping) -> Slices:
-        starts = slice_starts(times_us, grouping)
-        low, high = int(starts.min()), int(starts.max())
-        width = (high - low) // grouping.slice_us + 1
-        numbers = np.floor_divide(starts - low, grouping.slice_us)
-        return cls(starts, low, Key(numbers, 0, width, pa.int64()))
+        origin, unit = grouping.slice_start_us, grouping.slice_us
+        low, high = ((int(end) - origin) // unit * unit + origin for end in (times_us.min(), times_us.max()))
+        width = (high - low) // unit + 1
+        if high - low + unit <= _EXACT_US and width <= _MOST_SLICES:
+            numbers = np.empty(len(times_us), np.int32)
+            number_slices(frozen_view(times_us), low, unit, 1 / unit, numbers)
+        else:
+            numbers = np.floor_divide(times_us - low, unit)
+        return cls(low, unit, Key(numbers, 0, width, pa.int64()))
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first microsecond of each row's slice."""
+        starts: np.ndarray = self.key.values.astype(np.int64) * self.unit + self.first
+        return starts
 
 
 def make(columns: Columns, slices: Slices, grouping: Grouping, failures: Failures) -> pa.Table:
@@ -78,7 +88,7 @@ def _place(columns: Columns, slices: Slices, names: Sequence[str]) -> dense.Plac
     found = [key for key in keys if key is not None]
     if len(found) < len(keys):
         return None
-    return dense.place([slices.key.values], slices.key, found, len(slices.starts))
+    return dense.place([slices.key.values], slices.key, found, len(slices.key.values))
 
 
 def _groups(places: dense.Places, occupied: npt.NDArray[np.int64], slices: Slices, grouping: Grouping) -> pa.Table:
@@ -108,7 +118,10 @@ def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
 
 def lift(rows: Columns, slices: Slices, grouping: Grouping) -> pa.Table:
     """Every row that some query admits as a partial of its own: a value that was seen once."""
-    columns = [pa.chunked_array([slices.starts]), *(rows.column(c) for c in (*grouping.keys, *grouping.values))]
+    columns = [
+        pa.chunked_array([pa.array(slices.starts)]),
+        *(rows.column(c) for c in (*grouping.keys, *grouping.values)),
+    ]
     columns += [_seen_once(rows, p) for p in grouping.partials]
     names = [START, *group_columns(grouping), *(p.name for p in grouping.partials)]
     table = pa.Table.from_arrays(columns, names=names)

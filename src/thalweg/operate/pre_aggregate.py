@@ -58,9 +58,10 @@ def on_time(rows: pa.Table, plan: Plan, stream: StreamPlan, closed_us: int) -> t
 def event_times(rows: pa.Table, stream: StreamPlan) -> tuple[np.ndarray, np.ndarray]:
     """Of every row, and which rows have one."""
     column = rows.column(stream.stream.time)
-    times = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
-    valid = np.ones(len(times), bool) if column.null_count == 0 else pc.is_valid(column).to_numpy()
-    return times, valid
+    numbers = column.cast(pa.int64())
+    if column.null_count == 0:
+        return numbers.to_numpy(), np.ones(len(column), bool)
+    return pc.fill_null(numbers, 0).to_numpy(), pc.is_valid(column).to_numpy()
 
 
 def _group(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from thalweg.model.address import Address
 from thalweg.model.bucket import NewSlices, SliceBucket
-from thalweg.model.failure import Failures
+from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Plan, WindowedQuery
 from thalweg.model.report import GroupedRows
 from thalweg.model.times import BatchTimes
@@ -62,7 +62,7 @@ def run_slot(
         for id_, g in plan.groupings.items()
     }
     rows = open_kept_rows(plan, clock, held, slot, failures)
-    found = closings(plan, clock, states, rows)
+    found = closings(plan, clock, states, rows, uncollected)
     for closing, batch_from in found:
         if closing.cover_of_rows:
             stream = plan.groupings[closing.members[0].main.grouping].stream
@@ -75,7 +75,7 @@ def run_slot(
         if closing.cover_of_rows:
             main = plan.groupings[closing.members[0].main.grouping]
             if not slices[main.id]:
-                with finishing(member.query for member in closing.members):
+                with finishing(closing.queries):
                     done = finish_rows(closing, main, rows[main.stream], batch_from, uncollected, result.failures)
                 closing = _after(done, closing, result)
                 if not closing.members:
@@ -83,12 +83,14 @@ def run_slot(
             closing = add_partials(plan, closing, rows[main.stream], batch_from, slices)
         if not slices[closing.members[0].main.grouping]:
             continue
-        with finishing(member.query for member in closing.members):
+        with finishing(closing.queries):
             finished = finish(closing, plan.groupings, slices, result.failures)
         for member in closing.members:
             table = finished.get(member.query)
             if table is not None and table.num_rows:
-                _give(table, member, result)
+                _give(table, member, closing, result)
+    for closing, _ in found:
+        _fail_alike(closing, result.failures)
     for state in (*states.values(), *(of_stream.state for of_stream in rows.values())):
         kept = keep_slices(state, clock, merging.get(state.grouping.id, ()))
         result.kept += kept.new
@@ -101,13 +103,22 @@ def _after(done: Finished, closing: Closing, result: SlotResult) -> Closing:
     """What is left to do."""
     for member, table in done.results:
         if table.num_rows:
-            _give(table, member, result)
-    result.counted.update(done.counted)
+            _give(table, member, closing, result)
+    for query, rows in done.counted.items():
+        result.counted.update(dict.fromkeys((query, *(m.query for m in closing.alike.get(query, ()))), rows))
     return replace(closing, members=done.left)
 
 
-def _give(table: pa.Table, member: WindowedQuery, result: SlotResult) -> None:
-    """The rows of a member's windows; of a LIMIT, only those that may be among the first."""
+def _give(table: pa.Table, member: WindowedQuery, closing: Closing, result: SlotResult) -> None:
+    """The rows of a member's windows, to all with the same result; of a LIMIT, only those that may be among the
+    first."""
     first = first_rows(table, member, result.failures) if member.limit else table
     if first is not None:
-        result.results.append((member.query, first))
+        result.results += ((m.query, first) for m in (member, *closing.alike.get(member.query, ())))
+
+
+def _fail_alike(closing: Closing, failures: Failures) -> None:
+    """What a member cannot do, those with the same result cannot do either."""
+    for query, others in closing.alike.items():
+        if (reason := failures.get(OfQuery(query))) is not None:
+            failures.update({OfQuery(other.query): reason for other in others})
