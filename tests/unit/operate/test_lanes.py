@@ -187,7 +187,7 @@ def test_lanes_rolled_up_are_what_duckdb_rolls_up(seed: int, monkeypatch: pytest
     rng = random.Random(seed)
     partials = random_partials(rng, 12)
     own, extra = partials[:8], partials[8:]
-    source = Grouping("f", "s", ("k",), (), tuple(own), (), SECOND, 0, extra=tuple(extra))
+    source = Grouping("f", "s", ("k",), (), tuple(own), (), SECOND, 0, partials_for_others=tuple(extra))
     coarse = Grouping("c", "s", (), (), tuple(partials[2:9]), (), 2 * SECOND, 0, "f", tuple(partials[10:]))
     table = bucket(rng, partials, 50, [0, SECOND, 2 * SECOND, 3 * SECOND])
     finer = lanes.packed(table, own, extra)
