@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg.batch.assemble import assemble
+from thalweg.batch.cells import payload_size
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly, warm_up
 from thalweg.batch.made import Made
 from thalweg.batch.pending import PendingRequests
@@ -48,11 +49,13 @@ class Load:
 
 @dataclass
 class Spent:
-    """CPU seconds of one batch, and what it left."""
+    """CPU seconds of one batch, until sinks have its results, and what it left."""
 
     total: float = 0.0
     ingest: float = 0.0
     slots: float = 0.0
+    sent: int = 0
+    """Bytes of cells that INGEST has made."""
     emitted: int = 0
     manifest: Manifest | None = None
 
@@ -81,10 +84,12 @@ def run_load(load: Load, batches: int, take: Take = show_nobody) -> Iterator[Spe
         planning = Planning(PendingRequests(requests, lambda: {s.name: s for s in load.streams}), dict)
         runner = assemble(tasks, engine, storage, term, planning, slots=SLOTS)
         runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
+        runner.recover()  # as a loop begins: from then on sinks are given results
         for number in range(batches + 1):
             splits = load.splits(directory, number) if number < batches else []
             began = time.process_time()
             runner.run([dump_splits(splits)], Offsets(number))
+            runner.flush()
             watch.spent.total = time.process_time() - began
             watch.spent.emitted = runner.reports[-1].emitted
             watch.spent.manifest = runner.manifest
@@ -128,6 +133,7 @@ class _Watch(Orderly):
         took = time.process_time() - began
         if self._is_ingest:
             self.spent.ingest += took
+            self.spent.sent += sum(map(payload_size, made))
         else:
             self.spent.slots += took
         self._is_ingest = False

@@ -29,15 +29,8 @@ class Closed:
 
 
 def close_slices(plan: Plan, closing: Closing, slices: Mapping[str, Sequence[SliceTable]]) -> Closed:
-    made = Closed()
-    if not slices[closing.members[0].main.grouping]:
-        return made
-    with finishing(member.query for member in closing.members):
-        finished = finish(closing, plan.groupings, slices, made.failures)
-    for member in closing.members:
-        table = finished.get(member.query)
-        if table is not None and table.num_rows:
-            _give(table, member, made)
+    made = _close_slices(plan, closing, slices)
+    _fail_alike(closing, made.failures)
     return made
 
 
@@ -54,10 +47,25 @@ def close_rows(
     if not rows.failures:
         made = _add_up(plan, closing, slices, rows, batch_from, uncollected)
         if not rows.failures:
+            _fail_alike(closing, made.failures)
             return made
     alone = rows.alone(closing.stretches_of_rows, batch_from)
     made = _add_up(plan, closing, slices, alone, batch_from, uncollected)
     made.failures.update(_of_members(plan, closing, alone))
+    _fail_alike(closing, made.failures)
+    return made
+
+
+def _close_slices(plan: Plan, closing: Closing, slices: Mapping[str, Sequence[SliceTable]]) -> Closed:
+    made = Closed()
+    if not slices[closing.members[0].main.grouping]:
+        return made
+    with finishing(closing.queries):
+        finished = finish(closing, plan.groupings, slices, made.failures)
+    for member in closing.members:
+        table = finished.get(member.query)
+        if table is not None and table.num_rows:
+            _give(table, member, closing, made)
     return made
 
 
@@ -71,14 +79,14 @@ def _add_up(
 ) -> Closed:
     made, main = Closed(), plan.groupings[closing.members[0].main.grouping]
     if not slices[main.id]:
-        with finishing(member.query for member in closing.members):
+        with finishing(closing.queries):
             done = finish_rows(closing, main, rows, batch_from, uncollected, made.failures)
         closing = _after(done, closing, made)
         if not closing.members:
             return made
     both = {id_: [*tables] for id_, tables in slices.items()}
     closing = add_partials(plan, closing, rows, batch_from, both)
-    of_partials = close_slices(plan, closing, both)
+    of_partials = _close_slices(plan, closing, both)
     made.results += of_partials.results
     made.failures.update(of_partials.failures)
     return made
@@ -108,13 +116,22 @@ def _after(done: Finished, closing: Closing, result: Closed) -> Closing:
     """What is left to do."""
     for member, table in done.results:
         if table.num_rows:
-            _give(table, member, result)
-    result.counted.update(done.counted)
+            _give(table, member, closing, result)
+    for query, rows in done.counted.items():
+        result.counted.update(dict.fromkeys((query, *(m.query for m in closing.alike.get(query, ()))), rows))
     return replace(closing, members=done.left)
 
 
-def _give(table: pa.Table, member: WindowedQuery, result: Closed) -> None:
-    """The rows of a member's windows; of a LIMIT, only those that may be among the first."""
+def _give(table: pa.Table, member: WindowedQuery, closing: Closing, result: Closed) -> None:
+    """The rows of a member's windows, to all with the same result; of a LIMIT, only those that may be among the
+    first."""
     first = first_rows(table, member, result.failures) if member.limit else table
     if first is not None:
-        result.results.append((member.query, first))
+        result.results += ((m.query, first) for m in (member, *closing.alike.get(member.query, ())))
+
+
+def _fail_alike(closing: Closing, failures: Failures) -> None:
+    """What a member cannot do, those with the same result cannot do either."""
+    for query, others in closing.alike.items():
+        if (reason := failures.get(OfQuery(query))) is not None:
+            failures.update({OfQuery(other.query): reason for other in others})

@@ -155,7 +155,7 @@ def _slices(starts: npt.NDArray[np.int64]) -> tuple[Slices, int]:
     low = int(starts.min())
     unit = math.gcd(*(np.unique(starts) - low).tolist()) or 1
     numbers = (starts - low) // unit
-    return Slices(starts, low, Key(numbers, 0, int(numbers.max()) + 1, pa.int64())), unit
+    return Slices(low, unit, Key(numbers, 0, int(numbers.max()) + 1, pa.int64())), unit
 
 
 @dataclass

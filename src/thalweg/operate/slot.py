@@ -61,7 +61,7 @@ def run_slot(
         for id_, g in plan.groupings.items()
     }
     rows = open_kept_rows(plan, clock, held, slot)
-    found = closings(plan, clock, states, rows)
+    found = closings(plan, clock, states, rows, uncollected)
     for closing, batch_from in found:
         if closing.cover_of_rows:
             rows[_stream(plan, closing)].want(closing.stretches_of_rows, batch_from)

@@ -654,16 +654,19 @@ def test_a_header_is_what_it_says(tmp_path: Path) -> None:
     assert rest == b""
 
 
-def test_older_releases_refuse_kept_rows_and_nothing_else(tmp_path: Path) -> None:
-    """They would pass over buckets of a relation that they do not know, and lose what windows need of them."""
-    of_rows = msgspec.structs.replace(SLICES, relation="rows of purchases")
-    for batch, buckets in enumerate([(SLICES,), (SLICES, of_rows), (SLICES,)], start=1):
-        write(tmp_path, manifest(batch, buckets=buckets))
-        head = place(tmp_path, batch).read_bytes().partition(b"\n")[0]
-        assert msgspec.json.decode(head, type=Header).format == (6 if of_rows in buckets else 5)
-        found = latest_manifest(storage_of(tmp_path))
-        assert found is not None
-        assert found.buckets == buckets
+def test_older_releases_refuse_manifests_and_nothing_else(tmp_path: Path) -> None:
+    """They would pass over kept rows and lanes, which they do not know, and lose what windows need of them."""
+    write(tmp_path, manifest(1, buckets=(SLICES,)))
+    heads = [path.read_bytes().partition(b"\n")[0] for path in objects(tmp_path, "parts/", "queries/")]
+    assert heads
+    assert {msgspec.json.decode(head, type=Header).format for head in heads} == {5}
+    newest = place(tmp_path, 1)
+    head, body = newest.read_bytes().split(b"\n", 1)
+    assert msgspec.json.decode(head, type=Header).format == 6
+    newest.write_bytes(head.replace(b'"format":6', b'"format":5') + b"\n" + body)
+    found = latest_manifest(storage_of(tmp_path))
+    assert found is not None
+    assert found.buckets == (SLICES,)
 
 
 def test_what_waits_for_sinks_is_written_again_only_where_something_was_given(tmp_path: Path) -> None:
