@@ -22,7 +22,7 @@ from thalweg.model.entry import Entry, Gap
 from thalweg.model.expr import Expr
 from thalweg.model.history import History, RowHistory, SliceHistory, WantedRows
 from thalweg.model.join_statistics import Estimate, FoundPerLook, JoinMeasurements, JoinStatistics, PredicateSample
-from thalweg.model.manifest import FORMAT, Manifest, Prepared, ResultFile, StreamProgress
+from thalweg.model.manifest import FORMAT, MANIFEST_FORMAT, Manifest, Prepared, ResultFile, StreamProgress
 from thalweg.model.measurements import (
     Combining,
     Dealing,
@@ -650,7 +650,7 @@ def test_what_was_measured_in_another_version_begins_anew_and_nothing_else(tmp_p
 def test_a_header_is_what_it_says(tmp_path: Path) -> None:
     write(tmp_path, manifest(1))
     head, body, rest = place(tmp_path, 1).read_bytes().split(b"\n")
-    assert msgspec.json.decode(head, type=Header) == Header("manifest", FORMAT, len(body), zlib.crc32(body))
+    assert msgspec.json.decode(head, type=Header) == Header("manifest", MANIFEST_FORMAT, len(body), zlib.crc32(body))
     assert rest == b""
 
 
