@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from thalweg.batch.assemble import assemble
+from thalweg.batch.cells import payload_size
 from thalweg.batch.local_runner import Attempt, Cells, LocalRunner, Orderly, warm_up
 from thalweg.batch.made import Made
 from thalweg.batch.pending import PendingRequests
@@ -53,11 +54,13 @@ class Load:
 
 @dataclass
 class Spent:
-    """CPU seconds of one batch, and what it left."""
+    """CPU seconds of one batch, until sinks have its results, and what it left."""
 
     total: float = 0.0
     ingest_tasks: list[float] = field(default_factory=list)
     slot_tasks: list[float] = field(default_factory=list)
+    sent: int = 0
+    """Bytes of cells that INGEST has made."""
     emitted: int = 0
     manifest: Manifest | None = None
 
@@ -102,11 +105,13 @@ def run_load(load: Load, batches: int, take: Take = show_nobody) -> Iterator[Spe
         )
         runner = assemble(tasks, engine, storage, term, planning, slots=load.slots)
         runner.results.preparing = _Shown(take, storage, runner.offers.delivery)
+        runner.recover()  # as a loop begins: from then on sinks are given results
         for number in range(batches + 1):
             splits = load.splits(directory, number) if number < batches else []
             began = time.process_time()
             texts = [dump_splits(splits[i :: load.tasks]) for i in range(min(load.tasks, max(1, len(splits))))]
             runner.run(texts, Offsets(number))
+            runner.flush()
             watch.spent.total = time.process_time() - began
             watch.spent.emitted = runner.reports[-1].emitted
             watch.spent.manifest = runner.manifest
@@ -149,6 +154,10 @@ class _Watch(Orderly):
         began = time.process_time()
         made = list(begin())
         took = time.process_time() - began
-        (self.spent.ingest_tasks if self._tasks > 0 else self.spent.slot_tasks).append(took)
+        if self._tasks > 0:
+            self.spent.ingest_tasks.append(took)
+            self.spent.sent += sum(map(payload_size, made))
+        else:
+            self.spent.slot_tasks.append(took)
         self._tasks -= 1
         return made

@@ -32,7 +32,7 @@ from thalweg.model.query import Output, Query, SinkSpec
 from thalweg.model.report import SAMPLED, ProbeId, SlotReport
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.window import BEGINNING
-from thalweg.operate import materialise
+from thalweg.operate import materialise, pieces
 from thalweg.operate import probe_layout as laid
 from thalweg.optimize import keep_intermediates, lay_out_stores
 from thalweg.optimize.planner import make_plan
@@ -291,6 +291,7 @@ def test_joins_equal_duckdb(
     for name, value in (("FEW", few), ("WORTH", worth), ("MOST", most)):
         monkeypatch.setattr(laid, name, value)
     monkeypatch.setattr(materialise, "ROWS_AT_ONCE", (1, 20, 10**6)[seed % 3])
+    monkeypatch.setattr(pieces, "WORTH_CUTTING", (1, 5, 10**6)[seed % 3])
     play(open_world, seed).check()
 
 
@@ -328,6 +329,33 @@ def test_of_results_that_nobody_takes_there_are_as_many(open_world: OpenWorld, s
     assert {name: emitted[twins[name].name] for name in kept} == {name: found.total() for name, found in kept.items()}
     assert sum(found.total() for found in kept.values()) > 0
     assert all(found == expected(world.pipeline.known[name], world.come(name)) for name, found in kept.items())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 7, 9, 12])
+def test_what_is_only_counted_is_as_much_as_what_is_found(
+    open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Differential: a world all of whose results are dropped counts as one that keeps them finds, query by query and
+    probe by probe; of one query in every second world, of several in the others."""
+    few, worth, most = ((9999, 4, 9999), (1, 999, 9999), (1, 999, 25))[seed % 3]
+    for name, value in (("FEW", few), ("WORTH", worth), ("MOST", most)):
+        monkeypatch.setattr(laid, name, value)
+
+    def play(sink: str) -> World:
+        rng = random.Random(f"counted {seed}")
+        edges = random_edges(rng)
+        queries = [random_query(rng, i, edges) for i in range(1 if seed % 2 else 5)]
+        world = open_world([replace(query, sink=SinkSpec(sink)) for query in queries])
+        for batch in range(4):
+            world.run(rng, {name: make_rows(rng, batch, 60) for name in STREAMS})
+        return world
+
+    counted, kept = play("noop"), play("memory")
+    emitted = {entry.query.name: entry.emitted for entry in counted.pipeline.batches.entries.values()}
+    assert emitted == {name: kept.results(name).total() for name in kept.pipeline.known}
+    assert sum(emitted.values()) > 0
+    assert counted.probed == kept.probed
+    kept.check()
 
 
 # -- queries that come and go

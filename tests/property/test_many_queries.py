@@ -9,6 +9,7 @@ import math
 import random
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +20,14 @@ import pytest
 from tests.support.local_pipeline import LocalPipeline
 
 from thalweg.frontend.bind import bind
+from thalweg.model.bucket import NewSlices, SliceBucket
 from thalweg.model.plan_input import GroupingLoad
 from thalweg.model.query import Query
 from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.operate import finish_rows
+from thalweg.operate.lanes import unpacked
 from thalweg.optimize import keep_rows
+from thalweg.state import compact, writer
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +136,8 @@ def test_rows_partials_and_both_in_turns(seed: int, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(finish_rows, "MOST_CELLS", rng.choice((1, 500, 1 << 22)))
     number = itertools.count()
     queries = dict(random_query(rng, f"q{next(number)}") for _ in range(rng.choice((1, 3, 12, 40))))
+    # Some that ask the same: they have one result, which is worked out once.
+    queries |= {replace(q, name=f"{q.name} again"): sql for q, sql in queries.items() if rng.random() < 0.3}
     first = list(queries)
     pipelines = [
         LocalPipeline(tmp_path / name, [STREAM], first, slots=rng.choice((1, 2, 3)), groups=16)
@@ -159,6 +165,48 @@ def test_rows_partials_and_both_in_turns(seed: int, tmp_path: Path, monkeypatch:
         assert _listed(kept.rows(name)) == wanted, kept.known[name].text
         assert _listed(turns.rows(name)) == wanted, kept.known[name].text
     _check_with_duckdb(kept, {q.name: (q, sql) for q, sql in queries.items()}, pa.concat_tables(batches))
+    for pipeline in pipelines:
+        assert not pipeline.failures()
+        pipeline.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_buckets_of_an_earlier_release_are_merged_with_newer_ones(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those had a column for each partial. Queries come and go, and buckets are made one all the time."""
+    monkeypatch.setattr(keep_rows, "MOST_OVERLAP", 0)
+    monkeypatch.setattr(compact, "FANOUT", 2)
+    rng = random.Random(seed)
+    number = itertools.count()
+    queries = dict(random_query(rng, f"q{next(number)}") for _ in range(rng.choice((2, 12, 40))))
+    pipelines = [
+        LocalPipeline(tmp_path / name, [STREAM], list(queries), slots=2, groups=16) for name in ("now", "older")
+    ]
+    is_old, add = False, writer._add_slices
+
+    def add_slices(to: Any, new: NewSlices, *given: Any) -> SliceBucket:
+        return add(to, replace(new, table=unpacked(new.table)) if is_old else new, *given)
+
+    monkeypatch.setattr(writer, "_add_slices", add_slices)
+    batches = []
+    for batch in range(9):
+        table, coming = random_rows(rng, batch), random_query(rng, f"q{next(number)}")
+        batches.append(table)
+        comes, older = rng.random() < 0.4, rng.random() < 0.6
+        goes = rng.choice(sorted(pipelines[0].queries)) if rng.random() < 0.3 else None
+        for pipeline in pipelines:
+            is_old = older and pipeline is pipelines[1]
+            if goes in pipeline.queries and len(pipeline.queries) > 1:
+                pipeline.drop(goes)
+            if comes:
+                pipeline.create(coming[0])
+            pipeline.append("s", table, 3)
+            assert pipeline.run()
+    now, mixed = pipelines
+    for name in now.known:
+        assert _listed(mixed.rows(name)) == _listed(now.rows(name)), now.known[name].text
+    _check_with_duckdb(mixed, {q.name: (q, sql) for q, sql in queries.items()}, pa.concat_tables(batches))
     for pipeline in pipelines:
         assert not pipeline.failures()
         pipeline.close()

@@ -156,15 +156,17 @@ def limits(rng: random.Random) -> Iterator[None]:
         (log, "MERGE", 3),
     )
     kept = (keep_rows, "WORTH", 0.0), (keep_rows, "STILL_WORTH", 0.0)
-    before = [getattr(module, name) for module, name, _ in (*places, *kept)]
-    keeps = random.Random(repr(rng.getstate())).random() < 0.4  # without a change to what else the seed decides
+    parts = ((outlet, "PART_BYTES", 200),)
+    more = random.Random(repr(rng.getstate()))  # without a change to what else the seed decides
+    keeps, has_parts = more.random() < 0.4, more.random() < 0.7
+    before = [getattr(module, name) for module, name, _ in (*places, *kept, *parts)]
     for module, name, small in places:
         if rng.random() < 0.3:
             setattr(module, name, small)
-    for module, name, small in kept if keeps else ():
+    for module, name, small in (*(kept if keeps else ()), *(parts if has_parts else ())):
         setattr(module, name, small)
     try:
         yield
     finally:
-        for (module, name, _), value in zip((*places, *kept), before, strict=True):
+        for (module, name, _), value in zip((*places, *kept, *parts), before, strict=True):
             setattr(module, name, value)

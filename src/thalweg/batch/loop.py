@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 
+from thalweg.adapt.batch_size import BatchSize, Took
 from thalweg.batch.contract import TasksCancelledError
 from thalweg.batch.listeners import Listeners
 from thalweg.batch.run import BatchRunner
 from thalweg.errors import ThalwegError, pipeline_failed, session_stopped, stopped_inside_batch
 from thalweg.model.offsets import Offsets
-from thalweg.model.split import dump_splits
+from thalweg.model.split import Split, dump_splits
 from thalweg.model.stream import Stream
 from thalweg.model.trouble import named_in
 from thalweg.observe import log
-from thalweg.observe.progress import progress_of
+from thalweg.observe.progress import BatchReport, progress_of
+from thalweg.observe.stopwatch import DRIVER, SHUFFLE
 from thalweg.source.split_planner import SplitPlanner, Target
 
 _POLLS = (0.01, 0.1)
@@ -106,6 +108,7 @@ class Loop:
         """Called when a run has ended, with what ended it."""
         self._planner = SplitPlanner(batches.storage, used, known, batches.manifest.marks)
         """Only the thread of a run uses it."""
+        self._size = BatchSize(batches.tasks)
         self.listeners = Listeners()
         self._tick = 0
         """Grows with every request for a batch."""
@@ -258,7 +261,7 @@ class Loop:
             ran = self._next(None)
             if not ran:
                 self.batches.note_if_idle()
-            if every:
+            if every and not self._planner.has_left:  # what was left waits for no trigger
                 run.leaves.wait(max(0.0, began + every - time.monotonic()))
             elif not ran:
                 self._wake.wait(next_pause(time.monotonic() - began))
@@ -277,11 +280,15 @@ class Loop:
         end = settled or self._choose(start, target)
         if settled is None and not self._is_due(start, end):
             return False
-        splits = [dump_splits(task) for task in self._planner.splits(start, end, self.batches.tasks)]
+        splits = self._planner.splits(start, end, self.batches.tasks)
+        texts = [dump_splits(task) for task in splits]
+        if self._planner.has_left:
+            log.debug("batch", "backlog", batch=self.batches.manifest.batch + 1, most_rows=self._size.rows())
         try:
-            self.batches.run(splits, end, time.perf_counter() - began, self._planner.marks(end))
+            self.batches.run(texts, end, time.perf_counter() - began, self._planner.marks(end))
         except TasksCancelledError:
             return False
+        self._size.take_in(_took(splits, self.batches.reports[-1]))
         self.after_batch()
         self._planner.release(end)
         if self.batches.has_more_to_close() or self.batches.has_requests():
@@ -300,8 +307,13 @@ class Loop:
         return end.streams != start.streams or (end != start and self.batches.has_work_without_rows())
 
     def _choose(self, start: Offsets, target: Target | None) -> Offsets:
+        """A run that ends takes all that users allow: which rows are late may not depend on how long batches take."""
         tick = self._tick
-        return self._planner.latest(start, tick) if target is None else self._planner.until(start, target, tick)
+        if target is not None:
+            return self._planner.until(start, target, tick)
+        if self.batches.has_requests():
+            self._size.forget()
+        return self._planner.latest(start, tick, self._size.rows())
 
     def _reason(self, error: BaseException) -> ThalwegError:
         if isinstance(error, ThalwegError):
@@ -311,6 +323,12 @@ class Loop:
         cause = self._cause_of(error)
         named = named_in(cause)
         return pipeline_failed(cause, *self._failed, file=named.file, stream=named.stream, queries=named.queries)
+
+
+def _took(splits: Sequence[Sequence[Split]], report: BatchReport) -> Took:
+    rows = sum(split.weight for task in splits for split in task)
+    fixed = report.time.get(SHUFFLE, 0.0) + report.time.get(DRIVER, 0.0)
+    return Took(rows, report.seconds, fixed, report.sent_bytes + report.written_bytes)
 
 
 def next_pause(looked: float) -> float:

@@ -18,6 +18,7 @@ from thalweg.model.columns import START
 from thalweg.model.plan import Grouping, Plan, relation_of
 from thalweg.model.report import SlotReport
 from thalweg.operate.grouping_state import StoredBucket
+from thalweg.operate.lanes import concat
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.slot import SlotResult, run_slot
 from thalweg.route.bucket import decode_offsets
@@ -91,8 +92,9 @@ def keep_local(plan: Plan, work: Work, stay: Sequence[Mapping[str, Sequence[pa.T
     found = []
     for of_groupings in stay:
         for id_, tables in of_groupings.items():
-            grouping, table = relation_of(plan, id_), pa.concat_tables(tables, promote_options="default")
+            grouping = relation_of(plan, id_)
             assert grouping is not None
+            table = concat(tables, grouping.partials)
             starts = tuple(pc.unique(table.column(START)).to_pylist())
             found.append(NewSlices(id_, 0, grouping.slice_us, starts, work.clock.batch, table))
     return found

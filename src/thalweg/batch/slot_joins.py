@@ -15,6 +15,7 @@ from thalweg.operate.materialise import Materialising
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.probe_tree import Probing
 from thalweg.operate.store import Views
+from thalweg.operate.takers import Takers
 from thalweg.sink.outlet import Outlet
 
 
@@ -36,8 +37,9 @@ class SlotJoins:
         if not plan.joins.cohorts or work.stage > plan.joins.stages:
             return []
         tables = open_tables(plan, work)
-        probing = Probing(plan, slot, self.views, outbox)
-        joined = Materialising(plan, self.views, tables, outbox.failures, outlet.uncollected)
+        takers = Takers(plan, outlet.uncollected)
+        probing = Probing(plan, slot, self.views, outbox, takers)
+        joined = Materialising(plan, self.views, tables, outbox.failures, takers)
         for address, table in joined.run(probing, work.clock, work.stage == 1, inbox.tuples.pop(slot, [])):
             match address:
                 case QueryRows(query):

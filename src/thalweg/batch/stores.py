@@ -19,17 +19,12 @@ from thalweg.model.plan import Plan, route_key
 from thalweg.model.probe import Store
 from thalweg.model.report import StreamSample
 from thalweg.model.window import BEGINNING
-from thalweg.operate.index import SMALL, word_groups
+from thalweg.operate.index import word_groups
 from thalweg.operate.materialise import intermediate_rows
 from thalweg.operate.outbox import Outbox
+from thalweg.operate.pieces import new_buckets
 from thalweg.operate.probe_tree import Probing
-from thalweg.operate.store import (
-    Rows,
-    View,
-    Views,
-    key_words,
-    lay_out,
-)
+from thalweg.operate.store import Rows, View, Views, key_words, lay_out
 from thalweg.operate.tuples import Tuples
 from thalweg.state.compact import rows_to_merge
 from thalweg.state.reader import StateReader
@@ -69,15 +64,15 @@ def probing_rows(plan: Plan, stored: Mapping[str, Sequence[pa.Table]]) -> dict[s
 
 
 def new_rows(plan: Plan, work: Work, task: int, stored: Mapping[str, Sequence[pa.Table]]) -> Iterator[NewRows]:
-    """The rows that joins may need, as buckets. Small ones have small indexes, and expire sooner."""
+    """The rows that joins may need, as buckets."""
     closed = {name: us for name, us in work.clock.closed_us.items() if name not in plan.joins.joined}
     batch = work.clock.batch
     for name, tables in sorted(stored.items()):
         store = plan.joins.stores[name]
         layout = Layout.of(store, closed)
         rows = pa.concat_tables(tables)
-        for number, at in enumerate(range(0, rows.num_rows, SMALL)):
-            yield lay_out(store, rows.slice(at, SMALL), layout, 0, (batch, batch), task * MOST_PIECES + number)
+        delays = {stream: plan.streams[stream].stream.delay_us for streams, _ in store.needs for stream in streams}
+        yield from new_buckets(store, rows, layout, delays, batch, task * MOST_PIECES)
 
 
 # -- static tables

@@ -86,6 +86,7 @@ class Telling:
             choosing_seconds,
             now - seconds - choosing_seconds - self.reports[-1].ended if self.reports else None,
             totals.way,
+            totals.written_bytes,
         )
 
     def ended(self, before: Manifest, after: Manifest, report: BatchReport) -> None:

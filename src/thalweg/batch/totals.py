@@ -88,6 +88,12 @@ class BatchTotals:
         self._add_time(0, report.task, report.time)
 
     @property
+    def written_bytes(self) -> int:
+        """What tasks have put into the state of what came in; what they only merged anew is not among it."""
+        kept = sum(bucket.section.length for bucket in self.kept if bucket.level == 0)
+        return kept + sum(bucket.nbytes for bucket in self.stores if bucket.level == 0)
+
+    @property
     def rejected(self) -> Counts:
         """stream -> rows that were set aside."""
         counts: Counts = {}

@@ -7,12 +7,10 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
-from pyspark.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
 from thalweg.batch.cells import Cells
@@ -22,6 +20,7 @@ from thalweg.batch.local_runner import run_in_one, warm_up
 from thalweg.batch.slot_stage import run_slots
 from thalweg.batch.work import Work
 from thalweg.engine.failure import is_late_worker
+from thalweg.engine.sent_plans import PlanSender, SentPlan
 from thalweg.engine.spark import JobGroup, keeps_properties
 from thalweg.model.plan import Plan
 from thalweg.model.way import Way
@@ -43,8 +42,8 @@ class SparkRunner:
     def __init__(self, spark: SparkSession, tasks: int) -> None:
         self.tasks = tasks
         self._spark = spark
-        self._broadcast: tuple[str, Broadcast[Plan]] | None = None
-        self._fused: tuple[str, DataFrame] | None = None
+        self._plans = PlanSender(spark.sparkContext.broadcast)
+        self._fused: tuple[SentPlan, DataFrame] | None = None
         """plan -> what runs its fused tasks. Without a shuffle, Spark computes it anew every time."""
         self._group: JobGroup | None = None
         """Of the batch whose tasks run."""
@@ -78,29 +77,20 @@ class SparkRunner:
                 self._group = None
 
     def _stages(self, plan: Plan, work: Work, splits: Sequence[str]) -> pa.Table:
-        shared, tasks = self._shared(plan), len(splits)
-        first = _ingest_task(shared, replace(work, buckets={}, nodes={}, stores={}), tuple(splits))
+        sent, tasks = self._plans.send(plan), len(splits)
+        first = _ingest_task(sent, replace(work, buckets={}, nodes={}, stores={}), tuple(splits))
         cells = self._spark.range(0, tasks, 1, tasks).mapInArrow(first, CELL_SCHEMA)
         for stage in range(1, work.stages + 1):
-            task = _slot_task(shared, replace(work, stage=stage))
+            task = _slot_task(sent, replace(work, stage=stage))
             cells = cells.repartitionById(work.tasks, "slot").mapInArrow(task, CELL_SCHEMA)
         return cells.toArrow()
 
     def _fused_frame(self, plan: Plan) -> DataFrame:
-        if self._fused is None or self._fused[0] != plan.id:
-            task = _fused_task(self._shared(plan))
-            self._fused = plan.id, self._spark.range(0, 1, 1, 1).mapInArrow(task, CELL_SCHEMA)
+        sent = self._plans.send(plan)
+        if self._fused is None or self._fused[0] is not sent:
+            task = _fused_task(sent)
+            self._fused = sent, self._spark.range(0, 1, 1, 1).mapInArrow(task, CELL_SCHEMA)
         return self._fused[1]
-
-    def _shared(self, plan: Plan) -> Broadcast[Plan]:
-        """The plan goes to a worker once, not with every task."""
-        if self._broadcast is None or self._broadcast[0] != plan.id:
-            old, self._broadcast, self._fused = self._broadcast, None, None
-            if old is not None:
-                with suppress(Exception):  # its file may be gone: somebody cleans temporary directories
-                    old[1].destroy()
-            self._broadcast = (plan.id, self._spark.sparkContext.broadcast(plan))
-        return self._broadcast[1]
 
     def _is_warm(self) -> bool:
         """Whether this process has loaded what batches need; it begins to, where it has not."""
@@ -132,20 +122,20 @@ def _unpack(text: str) -> tuple[Work, tuple[str, ...]]:
     return found
 
 
-def _fused_task(plan: Broadcast[Plan]) -> Callable[[Cells], Cells]:
+def _fused_task(plan: SentPlan) -> Callable[[Cells], Cells]:
     def run(batches: Cells) -> Cells:
         _exhaust(batches)
         work, splits = _unpack(TaskContext.get().getLocalProperty(_WORK))
-        yield from run_in_one(plan.value, _in_worker(work), splits).to_batches()
+        yield from run_in_one(plan.open(), _in_worker(work), splits).to_batches()
 
     return run
 
 
-def _ingest_task(plan: Broadcast[Plan], work: Work, texts: Sequence[str]) -> Callable[[Cells], Cells]:
+def _ingest_task(plan: SentPlan, work: Work, texts: Sequence[str]) -> Callable[[Cells], Cells]:
     def run(batches: Cells) -> Cells:
         _exhaust(batches)
         task = _task_number()
-        return ingest(plan.value, _in_worker(work), [texts[task]], task)
+        return ingest(plan.open(), _in_worker(work), [texts[task]], task)
 
     return run
 
@@ -156,9 +146,9 @@ def _exhaust(batches: Cells) -> None:
         pass
 
 
-def _slot_task(plan: Broadcast[Plan], work: Work) -> Callable[[Cells], Cells]:
+def _slot_task(plan: SentPlan, work: Work) -> Callable[[Cells], Cells]:
     def run(batches: Cells) -> Cells:
-        return run_slots(plan.value, _in_worker(work), batches, _task_number())
+        return run_slots(plan.open(), _in_worker(work), batches, _task_number())
 
     return run
 

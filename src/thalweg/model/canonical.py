@@ -40,6 +40,12 @@ def named(prefix: str, *content: object) -> str:
     return f"{prefix}_{digest}"
 
 
+class Written(str):
+    """A value's canonical text: written as it stands, so that a long one is not written again for what follows it."""
+
+    __slots__ = ()
+
+
 def write(value: object) -> str:
     """The value's canonical text. Of what has no form, nothing is guessed: it is refused."""
     return _WRITERS[type(value)](value)
@@ -87,7 +93,7 @@ class _Writers(dict[type, Writer]):
 
 
 _WRITERS = _Writers(dict.fromkeys(_PLAIN, repr))
-_WRITERS |= {tuple: _write_tuple, list: _write_list, dict: _write_dict}
+_WRITERS |= {tuple: _write_tuple, list: _write_list, dict: _write_dict, Written: str}
 
 
 # -- forms

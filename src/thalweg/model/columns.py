@@ -25,3 +25,9 @@ def key(i: int) -> str:
 
 def value(i: int) -> str:
     return f".v{i}"
+
+
+LANES = ".l "
+"""How a column of many partials side by side is called (`operate/lanes`): this, and what they have in common."""
+EXTRA_LANES = ".x "
+"""The same of partials that only go into a coarser grouping."""

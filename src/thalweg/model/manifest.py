@@ -18,6 +18,9 @@ FORMAT = 5
 partials of joined rows had other names; in 4 a batch had an intent, and little had a checksum."""
 READABLE = (2, 3, 4, FORMAT)
 """A directory of each is frozen in the tests; `tests/recovery/freeze.py` makes those of a new one."""
+MANIFEST_FORMAT = 6
+"""Of manifests, and of no other object: since 6 a bucket may hold rows of a stream, and partials as lanes. A release
+that does not know them would pass over what it cannot read, and lose windows: it refuses the manifest."""
 
 
 class WatermarkReset(Struct, frozen=True, forbid_unknown_fields=True):

@@ -56,6 +56,8 @@ class BatchReport:
     """Seconds from the end of the batch before; None for the first of a session."""
     way: str = "stages"
     """How its stages were run."""
+    written_bytes: int = 0
+    """Of the buckets that its tasks made of rows."""
 
 
 class EventTimeProgress(TypedDict):

@@ -18,7 +18,7 @@ from thalweg.kernel import frozen_view
 from thalweg.model.failure import Failures
 from thalweg.model.plan import Computed
 from thalweg.operate.classes import MOST_FILTERS, Classes, Cuts, by_filters
-from thalweg.operate.comparison import Ranges, ranges_of
+from thalweg.operate.comparison import Comparisons, Ranges, ranges_of
 from thalweg.operate.compute import add_computed
 
 Array = npt.NDArray[Any]
@@ -79,8 +79,9 @@ class Columns:
             self._made.update({c.name: made.column(c.name) for c in todo})
 
     def compute_expressions(self) -> None:
-        """Works out all but comparisons, which are cheaper to tell apart together."""
-        self.compute(name for name in self.computed if self.ranges(name) is None)
+        """Works out all but comparisons and what connects them: these are cheaper as flags (`filter`), or told apart
+        together."""
+        self.compute(name for name in self.computed if not self._is_compared(name))
 
     def with_computed(self, names: Iterable[str]) -> pa.Table:
         """The table, with at least these of what is computed."""
@@ -109,10 +110,29 @@ class Columns:
     def filter(self, name: str) -> Array:
         """Which rows a boolean column admits; NULL does not."""
         if name not in self._filters:
-            column = self.column(name)
-            known = pc.fill_null(column, False) if column.null_count else column
-            self._filters[name] = frozen_view(known.to_numpy())
+            self._filters[name] = frozen_view(self._compared(name) if self._is_compared(name) else self._flags(name))
         return self._filters[name]
+
+    def _flags(self, name: str) -> Array:
+        column = self.column(name)
+        flags: Array = (pc.fill_null(column, False) if column.null_count else column).to_numpy()
+        return flags
+
+    def _is_compared(self, name: str) -> bool:
+        """Whether it is worked out without a statement, and was not yet."""
+        if name in self._there or name in self._made or name not in self.computed:
+            return False
+        computed = self.computed[name]
+        return computed.kind == "sql" and self._comparisons.understands(computed.expr.sql)
+
+    def _compared(self, name: str) -> Array:
+        truth = self._comparisons.truth(self.computed[name].expr.sql)
+        assert truth is not None
+        return truth.is_true
+
+    @cached_property
+    def _comparisons(self) -> Comparisons:
+        return Comparisons(self.table)
 
     # -- told apart by filters
 

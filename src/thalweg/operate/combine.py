@@ -6,79 +6,96 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thalweg.model.columns import GROUP, START, key, value
+from thalweg.kernel import frozen_view
+from thalweg.model.columns import EXTRA_LANES, GROUP, LANES, START, key, value
 from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfPartial
 from thalweg.model.plan import FILTER, Grouping, Partial, Plan, weighted_mean
-from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import Columns, Key
+from thalweg.operate.dense_kernels import number_slices
+from thalweg.operate.lanes import by_kind, packed, unpacked, with_lanes
+from thalweg.operate.merge_lanes import merge_lanes
 from thalweg.route.hash import hash_rows, key_groups
 
-
-def slice_starts(times_us: np.ndarray, grouping: Grouping) -> np.ndarray:
-    """The first microsecond of each row's slice. Floor division by a constant is vectorised, modulo is not."""
-    origin, width = grouping.slice_start_us, grouping.slice_us
-    starts: np.ndarray = np.floor_divide(times_us - origin, width) * width + origin
-    return starts
+_EXACT_US, _MOST_SLICES = 1 << 53, 1 << 31
+"""Microseconds that a double holds exactly, and slices that a number of 32 bits does."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Slices:
-    """Each row's slice, as its first microsecond and as a number counted from the first slice of the chunk."""
+    """Each row's slice, as a number counted from the first slice of the chunk."""
 
-    starts: np.ndarray
     first: int
+    """The first microsecond of that slice."""
+    unit: int
+    """Microseconds from one to the next."""
     key: Key
 
     @classmethod
     def of(cls, times_us: np.ndarray, grouping: Grouping) -> Slices:
-        starts = slice_starts(times_us, grouping)
-        low, high = int(starts.min()), int(starts.max())
-        width = (high - low) // grouping.slice_us + 1
-        numbers = np.floor_divide(starts - low, grouping.slice_us)
-        return cls(starts, low, Key(numbers, 0, width, pa.int64()))
+        origin, unit = grouping.slice_start_us, grouping.slice_us
+        low, high = ((int(end) - origin) // unit * unit + origin for end in (times_us.min(), times_us.max()))
+        width = (high - low) // unit + 1
+        if high - low + unit <= _EXACT_US and width <= _MOST_SLICES:
+            numbers = np.empty(len(times_us), np.int32)
+            number_slices(frozen_view(times_us), low, unit, 1 / unit, numbers)
+        else:
+            numbers = np.floor_divide(times_us - low, unit)
+        return cls(low, unit, Key(numbers, 0, width, pa.int64()))
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first microsecond of each row's slice."""
+        starts: np.ndarray = self.key.values.astype(np.int64) * self.unit + self.first
+        return starts
 
 
 def make(columns: Columns, slices: Slices, grouping: Grouping, failures: Failures) -> pa.Table:
     """A grouping from the rows: as they are, by direct address, or by DuckDB."""
     if grouping.rows_are_partials:
-        return lift(columns, slices, grouping)
-    names = (*grouping.keys, *grouping.values)
-    table = combine_dense(columns, slices, grouping, names, merging=False)
+        return packed(lift(columns, slices, grouping), grouping.partials)
+    table = combine_dense(columns, slices, grouping)
     if table is not None:
         return table
     reads = {c for p in (*grouping.partials, *grouping.partials_for_others) for c in p.reads}
-    rows = columns.with_computed([*names, *sorted(reads)])
-    return combine(rows.append_column(START, pa.array(slices.starts)), grouping, failures)
+    rows = columns.with_computed([*grouping.keys, *grouping.values, *sorted(reads)])
+    table = combine(rows.append_column(START, pa.array(slices.starts)), grouping, failures)
+    return packed(table, grouping.partials, grouping.partials_for_others)
 
 
-def combine_dense(
-    columns: Columns, slices: Slices, grouping: Grouping, names: Sequence[str], merging: bool
-) -> pa.Table | None:
-    """The partials of one grouping by direct address; None where its keys or partials do not lend themselves.
-
-    `names` are its key and value columns in `columns`: those of the rows, or, `merging`, of a finer grouping.
-    """
-    partials = (*grouping.partials, *grouping.partials_for_others)
-    if not all(p.op for p in partials):
+def combine_dense(columns: Columns, slices: Slices, grouping: Grouping) -> pa.Table | None:
+    """The partials of one grouping by direct address; None where its keys or partials do not lend themselves."""
+    kinds = [(LANES, kind, of) for kind, of in by_kind(grouping.partials).items()]
+    kinds += [(EXTRA_LANES, kind, of) for kind, of in by_kind(grouping.partials_for_others).items()]
+    if sum(len(of) for _, _, of in kinds) < len(grouping.partials) + len(grouping.partials_for_others):
         return None
+    places = _place(columns, slices, (*grouping.keys, *grouping.values))
+    done = None if places is None else dense.aggregate(places, columns, [(kind, of) for _, kind, of in kinds])
+    if places is None or done is None:
+        return None
+    made = [lanes.column(prefix) for (prefix, _, _), lanes in zip(kinds, done[1], strict=True)]
+    return with_lanes(_groups(places, done[0], slices, grouping), made)
+
+
+def _place(columns: Columns, slices: Slices, names: Sequence[str]) -> dense.Places | None:
+    """By slice and by these columns."""
     keys = [columns.key(name) for name in names]
     found = [key for key in keys if key is not None]
     if len(found) < len(keys):
         return None
-    places = dense.place([slices.key.values], slices.key, found, len(slices.starts))
-    done = None if places is None else dense.aggregate(places, columns, partials, merging)
-    if places is None or done is None:
-        return None
-    numbers, *decoded = places.decode(done[0])
+    return dense.place([slices.key.values], slices.key, found, len(slices.key.values))
+
+
+def _groups(places: dense.Places, occupied: npt.NDArray[np.int64], slices: Slices, grouping: Grouping) -> pa.Table:
+    """The slices and the keys of places."""
+    numbers, *decoded = places.decode(occupied)
     starts = pc.add(pc.multiply(numbers, grouping.slice_us), slices.first)
-    made = [as_type(done[1][p.name], duck.arrow_type(p.type)) for p in partials]
-    named = [START, *group_columns(grouping), *(p.name for p in partials)]
-    return pa.Table.from_arrays([starts, *decoded, *made], names=named)
+    return pa.Table.from_arrays([starts, *decoded], names=[START, *group_columns(grouping)])
 
 
 def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
@@ -101,7 +118,10 @@ def combine(rows: pa.Table, grouping: Grouping, failures: Failures) -> pa.Table:
 
 def lift(rows: Columns, slices: Slices, grouping: Grouping) -> pa.Table:
     """Every row that some query admits as a partial of its own: a value that was seen once."""
-    columns = [pa.chunked_array([slices.starts]), *(rows.column(c) for c in (*grouping.keys, *grouping.values))]
+    columns = [
+        pa.chunked_array([pa.array(slices.starts)]),
+        *(rows.column(c) for c in (*grouping.keys, *grouping.values)),
+    ]
     columns += [_seen_once(rows, p) for p in grouping.partials]
     names = [START, *group_columns(grouping), *(p.name for p in grouping.partials)]
     table = pa.Table.from_arrays(columns, names=names)
@@ -128,18 +148,33 @@ def admitted(rows: Columns, partials: Sequence[Partial]) -> np.ndarray | None:
 
 def roll_up(finer: pa.Table, grouping: Grouping, source: Grouping) -> pa.Table:
     """A coarser grouping's partials from a finer one's."""
-    partials = (*grouping.partials, *grouping.partials_for_others)
+    names = [key(source.keys.index(k)) for k in grouping.keys]
     if finer.num_rows:
-        slices = Slices.of(finer.column(START).to_numpy(), grouping)
-        names = [key(source.keys.index(k)) for k in grouping.keys]
-        table = combine_dense(Columns(finer), slices, grouping, names, merging=True)
+        table = _roll_up_dense(finer, grouping, names)
         if table is not None:
             return table
     origin, width = grouping.slice_start_us, grouping.slice_us
     start = f"{quote(START)} - ((({quote(START)} - {origin}) % {width}) + {width}) % {width}"
-    keys = [f"{quote(key(source.keys.index(k)))} AS {quote(key(i))}" for i, k in enumerate(grouping.keys)]
-    groups = [f"{start} AS {quote(START)}", *keys]
-    return duck.run(merge_text("finer", groups, [_expression(g) for g in groups], partials), finer=finer)
+    groups = [f"{start} AS {quote(START)}", *(f"{quote(n)} AS {quote(key(i))}" for i, n in enumerate(names))]
+    text = merge_text(
+        "finer", groups, [_expression(g) for g in groups], (*grouping.partials, *grouping.partials_for_others)
+    )
+    return packed(duck.run(text, finer=unpacked(finer)), grouping.partials, grouping.partials_for_others)
+
+
+def _roll_up_dense(finer: pa.Table, grouping: Grouping, names: Sequence[str]) -> pa.Table | None:
+    slices = Slices.of(finer.column(START).to_numpy(), grouping)
+    places = _place(Columns(finer), slices, names)
+    if places is None:
+        return None
+    table = None
+    for prefix, partials in ((LANES, grouping.partials), (EXTRA_LANES, grouping.partials_for_others)):
+        done = merge_lanes(places, [finer], partials)
+        if done is None:
+            return None
+        table = _groups(places, done[0], slices, grouping) if table is None else table
+        table = with_lanes(table, [lanes.column(prefix) for lanes in done[1]])
+    return table
 
 
 def merge_text(source: str, groups: Sequence[str], group_by: Sequence[str], partials: Sequence[Partial]) -> str:

@@ -1,4 +1,5 @@
-"""Comparisons of a column of numbers with a constant, as NumPy makes them: DuckDB plans longer than it compares.
+"""Comparisons of a column of numbers with a constant, and what AND, OR and NOT make of them, as NumPy works them out:
+DuckDB plans longer than it compares.
 
 Most predicates are no more than that, and there are as many as queries. Only the text that `frontend/operators` gives
 for one is understood, and only where the result is DuckDB's to the last bit; everything else is left to DuckDB.
@@ -10,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Flags = npt.NDArray[np.bool_]
 MOST_KNOWN = 1 << 14
 """Texts that are remembered."""
+_MOST_CHARACTERS = 1000
+"""Of a text that is taken apart: brackets in brackets are so many at most."""
 _COLUMN = r'"(?P<column>(?:[^"]|"")+)"'
 _INTEGER = re.compile(
     rf"\((?:{_COLUMN}|CAST\({_COLUMN.replace('column', 'cast')} AS (?P<to>\w+)\)) (?P<op>=|<>|<=?|>=?) "
@@ -28,6 +32,8 @@ _INTEGER = re.compile(
 _DOUBLE = re.compile(
     rf"\({_COLUMN} (?P<op>=|<>|<=?|>=?) CAST\('(?P<constant>-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)' AS DOUBLE\)\)"
 )
+_TOKEN = re.compile(r'"(?:[^"]|"")*"|\'(?:[^\']|\'\')*\'|[()]| AND | OR |[^"\'() ]+| ')
+"""Of the text of a condition: names and constants whole, whatever is in them."""
 _TYPES = {"TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64()}
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": np.equal,
@@ -47,6 +53,23 @@ class _Comparison:
     """Of the column, for which the text means what is done here."""
     op: str
     constant: int | float
+
+
+@dataclass(frozen=True)
+class _Connected:
+    """Conditions that a word connects; NOT has one."""
+
+    word: str
+    of: tuple[_Comparison | _Connected, ...]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Of a condition, row by row."""
+
+    is_true: Flags
+    is_null: Flags | None
+    """None: nowhere. Where it is NULL, it is not true."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +115,37 @@ _WITHIN = {
 
 
 @lru_cache(maxsize=MOST_KNOWN)
+def _condition(sql: str) -> _Comparison | _Connected | None:
+    """A comparison, or several that are connected; None where the text is anything else."""
+    found = _read(sql)
+    if found is not None or not (sql.startswith("(") and sql.endswith(")")) or len(sql) > _MOST_CHARACTERS:
+        return found
+    inner = sql[1:-1]
+    word, parts = ("NOT", [inner[4:]]) if inner.startswith("NOT ") else _parts(inner)
+    of = [_condition(part) for part in parts]
+    known = tuple(one for one in of if one is not None)
+    return _Connected(word, known) if parts and len(known) == len(parts) else None
+
+
+def _parts(text: str) -> tuple[str, list[str]]:
+    """The word between conditions in brackets, and these; none where the text is not made like that."""
+    words, parts, depth, begins = set(), [], 0, 0
+    for token in _TOKEN.finditer(text):
+        if token[0] == "(":
+            begins = token.start() if depth == 0 else begins
+            depth += 1
+        elif token[0] == ")":
+            depth -= 1
+            if depth == 0:
+                parts.append(text[begins : token.end()])
+        elif depth == 0:
+            words.add(token[0])
+    word = words.pop() if len(words) == 1 else ""
+    is_whole = word in (" AND ", " OR ") and word.join(parts) == text
+    return (word.strip(), parts) if is_whole else ("", [])
+
+
+@lru_cache(maxsize=MOST_KNOWN)
 def _read(sql: str) -> _Comparison | None:
     match = _INTEGER.fullmatch(sql)
     if match:
@@ -128,24 +182,67 @@ class Comparisons:
     """Over the rows of one table, each column of which is converted once."""
 
     rows: pa.Table
-    _values: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]] = field(default_factory=dict)
+    _values: dict[str, tuple[npt.NDArray[Any], Flags | None]] = field(default_factory=dict)
 
     def compare(self, sql: str) -> pa.ChunkedArray | None:
         """What the expression gives; None where it is left to DuckDB."""
-        found = _read(sql)
-        if found is None:
-            return None
-        at = self.rows.schema.get_field_index(found.column)
-        if at < 0 or self.rows.schema.field(at).type not in found.kinds:
-            return None
-        values, null = self._column(found.column)
-        made = _OPERATORS[found.op](values, found.constant)
-        return pa.chunked_array([pa.array(made, mask=null)])
+        found = self.truth(sql)
+        return None if found is None else pa.chunked_array([pa.array(found.is_true, mask=found.is_null)])
 
-    def _column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    def truth(self, sql: str) -> Truth | None:
+        """The same, without what Arrow needs for its columns."""
+        found = _condition(sql)
+        return self._truth(found) if found is not None and self._fits(found) else None
+
+    def understands(self, sql: str) -> bool:
+        """Whether it is not left to DuckDB."""
+        found = _condition(sql)
+        return found is not None and self._fits(found)
+
+    def _fits(self, condition: _Comparison | _Connected) -> bool:
+        """Whether the columns are there, and are what the text takes them for."""
+        if isinstance(condition, _Connected):
+            return all(map(self._fits, condition.of))
+        at = self.rows.schema.get_field_index(condition.column)
+        return at >= 0 and self.rows.schema.field(at).type in condition.kinds
+
+    def _truth(self, condition: _Comparison | _Connected) -> Truth:
+        if isinstance(condition, _Connected):
+            found = [self._truth(one) for one in condition.of]
+            return _not(*found) if condition.word == "NOT" else reduce(_CONNECTED[condition.word], found)
+        values, null = self._column(condition.column)
+        made = _OPERATORS[condition.op](values, condition.constant)
+        return Truth(made if null is None else made & ~null, null)
+
+    def _column(self, name: str) -> tuple[npt.NDArray[Any], Flags | None]:
         """Its values, and which are NULL; None: none."""
         if name not in self._values:
             column = self.rows.column(name)
             null = pc.is_null(column).to_numpy() if column.null_count else None
             self._values[name] = (pc.fill_null(column, 0) if column.null_count else column).to_numpy(), null
         return self._values[name]
+
+
+def _and(one: Truth, other: Truth) -> Truth:
+    is_true = one.is_true & other.is_true
+    if one.is_null is None and other.is_null is None:
+        return Truth(is_true, None)
+    return Truth(is_true, _may_be_true(one) & _may_be_true(other) & ~is_true)
+
+
+def _or(one: Truth, other: Truth) -> Truth:
+    is_true = one.is_true | other.is_true
+    if one.is_null is None and other.is_null is None:
+        return Truth(is_true, None)
+    return Truth(is_true, (_may_be_true(one) | _may_be_true(other)) & ~is_true)
+
+
+def _not(one: Truth) -> Truth:
+    return Truth(~_may_be_true(one), one.is_null)
+
+
+def _may_be_true(one: Truth) -> Flags:
+    return one.is_true if one.is_null is None else one.is_true | one.is_null
+
+
+_CONNECTED = {"AND": _and, "OR": _or}

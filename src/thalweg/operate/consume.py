@@ -18,7 +18,7 @@ from thalweg.model.types import to_inner_arrow
 from thalweg.observe.stopwatch import PREDICATES
 from thalweg.operate import duck
 from thalweg.operate.compute import add_computed
-from thalweg.operate.materialise import alone
+from thalweg.operate.look_up import alone
 from thalweg.operate.outbox import Outbox, count
 from thalweg.operate.pre_aggregate import event_times, pre_aggregate
 from thalweg.operate.store import Sampled, choose_rows
@@ -70,8 +70,9 @@ def _feed_joins(
     """Rows of a base stream are kept for its joins, or joined at once where there is nothing to wait for."""
     name = stream.stream.name
     times, valid = event_times(rows, stream)
-    _note_max(outbox, name, times[valid])
-    count(outbox.untimed, name, int(np.count_nonzero(~valid)))
+    untimed = len(times) - int(np.count_nonzero(valid))
+    _note_max(outbox, name, times[valid] if untimed else times)
+    count(outbox.untimed, name, untimed)
     if name in plan.joins.stores:
         _store(plan.joins.stores[name], rows, times, valid, clock.closed_us, outbox, counted=not stream.groupings)
     for joined in plan.joins.joined.values():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ from thalweg.operate.dense_kernels import (
     take_least,
     tell_apart,
 )
+from thalweg.operate.lanes import Lanes, type_of
+from thalweg.route.lists import EVERY_VALUE, number_type
 
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
@@ -39,6 +41,12 @@ _FEW_SPANS = 4
 """Of more, classes are gathered one by one."""
 ROWS_A_CLASS_CELL = 2
 """Rows that there must be for a place of each class: what is folded in the end must be less than what is read."""
+
+
+At: TypeAlias = npt.NDArray[np.int64] | slice
+"""Places that are looked at."""
+_Asked: TypeAlias = tuple[str, str | None, str]
+"""(operation, argument, type)."""
 
 
 class HasValues(Protocol):
@@ -108,109 +116,97 @@ def gather(places: Places, values: Array, seen: Array) -> tuple[Array, Array, Ar
 
 
 def aggregate(
-    places: Places, columns: Columns, partials: Sequence[Partial], merging: bool
-) -> tuple[Array, dict[str, pa.Array]] | None:
-    """(occupied places, partial -> its column there), or None where some partial cannot be done this way.
-
-    Combining reads the columns that partials are made from, and their filters; merging reads partials.
-    """
-    lanes = _lanes(places, columns, partials, merging)
-    made = []
-    for partial in partials:
-        lane = lanes.run(partial)
-        if lane is None:
-            return None
-        made.append((partial, *lane))
-    occupied = np.flatnonzero(lanes.occupied())
+    places: Places, columns: Columns, kinds: Sequence[tuple[str, Sequence[Partial]]]
+) -> tuple[npt.NDArray[np.int64], list[Lanes]] | None:
+    """(occupied places, the lanes of each kind there), or None where some partial cannot be made this way."""
+    makers = _makers(places, columns, tuple(dict.fromkeys(p.filter for _, of in kinds for p in of)))
+    if not all(makers[p.filter].make(p) for _, of in kinds for p in of):
+        return None
+    occupied = np.flatnonzero(np.logical_or.reduce([maker.occupied() for maker in {*makers.values()}]))
     at = slice(None) if len(occupied) == places.count else occupied
-    empty = _Empty(at)
-    return occupied, {
-        p.name: pa.array(out[at], mask=None if p.op == "count" and not merging else empty.of(seen))
-        for p, out, seen in made
-    }
+    return occupied, [_written(kind, of, makers, at, len(occupied)) for kind, of in kinds]
 
 
-def _lanes(places: Places, columns: Columns, partials: Sequence[Partial], merging: bool) -> _Lanes | _MixedLanes:
+def _written(
+    kind: str, partials: Sequence[Partial], makers: Mapping[str | None, _Alone | ClassLanes], at: At, count: int
+) -> Lanes:
+    counted = partials[0].op == "count"
+    values = np.empty((len(partials), count), number_type(type_of(kind)))
+    valid = EVERY_VALUE if counted else np.empty(values.shape, np.bool_)
+    by_maker: dict[_Alone | ClassLanes, list[int]] = {}
+    for i, p in enumerate(partials):
+        by_maker.setdefault(makers[p.filter], []).append(i)
+    for maker, of in by_maker.items():
+        maker.write([partials[i] for i in of], np.array(of), at, values, valid)
+    names = tuple(p.name for p in partials)
+    return Lanes(kind, names, values.T, EVERY_VALUE if counted or valid.all() else valid.T)
+
+
+def _makers(places: Places, columns: Columns, filters: Sequence[str | None]) -> dict[str | None, _Alone | ClassLanes]:
     """Filter by filter, or, where there are several and groups are few, by class."""
-    plain = _Lanes(places, columns, merging)
-    filters = () if merging else tuple(dict.fromkeys(p.filter for p in partials))
+    alone = _Alone(places, columns)
+    makers: dict[str | None, _Alone | ClassLanes] = dict.fromkeys(filters, alone)
     most = columns.table.num_rows // (places.count * ROWS_A_CLASS_CELL)
     if len(filters) < WORTH_CLASSES or most <= 1:
-        return plain
-    lanes: dict[str | None, _Lanes | ClassLanes] = dict.fromkeys(filters, plain)
+        return makers
     for classes in columns.told_apart(filters, most):
-        lanes.update(dict.fromkeys(classes.spans, ClassLanes(places, columns, classes)))
-    return _MixedLanes(lanes)
+        makers.update(dict.fromkeys(classes.spans, ClassLanes(places, columns, classes)))
+    return makers
 
 
-class _MixedLanes:
-    """Some filters by class, some one by one."""
-
-    def __init__(self, lanes: Mapping[str | None, _Lanes | ClassLanes]) -> None:
-        self.lanes = lanes
-
-    def occupied(self) -> Array:
-        found: Array = np.logical_or.reduce([lanes.occupied() for lanes in {*self.lanes.values()}])
-        return found
-
-    def run(self, partial: Partial) -> tuple[Array, Array] | None:
-        return self.lanes[partial.filter].run(partial)
-
-
-class _Empty:
-    """Where nothing was admitted: a count is 0 there, all else is NULL. Many partials have the same places empty."""
-
-    def __init__(self, at: Array | slice) -> None:
-        self.at = at
-        self.known: dict[int, tuple[Array, Array | None]] = {}
-
-    def of(self, seen: Array) -> Array | None:
-        """Of the places looked at; None: nowhere."""
-        if id(seen) not in self.known:
-            empty = seen[self.at] == 0
-            self.known[id(seen)] = seen, empty if empty.any() else None  # kept, so that its id stays its own
-        return self.known[id(seen)][1]
-
-
-class _Lanes:
+class _Alone:
     """Aggregates partial after partial over the same places; what several need is counted once."""
 
-    def __init__(self, places: Places, columns: HasValues, merging: bool) -> None:
+    def __init__(self, places: Places, columns: HasValues) -> None:
         self.places = places
         self.rounds = [frozen_view(cells) for cells in places.rounds]
         self.columns = columns
-        self.merging = merging
         self.rows: dict[str | None, Array] = {}
         """filter -> rows admitted, by place."""
         self.counts: dict[tuple[str | None, str], Array] = {}
+        self.made: dict[str, tuple[Array, Array]] = {}
+        """By name of the partial."""
 
     def occupied(self) -> Array:
         """Whether any row was admitted, by place."""
         found: Array = np.logical_or.reduce([rows > 0 for rows in self.rows.values()])
         return found
 
+    def make(self, partial: Partial) -> bool:
+        found = self.run(partial)
+        if found is not None:
+            self.made[partial.name] = found
+        return found is not None
+
+    def write(
+        self, partials: Sequence[Partial], into: npt.NDArray[np.int64], at: At, values: Array, valid: Array
+    ) -> None:
+        """Of partials that were made: their lanes at the places looked at, and where these are not NULL."""
+        for i, p in zip(into.tolist(), partials, strict=True):
+            out, seen = self.made[p.name]
+            values[i] = out[at]
+            if valid.size:
+                valid[i] = seen[at] > 0
+
     def run(self, partial: Partial) -> tuple[Array, Array] | None:
         """(aggregate, how many values went into it), by place."""
-        argument = partial.name if self.merging else partial.argument
-        name = None if self.merging else partial.filter
+        argument, name = partial.argument, partial.filter
         passing = EVERY_ROW if name is None else self.columns.filter(name)
         if name not in self.rows:
             self.rows[name] = self._count(passing)
-        if not partial.op:
-            return None
         if argument is None:
             return self.rows[name], self.rows[name]
         found = self.columns.values(argument)
         if found is None:
             return None
-        values, valid = found
+        values, is_there = found
         seen, admitted = self.rows[name], passing
-        if valid.size:
-            admitted = valid if name is None else frozen_view(passing & valid)
+        if is_there.size:
+            admitted = is_there if name is None else frozen_view(passing & is_there)
             if (name, argument) not in self.counts:
                 self.counts[name, argument] = self._count(admitted)
             seen = self.counts[name, argument]
-        if partial.op == "count" and not self.merging:
+        if partial.op == "count":
             return seen, seen
         out = self._accumulate(partial, values, admitted)
         return None if out is None else (out, seen)
@@ -223,16 +219,16 @@ class _Lanes:
 
     def _accumulate(self, partial: Partial, values: Array, admitted: Array) -> Array | None:
         run: Any
-        if partial.op in ("sum", "count"):
+        if partial.op == "sum":
             floating = partial.type == "DOUBLE"
-            if partial.op == "sum" and not floating and _may_overflow(values, len(self.places.rounds)):
+            if not floating and _may_overflow(values, len(self.places.rounds)):
                 return None
             out = np.zeros(self.places.count, dtype=np.float64 if floating else np.int64)
             run = add_values
         else:
             if values.dtype.kind == "f" and np.isnan(values).any():
                 return None  # NaN is the greatest number in Spark and in DuckDB, and incomparable here
-            out = np.full(self.places.count, _neutral(values.dtype, partial.op), dtype=values.dtype)
+            out = np.full(self.places.count, neutral(values.dtype, partial.op), dtype=values.dtype)
             run = take_least if partial.op == "min" else take_greatest
         for cells in self.rounds:
             run(cells, admitted, values, out)
@@ -246,8 +242,8 @@ class ClassLanes:
     def __init__(self, places: Places, columns: HasValues, classes: Classes) -> None:
         self.shape = (classes.count, places.count)
         self.classes = classes
-        self.apart = _Lanes(_apart(places, classes), columns, merging=False)
-        self.made: dict[tuple[str | None, str | None, str], tuple[Array, Array] | None] = {}
+        self.apart = _Alone(_apart(places, classes), columns)
+        self.made: dict[_Asked, tuple[Array, Array] | None] = {}
         self.folded: dict[tuple[int, np.ufunc, Span], Array] = {}
         self.runs: dict[tuple[int, np.ufunc, bool], Array] = {}
         self.members: dict[str | None, Array] = {}
@@ -256,15 +252,53 @@ class ClassLanes:
         found: Array = np.logical_or.reduce(self.apart.occupied().reshape(self.shape))
         return found
 
+    def make(self, partial: Partial) -> bool:
+        return self._of_classes(_asked(partial)) is not None
+
+    def write(
+        self, partials: Sequence[Partial], into: npt.NDArray[np.int64], at: At, values: Array, valid: Array
+    ) -> None:
+        """As of the others. Lanes that are read off one running sum are read together."""
+        together: dict[tuple[_Asked, bool], list[tuple[int, int]]] = {}
+        for i, p in zip(into.tolist(), partials, strict=True):
+            line = self._line(self.classes.spans[p.filter])
+            if line is not None:
+                together.setdefault((_asked(p), line[0]), []).append((i, line[1]))
+                continue
+            found = self.run(p)
+            assert found is not None  # it was made
+            values[i] = found[0][at]
+            if valid.size:
+                valid[i] = found[1][at] > 0
+        for (asked, from_first), lines in together.items():
+            lanes, numbers = np.array(lines).T
+            made = self._of_classes(asked)
+            assert made is not None
+            values[lanes] = self._running(_folding(asked[0]), made[0], from_first)[numbers][:, at]
+            if valid.size:
+                valid[lanes] = self._running(np.add, made[1], from_first)[numbers][:, at] > 0
+
+    def _of_classes(self, asked: _Asked) -> tuple[Array, Array] | None:
+        if asked not in self.made:
+            self.made[asked] = self.apart.run(_of_every_row(*asked))
+        return self.made[asked]
+
+    def _line(self, spans: Sequence[Span]) -> tuple[bool, int] | None:
+        """Of classes from the first on, or up to the last: whether it is the former, and in which line of these
+        running sums their lane is."""
+        if len(spans) != 1:
+            return None
+        (first, last), count = spans[0], self.classes.count
+        if first >= last or (first > 0 and last < count):
+            return None
+        return (True, last - 1) if first == 0 else (False, count - 1 - first)
+
     def run(self, partial: Partial) -> tuple[Array, Array] | None:
-        kind = (partial.op, partial.argument, partial.type)
-        if kind not in self.made:
-            self.made[kind] = self.apart.run(_of_every_row(*kind))
-        found = self.made[kind]
+        found = self._of_classes(_asked(partial))
         if found is None:
             return None
         values, seen = found
-        folding = {"min": np.minimum, "max": np.maximum}.get(partial.op or "", np.add)
+        folding = _folding(partial.op)
         return self._fold(folding, values, partial.filter), self._fold(np.add, seen, partial.filter)
 
     def _fold(self, folding: np.ufunc, of: Array, name: str | None) -> Array:
@@ -294,11 +328,23 @@ class ClassLanes:
                 self.folded[id(of), folding, span] = folding.reduce(block[first:last], axis=0)
             return self.folded[id(of), folding, span]
         from_first = first == 0
-        if (id(of), folding, from_first) not in self.runs:
-            ordered = block if from_first else block[::-1]
-            self.runs[id(of), folding, from_first] = folding.accumulate(ordered, axis=0)
-        run: Array = self.runs[id(of), folding, from_first][last - 1 if from_first else len(block) - 1 - first]
+        run: Array = self._running(folding, of, from_first)[last - 1 if from_first else len(block) - 1 - first]
         return run
+
+    def _running(self, folding: np.ufunc, of: Array, from_first: bool) -> Array:
+        """Class by class, what there is of it and of those before it, from the first class on or from the last."""
+        if (id(of), folding, from_first) not in self.runs:
+            block = of.reshape(self.shape)
+            self.runs[id(of), folding, from_first] = folding.accumulate(block if from_first else block[::-1], axis=0)
+        return self.runs[id(of), folding, from_first]
+
+
+def _folding(op: str) -> np.ufunc:
+    return {"min": np.minimum, "max": np.maximum}.get(op, np.add)
+
+
+def _asked(partial: Partial) -> _Asked:
+    return partial.op, partial.argument, partial.type
 
 
 @lru_cache(maxsize=1 << 10)
@@ -316,7 +362,7 @@ def _apart(places: Places, classes: Classes) -> Places:
     return Places(tuple(rounds), places.count * classes.count, places.keys)
 
 
-def _neutral(kind: np.dtype[Any], op: str) -> Any:
+def neutral(kind: np.dtype[Any], op: str) -> Any:
     """What every value beats."""
     if kind.kind == "f":
         return np.inf if op == "min" else -np.inf

@@ -7,8 +7,8 @@ side in one statement; a query's own rows are then those where its count of admi
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,11 +20,13 @@ from thalweg.model.expr import quote
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import QUANTILE, Contribution, Grouping, Partial, WindowedQuery
 from thalweg.model.types import as_type, to_inner_arrow
-from thalweg.model.window import Window
+from thalweg.model.window import Stretch, Window
 from thalweg.operate import duck
+from thalweg.operate.columns import as_values
 from thalweg.operate.combine import group_columns, merge_text
+from thalweg.operate.gather_results import Lane, Places, Wanted, gather_results
 from thalweg.operate.merge_slices import SliceTable, merge_dense, merge_quantiles, whole
-from thalweg.operate.plain_outputs import choose
+from thalweg.operate.plain_outputs import choice, choose
 
 MOST_KNOWN = 1 << 13
 """Members whose texts are remembered: batch after batch asks for the same."""
@@ -42,6 +44,18 @@ class Closing:
     updates: bool = False
     cover_of_rows: tuple[tuple[int, int, int], ...] = ()
     """The same of the stream's kept rows."""
+    alike: Mapping[str, tuple[WindowedQuery, ...]] = field(default_factory=dict)
+    """Member's query -> further queries with the same result. It is worked out for the member and handed to all."""
+
+    @property
+    def queries(self) -> Iterator[str]:
+        """All whose windows these are."""
+        for member in self.members:
+            yield from (member.query, *(other.query for other in self.alike.get(member.query, ())))
+
+    @property
+    def stretches_of_rows(self) -> frozenset[Stretch]:
+        return frozenset((start, span) for start, span, _ in self.cover_of_rows)
 
 
 def finish(
@@ -72,20 +86,73 @@ def finish_merged(closing: Closing, groupings: Mapping[str, Grouping], merged: p
     return statement.results(wide)
 
 
-def partials_of(member: WindowedQuery, main: Grouping) -> frozenset[str]:
-    """The partials of the main grouping that the member is finished from, by name; other names may be among them."""
-    return _texts(member, main.keys, (), False).partials
+@lru_cache(maxsize=MOST_KNOWN)
+def wanted_of(member: WindowedQuery, keys: tuple[str, ...]) -> Wanted | None:
+    """What the member is chosen from; None where more is to be done. `keys`: those of the main grouping."""
+    if member.further or member.updates or member.having is not None or member.order or member.limit is not None:
+        return None
+    choices = [choice(sql) for sql in _texts(member, keys, (), False).outputs]
+    columns = tuple((c, type_) for c, type_ in zip(choices, member.types, strict=True) if c is not None)
+    return Wanted(member.present, columns) if len(columns) == len(choices) else None
 
 
 def _finish_together(
     closing: Closing, groupings: Mapping[str, Grouping], slices: Mapping[str, Sequence[SliceTable]]
 ) -> dict[str, pa.Table]:
+    main, merged, gathered = groupings[closing.members[0].main.grouping], None, dict[str, pa.Table]()
+    if not closing.updates:
+        partials = _needed_partials(main, closing.members)
+        merged = merge_dense(main, slices[main.id], closing.cover[main.id], partials)
+    if merged is not None:
+        gathered = _gather(closing, main, merged)
+        closing = replace(closing, members=tuple(m for m in closing.members if m.query not in gathered))
+    return {**gathered, **_state(closing, groupings, slices, merged)} if closing.members else gathered
+
+
+def _gather(closing: Closing, main: Grouping, merged: pa.Table) -> dict[str, pa.Table]:
+    """Of the members that are only chosen from merged partials."""
+    wanted = {m.query: w for m in closing.members if (w := wanted_of(m, main.keys)) is not None}
+    tables = gather_results([*wanted.values()], _MergedTable(merged, {p.name: p.type for p in main.partials}))
+    return {query: table for query, table in zip(wanted, tables, strict=True) if table is not None}
+
+
+@dataclass(frozen=True)
+class _MergedTable:
+    """A place is a row of the table."""
+
+    table: pa.Table
+    types: Mapping[str, str]
+    """Partial -> DuckDB's type."""
+    known: dict[str, Lane | None] = field(default_factory=dict)
+
+    def admitted(self, name: str) -> Places:
+        lane = self.lane(name)
+        assert lane is not None  # a count
+        return np.flatnonzero(lane.values > 0)
+
+    def lane(self, name: str) -> Lane | None:
+        if name not in self.known:
+            found = as_values(self.table.column(name)) if name in self.types else None
+            seen = found[1] if found is not None and found[1].size else None
+            self.known[name] = None if found is None else Lane(found[0], seen, self.types[name])
+        return self.known[name]
+
+    def column(self, name: str, places: Places) -> pa.Array | None:
+        if name in self.types:
+            return None
+        return self.table.column(name).take(pa.array(places)).combine_chunks()
+
+
+def _state(
+    closing: Closing,
+    groupings: Mapping[str, Grouping],
+    slices: Mapping[str, Sequence[SliceTable]],
+    merged: pa.Table | None,
+) -> dict[str, pa.Table]:
+    """In one statement. `merged`: the partials of the main grouping, if they are merged already."""
     ready = {} if closing.updates else _quantiles(closing, groupings, slices)
     statement = _Statement(closing, groupings, ready)
     main, tables = statement.main, {f"ready {id_}": table for id_, table in ready.items()}
-    merged = None
-    if not closing.updates:
-        merged = merge_dense(main, slices[main.id], closing.cover[main.id], statement.partials)
     if merged is not None:
         tables["m"] = merged
     for id_ in (id_ for id_ in statement.groupings if id_ not in ready and (merged is None or id_ != main.id)):
@@ -124,8 +191,6 @@ class _Texts:
     """Which rows are its own."""
     outputs: tuple[str, ...]
     order: tuple[str, ...]
-    partials: frozenset[str]
-    """The partials of the main grouping that it is finished from."""
 
 
 @lru_cache(maxsize=MOST_KNOWN)
@@ -140,7 +205,7 @@ def _texts(member: WindowedQuery, keys: tuple[str, ...], further: tuple[str, ...
         mask = f"CASE WHEN {mask} THEN {having} ELSE FALSE END"
     outputs = tuple(_guarded(rename(expr.sql, names), mask, expr.fails) for expr in member.outputs)
     order = tuple(_guarded(rename(expr.sql, names), mask, expr.fails) for expr, _, _ in member.order)
-    return _Texts(mask, outputs, (f"m.{quote(WINDOW)}", *order) if order else (), _read_partials(member))
+    return _Texts(mask, outputs, (f"m.{quote(WINDOW)}", *order) if order else ())
 
 
 def _substitute(member: WindowedQuery, keys: Sequence[str], further: Sequence[str]) -> dict[str, str]:
@@ -162,8 +227,9 @@ def _substitute(member: WindowedQuery, keys: Sequence[str], further: Sequence[st
     return names
 
 
-def _read_partials(member: WindowedQuery) -> frozenset[str]:
-    """Of the main grouping, by name; other names may be among them."""
+@lru_cache(maxsize=MOST_KNOWN)
+def partials_of(member: WindowedQuery) -> frozenset[str]:
+    """The partials of the main grouping that the member is finished from, by name; other names may be among them."""
     tokens = (token for _, sql in member.main.aggregates for token in _TOKEN.findall(sql))
     quoted = (token[1:-1].replace('""', '"') for token in tokens if token.startswith('"'))
     return frozenset([member.present, *quoted])
@@ -189,7 +255,7 @@ class _Statement:
         asked = dict.fromkeys(sql for t in self.texts for sql in (t.mask, *t.outputs, *t.order))
         self.names = {sql: f"c{i}" for i, sql in enumerate(asked)}
         """Expression -> the column of the result that has its value."""
-        self.partials = _needed_partials(self.main, self.texts)
+        self.partials = _needed_partials(self.main, closing.members)
 
     def text(self, merging: bool) -> str:
         """`merging`: partials are merged in this statement; otherwise they are there as the table m."""
@@ -289,9 +355,9 @@ def _by_grouping(members: Sequence[WindowedQuery]) -> dict[str, list[Contributio
     return further
 
 
-def _needed_partials(grouping: Grouping, texts: Sequence[_Texts]) -> list[Partial]:
+def _needed_partials(grouping: Grouping, members: Iterable[WindowedQuery]) -> list[Partial]:
     """Of the shared grouping only what these members finish from."""
-    needed = set().union(*(t.partials for t in texts))
+    needed = set[str]().union(*(partials_of(member) for member in members))
     for p in grouping.partials:
         if p.name in needed and p.mean_of is not None:
             needed.update(p.mean_of)

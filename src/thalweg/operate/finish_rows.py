@@ -19,20 +19,24 @@ from thalweg.kernel import frozen_view
 from thalweg.model.columns import WINDOW, key
 from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Grouping, Partial, Plan, WindowedQuery
-from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.classes import MOST_FILTERS, Classes, by_filters, everyone
 from thalweg.operate.columns import Array, Columns
-from thalweg.operate.finish import Closing, finish_merged, partials_of
+from thalweg.operate.finish import Closing, finish_merged, partials_of, wanted_of
+from thalweg.operate.gather_results import Lane, Places, Wanted, gather_results
 from thalweg.operate.kept_rows import OF_ROWS, KeptRows, RowView, SlotRows
 from thalweg.operate.merge_slices import SliceTable
 
 MOST_CELLS = 1 << 22
 """Places of all classes that are added up at the same time: queries beyond are finished after others."""
+MOST_UNLIKE = 8 * MOST_FILTERS
+"""Filters that are added up at the same time and are no comparisons of a column with a constant."""
 SMALLEST_LIMIT = 1 << 16
 """So many places are always affordable."""
-Lane = tuple[Array, Array]
-"""(aggregate, how many values went into it), by place."""
+
+
+_Need = tuple[WindowedQuery, list[Partial]]
+"""A member, and the partials that it is finished from."""
 
 
 @dataclass
@@ -54,23 +58,24 @@ def finish_rows(
 ) -> Finished:
     """The rows of the members' results; of queries that nobody collects, how many they are."""
     finished, known = Finished(left=closing.members), {p.name: p for p in grouping.partials}
-    needs = [(m, n) for m in closing.members if (n := _needed(m, grouping, known)) is not None]
+    needs = [(m, n) for m in closing.members if (n := _needed(m, known)) is not None]
     placed = _PlacedRows.of(closing, grouping, kept, batch_from) if needs else None
     if placed is None:
         return finished
-    done: set[int] = set()
+    left = {id(member) for member in closing.members}
     for portion in _portions(needs, placed):
-        blocks = _Blocks(placed, [p for _, partials in portion for p in partials])
-        for member, partials in portion:
-            lanes = {p.name: lane for p in partials if (lane := blocks.run(p)) is not None}
-            if len(lanes) < len(partials):
-                continue
-            done.add(id(member))
+        merged = _MergedRows.of(placed, portion)
+        lanes = merged.lanes.keys()
+        there = [(member, partials) for member, partials in portion if all(p.name in lanes for p in partials)]
+        left -= {id(member) for member, _ in there}
+        taken = []
+        for member, partials in there:
             if member.query in uncollected and member.having is None:
-                finished.counted[member.query] += int(np.count_nonzero(lanes[member.present][0]))
+                finished.counted[member.query] += int(np.count_nonzero(merged.lanes[member.present].values))
             else:
-                _finish_one(closing, grouping, placed, member, partials, lanes, finished, failures)
-    finished.left = tuple(m for m in closing.members if id(m) not in done)
+                taken.append((member, partials))
+        _finish(closing, grouping, merged, taken, finished, failures)
+    finished.left = tuple(m for m in closing.members if id(m) in left)
     return finished
 
 
@@ -78,55 +83,78 @@ def add_partials(
     plan: Plan, closing: Closing, rows: KeptRows, batch_from: int, slices: Mapping[str, list[SliceTable]]
 ) -> Closing:
     """Makes partials of the rows that the closing's windows hold, and says of which windows they are."""
-    stretches = {(start, span) for start, span, _ in closing.cover_of_rows}
     made = tuple(dict.fromkeys((start, OF_ROWS, window) for start, _, window in closing.cover_of_rows))
     cover = dict(closing.cover)
     for id_ in closing.cover:
-        slices[id_].append(rows.partials(plan.groupings[id_], stretches, batch_from))
+        slices[id_].append(rows.partials(plan.groupings[id_], closing.stretches_of_rows, batch_from))
         cover[id_] = (*cover[id_], *made)
     return replace(closing, cover=cover)
 
 
-def _needed(member: WindowedQuery, grouping: Grouping, known: Mapping[str, Partial]) -> list[Partial] | None:
+def _needed(member: WindowedQuery, known: Mapping[str, Partial]) -> list[Partial] | None:
     """The partials that the member is finished from; None where they are not lanes."""
     if member.further or member.updates:
         return None
-    needed = [known[name] for name in sorted(partials_of(member, grouping)) if name in known]
+    needed = [known[name] for name in sorted(partials_of(member)) if name in known]
     return needed if all(p.op for p in needed) else None
 
 
-def _finish_one(
+def _finish(
     closing: Closing,
     grouping: Grouping,
-    placed: _PlacedRows,
-    member: WindowedQuery,
-    partials: Sequence[Partial],
-    lanes: Mapping[str, Lane],
+    merged: _MergedRows,
+    needs: Sequence[_Need],
     finished: Finished,
     failures: Failures,
 ) -> None:
-    occupied = np.flatnonzero(lanes[member.present][0])
-    if not len(occupied):
-        return
-    merged = placed.merged(occupied, partials, lanes)
+    """Most are gathered together; those for which more is to be done are finished one by one."""
+    wanted: dict[int, Wanted] = {}
+    for member, _ in needs:
+        if (found := wanted_of(member, grouping.keys)) is not None:
+            wanted[id(member)] = found
+    gathered = dict(zip(wanted, gather_results([*wanted.values()], merged), strict=True))
+    for member, partials in needs:
+        table = gathered.get(id(member))
+        if table is None:
+            table = _finish_one(
+                replace(closing, members=(member,)), grouping, merged.table(member, partials), failures
+            )
+        if table is not None:
+            finished.results.append((member, table))
+
+
+def _finish_one(closing: Closing, grouping: Grouping, merged: pa.Table, failures: Failures) -> pa.Table | None:
+    """Of the only member."""
+    (member,) = closing.members
     try:
-        made = finish_merged(replace(closing, members=(member,)), {grouping.id: grouping}, merged)
-        finished.results.append((member, made[member.query]))
+        return finish_merged(closing, {grouping.id: grouping}, merged)[member.query] if merged.num_rows else None
     except duck.Error as error:
         failures[OfQuery(member.query)] = duck.reason(error)
+        return None
 
 
-def _portions(
-    needs: Sequence[tuple[WindowedQuery, list[Partial]]], placed: _PlacedRows
-) -> Iterator[Sequence[tuple[WindowedQuery, list[Partial]]]]:
+def _portions(needs: Sequence[_Need], placed: _PlacedRows) -> Iterator[Sequence[_Need]]:
     """So many together that memory is bounded; those with predicates over the same column together."""
-    size = max(1, MOST_CELLS // max(1, placed.places.count) // 2)
-    if len(needs) <= size:
-        yield needs
-        return
-    ordered = sorted(needs, key=lambda need: _place_of(placed.view.columns, {p.filter for p in need[1]}))
-    for first in range(0, len(ordered), size):
-        yield ordered[first : first + size]
+    most, columns = _most_filters(placed), placed.view.columns
+    if len({p.filter for _, partials in needs for p in partials}) > min(most, MOST_UNLIKE):
+        needs = sorted(needs, key=lambda need: _place_of(columns, {p.filter for p in need[1]}))
+    portion: list[tuple[WindowedQuery, list[Partial]]] = []
+    filters, unlike = set[str | None](), 0
+    for need in needs:
+        new = {p.filter for p in need[1]} - filters
+        more = sum(name is not None and columns.ranges(name) is None for name in new)
+        if portion and (len(filters) + len(new) > most or unlike + more > MOST_UNLIKE):
+            yield portion
+            portion, filters, unlike = [], set(), 0
+        portion.append(need)
+        filters |= new
+        unlike += more
+    yield portion
+
+
+def _most_filters(placed: _PlacedRows) -> int:
+    """Of comparisons with constants: each makes two classes at most."""
+    return max(1, MOST_CELLS // max(1, placed.places.count) // 2)
 
 
 def _place_of(columns: Columns, filters: Iterable[str | None]) -> tuple[str, float]:
@@ -181,20 +209,50 @@ class _PlacedRows:
     def filter(self, name: str) -> Array:
         return frozen_view(self.view.columns.filter(name)[self.rows])
 
-    def merged(
-        self, occupied: npt.NDArray[np.int64], partials: Sequence[Partial], lanes: Mapping[str, Lane]
-    ) -> pa.Table:
-        """The given places: their windows and keys, and what was added up there."""
-        window, group = np.divmod(occupied, self.grouped.count)
-        chosen = pa.array(group)
-        columns = {WINDOW: pa.array(self.windows[window])}
-        columns |= {key(i): column.take(chosen) for i, column in enumerate(self.grouped.keys)}
-        for p in partials:
-            values, seen = lanes[p.name]
-            empty = None if p.op == "count" else seen[occupied] == 0
-            made = pa.array(values[occupied], mask=empty if empty is not None and empty.any() else None)
-            columns[p.name] = as_type(made, duck.arrow_type(p.type))
-        return pa.table(columns)
+    def column(self, name: str, places: Places) -> pa.Array | None:
+        """The window, or a key, of these places."""
+        window, group = np.divmod(places, self.grouped.count)
+        if name == WINDOW:
+            return pa.array(self.windows[window])
+        column = {key(i): column for i, column in enumerate(self.grouped.keys)}.get(name)
+        return None if column is None else column.take(pa.array(group))
+
+
+@dataclass(frozen=True)
+class _MergedRows:
+    """What was added up of rows that have places."""
+
+    placed: _PlacedRows
+    lanes: Mapping[str, Lane]
+    """By the name of the partial; without those that are none."""
+
+    @classmethod
+    def of(cls, placed: _PlacedRows, needs: Sequence[_Need]) -> _MergedRows:
+        partials = {p.name: p for _, of_one in needs for p in of_one}
+        blocks = _Blocks(placed, partials.values())
+        made = ((p, blocks.run(p)) for p in partials.values())
+        return cls(placed, {p.name: _lane(p, *found) for p, found in made if found is not None})
+
+    def admitted(self, name: str) -> Places:
+        return np.flatnonzero(self.lanes[name].values)
+
+    def lane(self, name: str) -> Lane | None:
+        return self.lanes.get(name)
+
+    def column(self, name: str, places: Places) -> pa.Array | None:
+        return self.placed.column(name, places)
+
+    def table(self, member: WindowedQuery, partials: Sequence[Partial]) -> pa.Table:
+        """The member's places: their windows and keys, and what was added up there."""
+        places = self.admitted(member.present)
+        names = [WINDOW, *(key(i) for i in range(len(self.placed.grouped.keys)))]
+        columns = {name: self.placed.column(name, places) for name in names}
+        return pa.table(columns | {p.name: self.lanes[p.name].column(places) for p in partials})
+
+
+def _lane(partial: Partial, values: Array, seen: Array) -> Lane:
+    """A count of nothing is zero."""
+    return Lane(values, None if partial.op == "count" else seen, partial.type)
 
 
 def _windows_of(closing: Closing, view: RowView, windows: Sequence[int]) -> list[npt.NDArray[np.int32]]:
@@ -219,7 +277,8 @@ class _Blocks:
         for classes in _classes(placed, dict.fromkeys(p.filter for p in partials)):
             self.lanes.update(dict.fromkeys(classes.spans, dense.ClassLanes(placed.places, placed, classes)))
 
-    def run(self, partial: Partial) -> Lane | None:
+    def run(self, partial: Partial) -> tuple[Array, Array] | None:
+        """(aggregate, how many values went into it), by place."""
         return self.lanes[partial.filter].run(partial)
 
 
@@ -228,17 +287,23 @@ def _classes(placed: _PlacedRows, filters: Iterable[str | None]) -> Iterator[Cla
     by_column, rest = columns.compared(filters)
     if None in rest:
         yield everyone(len(rows))
+    most = _most_filters(placed)
     for column, ranges in by_column.items():
-        yield columns.cuts(column).classes(ranges).of(rows)
+        several = list(ranges.items())
+        for first in range(0, len(several), most):
+            yield columns.cuts(column).classes(dict(several[first : first + most])).of(rows)
     others = [name for name in rest if name is not None]
     columns.compute(others)
     for first in range(0, len(others), MOST_FILTERS):
-        together = tuple(others[first : first + MOST_FILTERS])
-        found = by_filters(together, len(rows), placed.filter)
-        alone = ((name,) for name in together)
-        for names in alone if found is None else ():
-            one = by_filters(names, len(rows), placed.filter)
-            assert one is not None  # of two classes at most
-            yield one
-        if found is not None:
-            yield found
+        yield from _by_filters(placed, tuple(others[first : first + MOST_FILTERS]))
+
+
+def _by_filters(placed: _PlacedRows, filters: tuple[str, ...]) -> Iterator[Classes]:
+    """Together, or in halves where that makes too many classes: eight times of these are there at once."""
+    found = by_filters(filters, len(placed.rows), placed.filter)
+    if found is not None and (len(filters) == 1 or found.count * placed.places.count <= MOST_CELLS // 8):
+        yield found
+        return
+    half = len(filters) // 2
+    for part in (filters[:half], filters[half:]):
+        yield from _by_filters(placed, part)

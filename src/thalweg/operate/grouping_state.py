@@ -12,6 +12,7 @@ from thalweg.model.bucket import NewSlices, SectionReader, SliceBucket
 from thalweg.model.columns import START
 from thalweg.model.plan import Grouping
 from thalweg.model.window import BEGINNING, Stretch
+from thalweg.operate.lanes import concat
 from thalweg.operate.merge_slices import SliceTable
 from thalweg.route.bucket import decode_offsets, slice_groups
 
@@ -98,7 +99,7 @@ def grouping_state(
 ) -> GroupingState:
     if not arrived:
         return GroupingState(grouping, None, (), list(held), nodes)
-    table = pa.concat_tables(arrived, promote_options="default")
+    table = concat(arrived, grouping.partials)
     starts = tuple(pc.unique(table.column(START)).to_pylist())
     late = []
     for node, span in sorted(nodes):

@@ -17,7 +17,8 @@ from thalweg.model.window import BEGINNING, Stretch, needed_until, node_spans, t
 from thalweg.operate import duck
 from thalweg.operate.combine import group_columns, merge_text
 from thalweg.operate.grouping_state import GroupingState, StoredBucket, of_starts
-from thalweg.operate.merge_slices import SliceTable, whole
+from thalweg.operate.lanes import concat, packed, unpacked
+from thalweg.operate.merge_slices import SliceTable, merge_stretches, whole
 
 
 @dataclass
@@ -65,13 +66,9 @@ def _build_nodes(state: GroupingState, clock: BatchTimes) -> list[NewSlices]:
         slices = [*state.tables(wanted), *(SliceTable(k.table, k.span, k.starts, False) for k in below)]
         ages = [h.bucket.batch_from for h in state.held if any((s, h.span) in wanted for s in h.starts)]
         oldest = min([clock.batch, *ages, *(k.batch_from for k in below)])
-        held = whole(grouping, slices)
-        try:
-            merged = _merge_into(grouping, held, parts)
-        except duck.Error:
-            # A sum that overflows: the window's own finish will say whose it is. The node must be there all the same,
-            # or this slot's rows would be missing in windows that use it because other slots have it.
-            merged = _gather_into(grouping, held, parts)
+        merged = merge_stretches(grouping, slices, [(start, width, n) for (start, width), n in parts])
+        if merged is None:
+            merged = packed(_merge_columns(grouping, whole(grouping, slices), parts), grouping.partials)
         built.append(NewSlices(grouping.id, 0, -span, tuple(nodes), oldest, merged))
     return built
 
@@ -83,6 +80,15 @@ def _complete_nodes(
     origin = grouping.slice_start_us
     starts = {s - (s - origin) % span for s, width in stretches if 0 < width < span}
     return sorted(n for n in starts if closed < n + span <= closing and needed_until(n, grouping.windows) > closing)
+
+
+def _merge_columns(grouping: Grouping, held: pa.Table, parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
+    try:
+        return _merge_into(grouping, held, parts)
+    except duck.Error:
+        # A sum that overflows: the window's own finish will say whose it is. The node must be there all the same,
+        # or this slot's rows would be missing in windows that use it because other slots have it.
+        return _gather_into(grouping, held, parts)
 
 
 def _merge_into(grouping: Grouping, table: pa.Table, parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
@@ -115,16 +121,27 @@ def _mapping(parts: Sequence[tuple[Stretch, int]]) -> pa.Table:
 
 def _compact(grouping: Grouping, group: Sequence[StoredBucket], closing_us: int, found: KeptSlices) -> None:
     starts = sorted({s for h in group for s in h.starts if needed_until(s, grouping.windows) > closing_us})
-    table = of_starts(pa.concat_tables([h.load_whole() for h in group], promote_options="default"), starts)
-    if not grouping.rows_are_partials:
-        names = [quote(c) for c in (START, *group_columns(grouping), GROUP)]
-        known = set(table.column_names)
-        partials = [p for p in grouping.partials if p.name in known]
-        try:
-            table = duck.run(merge_text("held", names, names, partials), held=table)
-        except duck.Error:
-            return  # a sum that overflows: the window's own finish will say whose it is
+    slices = [SliceTable(h.load_whole(), h.span, h.starts, False) for h in group]
+    try:
+        table = _one_of(grouping, slices, starts) if starts else None
+    except duck.Error:
+        return  # a sum that overflows: the window's own finish will say whose it is
     found.replaced.extend(h.bucket.name for h in group)
-    if starts:
+    if table is not None:
         level, first = group[0].bucket.level + 1, min(h.bucket.batch_from for h in group)
         found.new.append(NewSlices(grouping.id, level, group[0].span, tuple(starts), first, table))
+
+
+def _one_of(grouping: Grouping, slices: Sequence[SliceTable], starts: Sequence[int]) -> pa.Table:
+    """The rows of slices that begin at `starts`, and have one span, merged."""
+    if not grouping.rows_are_partials:
+        merged = merge_stretches(grouping, slices, [(start, slices[0].span, start) for start in starts])
+        if merged is not None:
+            return merged
+    table = of_starts(concat([part.table for part in slices], grouping.partials), starts)
+    if grouping.rows_are_partials:
+        return table
+    table = unpacked(table)
+    names, known = [quote(c) for c in (START, *group_columns(grouping), GROUP)], set(table.column_names)
+    partials = [p for p in grouping.partials if p.name in known]
+    return packed(duck.run(merge_text("held", names, names, partials), held=table), partials)

@@ -89,7 +89,8 @@ class KeptRows:
     stream: StreamPlan
     state: GroupingState
     slot: int
-    failures: Failures
+    failures: Failures = field(default_factory=dict)
+    """What failed with some of the rows."""
     _wanted: dict[int, set[Stretch]] = field(default_factory=dict)
     _views: dict[int, RowView] = field(default_factory=dict)
 
@@ -99,6 +100,12 @@ class KeptRows:
     def want(self, stretches: Iterable[Stretch], batch_from: int) -> None:
         """Says what will be looked at, before anything is."""
         self._wanted.setdefault(batch_from, set()).update(stretches)
+
+    def alone(self, stretches: Set[Stretch], batch_from: int) -> KeptRows:
+        """The same for those who look at no other rows."""
+        found = KeptRows(self.plan, self.stream, self.state, self.slot)
+        found.want(stretches, batch_from)
+        return found
 
     def view(self, batch_from: int) -> RowView:
         """The rows that somebody wants, from this batch on."""
@@ -132,14 +139,14 @@ class KeptRows:
 
 
 def open_kept_rows(
-    plan: Plan, clock: BatchTimes, held: Mapping[str, Sequence[StoredBucket]], slot: int, failures: Failures
+    plan: Plan, clock: BatchTimes, held: Mapping[str, Sequence[StoredBucket]], slot: int
 ) -> dict[str, KeptRows]:
     """By stream, where the state holds any."""
     found = {}
     for name, stream in plan.streams.items():
         if stream.rows is not None and stream.rows.id in held:
             state = grouping_state(stream.rows, clock.batch, (), held[stream.rows.id], frozenset())
-            found[name] = KeptRows(plan, stream, state, slot, failures)
+            found[name] = KeptRows(plan, stream, state, slot)
     return found
 
 
@@ -148,7 +155,7 @@ def _slices(starts: npt.NDArray[np.int64]) -> tuple[Slices, int]:
     low = int(starts.min())
     unit = math.gcd(*(np.unique(starts) - low).tolist()) or 1
     numbers = (starts - low) // unit
-    return Slices(starts, low, Key(numbers, 0, int(numbers.max()) + 1, pa.int64())), unit
+    return Slices(low, unit, Key(numbers, 0, int(numbers.max()) + 1, pa.int64())), unit
 
 
 @dataclass

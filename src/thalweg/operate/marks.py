@@ -20,7 +20,7 @@ from thalweg.kernel import frozen_view, kernel
 from thalweg.model.probe import Cohort, Predicate, Role, Store
 from thalweg.operate.per_object import once_per_object
 from thalweg.operate.predicates import PredicateIndex
-from thalweg.operate.probe import Sets, query_sets
+from thalweg.operate.query_sets import Sets, query_sets
 
 Array = npt.NDArray[Any]
 

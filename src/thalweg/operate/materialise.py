@@ -7,27 +7,26 @@ any stream: computed columns, filters, partials, all shared, with a flag per que
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from thalweg.model.address import NodeTuples, QueryRows, WholeRows
-from thalweg.model.expr import Expr, quote
 from thalweg.model.failure import Failures, OfQuery
-from thalweg.model.join import TableJoin, split_column
+from thalweg.model.join import split_column
 from thalweg.model.plan import Plan, Selection
 from thalweg.model.probe import Cohort, Joined, Store
 from thalweg.model.times import BatchTimes, joint_time
 from thalweg.model.types import to_inner_arrow
 from thalweg.operate import duck
 from thalweg.operate.gather import take_columns
-from thalweg.operate.marks import predicate_index
-from thalweg.operate.probe import count_sets, split_sets
-from thalweg.operate.probe_tree import Complete, Probing
+from thalweg.operate.look_up import look_up_apart, own_columns
+from thalweg.operate.probe_tree import Complete, Counted, Probing
+from thalweg.operate.query_sets import count_sets, split_sets
 from thalweg.operate.store import SETS, Views
+from thalweg.operate.takers import Takers
 from thalweg.operate.tuples import Tuples
 
 TUPLES_AT_ONCE = 2_000_000
@@ -40,15 +39,6 @@ Made = Iterator[tuple[QueryRows | WholeRows, pa.Table]]
 """Results of a query, or rows of a joined stream with its columns and flags."""
 
 
-class _Asked(NamedTuple):
-    """What is made of a cohort's tuples of one joined stream."""
-
-    counted: tuple[tuple[int, str], ...]
-    """(bit, query) of those whose results are only counted."""
-    rows: int
-    """The queries for which the others become rows."""
-
-
 @dataclass
 class Materialising:
     """One slot's complete tuples on their way to results and groupings."""
@@ -58,13 +48,11 @@ class Materialising:
     tables: Mapping[str, pa.Table]
     """The static tables, by name."""
     failures: Failures
-    uncollected: Collection[str] = ()
-    """The queries whose results nobody takes: they are only counted."""
+    takers: Takers
     counted: Counter[str] = field(default_factory=Counter)
     """query -> how many there are."""
     _waiting: dict[tuple[str, str, tuple[str, ...]], list[Tuples]] = field(default_factory=dict)
     """Tuples of one shape together: a path may have found several relations as one intermediate."""
-    _asked: dict[tuple[str, str], _Asked] = field(default_factory=dict)
 
     def run(
         self, probing: Probing, clock: BatchTimes, is_first: bool, tuples: Iterable[tuple[NodeTuples, pa.Table]]
@@ -78,13 +66,17 @@ class Materialising:
             yield from self.take(probing.further(address, table))
         yield from self.finish()
 
-    def take(self, found: Iterable[Complete]) -> Made:
+    def take(self, found: Iterable[Complete | Counted]) -> Made:
         """Gathers tuples, and gives rows whenever there are enough of them."""
-        for joined, cohort, tuples in found:
-            counted, rows = self._what_is_asked(joined, cohort)
+        for one in found:
+            joined, cohort = one.joined, one.cohort
+            counted, rows = self.takers.of(joined, cohort)
+            if isinstance(one, Counted):
+                self._count(((bit, query) for bit, query in counted if one.queries >> bit & 1), one.counts)
+                continue
+            tuples = one.tuples
             if counted:
-                counts = count_sets(tuples.sets)
-                self.counted.update({query: int(counts[bit]) for bit, query in counted if counts[bit]})
+                self._count(counted, count_sets(tuples.sets))
                 tuples = tuples.serving(rows)
             if not rows or not len(tuples):
                 continue
@@ -94,22 +86,8 @@ class Materialising:
                 yield from self._materialise(joined, cohort, Tuples.concat(waiting))
                 waiting.clear()
 
-    def _what_is_asked(self, joined: str, cohort: Cohort) -> _Asked:
-        if (joined, cohort.id) not in self._asked:
-            info = self.plan.joins.joined[joined]
-            flagged = {query for query, _ in info.flags}
-            led = flagged - {*info.leaders.values()}
-            plain = (s.query for s in self._plain(joined, cohort, flagged) if info.kind not in ("semi", "anti"))
-            counted = tuple((cohort.bit(query), query) for query in plain if query in self.uncollected)
-            rest = led.union(query for _, query in counted)
-            rows = sum(1 << bit for bit, query in enumerate(cohort.queries) if query not in rest)
-            self._asked[joined, cohort.id] = _Asked(counted, rows)
-        return self._asked[joined, cohort.id]
-
-    def _plain(self, joined: str, cohort: Cohort, flagged: Collection[str]) -> list[Selection]:
-        """The cohort's queries that only choose columns of joined rows."""
-        mine = frozenset(cohort.queries)
-        return [s for s in self.plan.streams[joined].selections if s.query not in flagged and s.query in mine]
+    def _count(self, counted: Iterable[tuple[int, str]], counts: np.ndarray) -> None:
+        self.counted.update({query: int(counts[bit]) for bit, query in counted if counts[bit]})
 
     def finish(self) -> Made:
         """What is left; and whoever has no rows because the one that leads to them was stopped is stopped, too."""
@@ -162,8 +140,10 @@ class Materialising:
         info = self.plan.joins.joined[joined]
         if info.kind in ("semi", "anti"):
             return
-        plain = self._plain(joined, cohort, {query for query, _ in info.flags})
-        collected = [s for s in plain if s.query not in self.uncollected and OfQuery(s.query) not in self.failures]
+        plain = self.takers.plain(joined, cohort, {query for query, _ in info.flags})
+        collected = [
+            s for s in plain if s.query not in self.takers.uncollected and OfQuery(s.query) not in self.failures
+        ]
         if collected:
             yield from self._choose(info, cohort, collected, tuples)
         leading = {*info.leaders.values()}
@@ -213,7 +193,7 @@ class Materialising:
         """Columns of joined rows; a relation that a tuple lacks is null."""
         names = tuple(relation for relation, _ in info.relations)
         arrays = {}
-        for name in _own_columns(info, columns):
+        for name in own_columns(info, columns):
             relation, column = split_column(name, names)
             kind = to_inner_arrow(self.plan.streams[info.stream].stream.schema.type_of(name))
             if self.views.has(relation, tuples.refs):
@@ -248,13 +228,6 @@ def _in_portions(pieces: Sequence[tuple[str, int, int]]) -> Iterator[list[tuple[
         yield portion
 
 
-def _own_columns(info: Joined, columns: tuple[str, ...]) -> list[str]:
-    """Of the columns, and of those that tables are looked up by, the ones that come from streams. Each once."""
-    prefixes = tuple(f"{relation}." for relation, _ in info.relations)
-    looked_up = (c for table in info.tables for e in _expressions(table) for c in e.columns)
-    return [c for c in dict.fromkeys((*columns, *looked_up)) if c.startswith(prefixes)]
-
-
 def intermediate_rows(store: Store, views: Views, relations: Sequence[str], tuples: Tuples) -> pa.Table:
     """The rows of an intermediate: what later steps and results need of its tuples, and whom each can serve."""
     arrays = []
@@ -262,90 +235,3 @@ def intermediate_rows(store: Store, views: Views, relations: Sequence[str], tupl
         relation, column = split_column(name, tuple(relations))
         arrays.append(views.take(relation, column, tuples.refs))
     return pa.Table.from_arrays([*arrays, pa.array(tuples.sets)], names=[*store.columns, SETS])
-
-
-def alone(plan: Plan, joined: str, rows: pa.Table, tables: Mapping[str, pa.Table], failures: Failures) -> pa.Table:
-    """The joined rows of one stream that is joined with tables only, from the rows of the stream."""
-    info = plan.joins.joined[joined]
-    ((relation, _),) = info.relations
-    prefix = f"{relation}."
-    predicates = tuple(dict.fromkeys(p for _, p in info.alone if p is not None))
-    flags = {}
-    if predicates:
-        bits = predicate_index(predicates).evaluate(rows)
-        for query, predicate in info.alone:
-            if predicate is not None:
-                bit = predicates.index(predicate)
-                flags[query] = (bits[:, bit // 8] >> (bit % 8) & 1).astype(bool)
-    arrays = {name: rows.column(name[len(prefix) :]) for name in _own_columns(info, plan.streams[joined].columns)}
-    every = np.ones(rows.num_rows, dtype=bool)
-    for query, flag in info.flags:
-        arrays[flag] = pa.array(flags.get(query, every))
-    chunk = pa.table(arrays)
-    if flags and all(query in flags for query, _ in info.alone):
-        chunk = chunk.filter(pa.array(np.logical_or.reduce(list(flags.values()))))
-    queries = [query for query, _ in info.alone]
-    return look_up_apart(chunk, info, tables, plan.streams[joined].columns, queries, failures)
-
-
-def look_up_apart(
-    chunk: pa.Table,
-    info: Joined,
-    tables: Mapping[str, pa.Table],
-    columns: tuple[str, ...],
-    queries: Collection[str],
-    failures: Failures,
-) -> pa.Table:
-    """The rows with their partners in static tables. Where a table's condition fails on some row, only the queries
-    stop whose row it is."""
-    try:
-        return look_up(chunk, info.tables, tables, columns)
-    except duck.Error:
-        healthy = np.zeros(chunk.num_rows, dtype=bool)
-    for flag, leader in info.leaders.items():
-        if leader not in queries:
-            continue
-        mine = chunk.column(flag)
-        try:
-            look_up(chunk.filter(mine), info.tables, tables, columns)
-            healthy |= mine.to_numpy()
-        except duck.Error as error:
-            for query in (q for q, f in info.flags if f == flag):
-                failures.setdefault(OfQuery(query), duck.reason(error))
-    return _look_up_in_parts(chunk.filter(pa.array(healthy)), info, tables, columns)
-
-
-def _look_up_in_parts(
-    chunk: pa.Table, info: Joined, tables: Mapping[str, pa.Table], columns: tuple[str, ...]
-) -> pa.Table:
-    """Rows of which each query's own can be looked up: where all together are too many, in halves."""
-    try:
-        return look_up(chunk, info.tables, tables, columns)
-    except duck.Error:
-        half = chunk.num_rows // 2
-        if not half:
-            raise
-        parts = (chunk.slice(0, half), chunk.slice(half))
-        return pa.concat_tables([_look_up_in_parts(part, info, tables, columns) for part in parts])
-
-
-def look_up(
-    chunk: pa.Table, joins: tuple[TableJoin, ...], tables: Mapping[str, pa.Table], columns: tuple[str, ...]
-) -> pa.Table:
-    """The rows with their partners in static tables."""
-    for position, join in enumerate(joins):
-        prefix = f"{join.name}."
-        needed = {*columns, *(c for j in joins[position:] for e in _expressions(j) for c in e.columns)}
-        wanted = [c for c in tables[join.table].column_names if prefix + c in needed]
-        held = tables[join.table].select(wanted).rename_columns([prefix + c for c in wanted])
-        on = [f"({ours.sql}) = ({theirs.sql})" for ours, theirs in join.keys]
-        on += [join.on.sql] if join.on is not None else []
-        fetched = ", ".join(["batch.*", *(f"held.{quote(prefix + c)}" for c in wanted)])
-        kind = "LEFT JOIN" if join.outer else "JOIN"
-        chunk = duck.run(f"SELECT {fetched} FROM batch {kind} held ON {' AND '.join(on)}", batch=chunk, held=held)
-    return chunk
-
-
-def _expressions(join: TableJoin) -> list[Expr]:
-    found = [e for pair in join.keys for e in pair]
-    return found if join.on is None else [*found, join.on]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from thalweg.aggregates.quantile import quantiles
-from thalweg.model.columns import GROUP, NEW, SPAN, START, WINDOW, key, value
+from thalweg.model.columns import GROUP, LANES, NEW, SPAN, START, WINDOW, key, value
 from thalweg.model.plan import Grouping, Partial, Quantile
-from thalweg.model.types import as_type
 from thalweg.operate import dense, duck
 from thalweg.operate.columns import Columns, Key
 from thalweg.operate.combine import group_columns
+from thalweg.operate.lanes import partial_names, unpacked, with_lanes
+from thalweg.operate.merge_lanes import merge_lanes
 
 MOST_BETWEEN = 1 << 16
 """Stretches between the first and the last start of a table, up to which each has a place of its own."""
@@ -41,7 +42,8 @@ class SliceTable:
 
 def whole(grouping: Grouping, slices: Sequence[SliceTable]) -> pa.Table:
     """One table with SPAN and NEW and every partial: what older buckets lack is NULL, which merges as nothing."""
-    tables = [_marked(part) for part in slices]
+    wanted = {p.name for p in grouping.partials}
+    tables = [_marked(part, wanted) for part in slices]
     table = pa.concat_tables(tables, promote_options="default") if tables else _empty(grouping)
     names = table.column_names  # made anew at every access
     known = set(names)
@@ -50,9 +52,9 @@ def whole(grouping: Grouping, slices: Sequence[SliceTable]) -> pa.Table:
     return pa.Table.from_arrays([*table.columns, *nulls], names=[*names, *(p.name for p in missing)])
 
 
-def _marked(part: SliceTable) -> pa.Table:
+def _marked(part: SliceTable, wanted: Set[str]) -> pa.Table:
     n = part.table.num_rows
-    table = part.table.append_column(SPAN, pa.repeat(pa.scalar(part.span, pa.int64()), n))
+    table = unpacked(part.table, wanted).append_column(SPAN, pa.repeat(pa.scalar(part.span, pa.int64()), n))
     return table.append_column(NEW, pa.repeat(pa.scalar(part.new), n))
 
 
@@ -67,14 +69,32 @@ def merge_dense(
     grouping: Grouping, slices: Sequence[SliceTable], cover: Cover, partials: Sequence[Partial]
 ) -> pa.Table | None:
     """Partials merged per window and key by direct address; None where that is not possible."""
-    if not all(p.op for p in partials):
-        return None
-    placed = _PlacedSlices.of(grouping, slices, cover, [p.name for p in partials])
-    done = None if placed is None else dense.aggregate(placed.places, placed.columns, partials, merging=True)
+    tables = [part.table for part in slices]
+    placed = _PlacedSlices.of(_keys_of(grouping), tables, slices, cover, ())
+    done = None if placed is None else merge_lanes(placed.places, tables, partials)
     if placed is None or done is None:
         return None
-    made = {p.name: as_type(done[1][p.name], duck.arrow_type(p.type)) for p in partials}
-    return placed.table(done[0], made)
+    return placed.table(done[0], {name: column for lanes in done[1] for name, column in lanes.apart().items()})
+
+
+def merge_stretches(grouping: Grouping, slices: Sequence[SliceTable], cover: Cover) -> pa.Table | None:
+    """All that the slices hold of a grouping, merged under the start that the cover gives in the place of a window's,
+    as a bucket has it; None where that is not possible."""
+    tables = [part.table for part in slices]
+    known = set[str]().union(*map(partial_names, tables))
+    placed = _PlacedSlices.of(group_columns(grouping), tables, slices, cover, (GROUP,))
+    done = None
+    if placed is not None:
+        done = merge_lanes(placed.places, tables, [p for p in grouping.partials if p.name in known])
+    if placed is None or done is None:
+        return None
+    occupied, lanes = done
+    groups, of_rows = np.zeros(placed.places.count, np.uint16), placed.columns.table.column(GROUP).to_numpy()
+    for cells in placed.places.rounds:
+        groups[cells[cells >= 0]] = of_rows[cells >= 0]
+    merged = placed.table(occupied, {GROUP: pa.array(groups[occupied])})
+    merged = merged.rename_columns([START, *merged.column_names[1:]])
+    return with_lanes(merged, [of_kind.column(LANES) for of_kind in lanes])
 
 
 def merge_quantiles(
@@ -82,7 +102,8 @@ def merge_quantiles(
 ) -> pa.Table | None:
     """name -> quantile, per window and key by direct address; None where that is not possible."""
     partials = sorted({q.partial for q in wanted.values()})
-    placed = _PlacedSlices.of(grouping, slices, cover, [value(0), *partials])
+    tables = [unpacked(part.table, partials) for part in slices]
+    placed = _PlacedSlices.of(_keys_of(grouping), tables, slices, cover, [value(0), *partials])
     found = None if placed is None else placed.columns.values(value(0))
     if placed is None or found is None:
         return None
@@ -103,6 +124,10 @@ def merge_quantiles(
     return placed.table(occupied, columns)
 
 
+def _keys_of(grouping: Grouping) -> list[str]:
+    return [key(i) for i in range(len(grouping.keys))]
+
+
 @dataclass(frozen=True)
 class _PlacedSlices:
     """The rows of tables, each at its place by window and key."""
@@ -110,22 +135,27 @@ class _PlacedSlices:
     columns: Columns
     places: dense.Places
     windows: list[int]
-    keys: int
+    keys: Sequence[str]
 
     @classmethod
     def of(
-        cls, grouping: Grouping, slices: Sequence[SliceTable], cover: Cover, wanted: Sequence[str]
+        cls,
+        names: Sequence[str],
+        tables: Sequence[pa.Table],
+        slices: Sequence[SliceTable],
+        cover: Cover,
+        wanted: Sequence[str],
     ) -> _PlacedSlices | None:
-        """None where keys do not lend themselves, or some table lacks a wanted column."""
-        names = [key(i) for i in range(len(grouping.keys))]
+        """None where keys do not lend themselves, or some table lacks a wanted column. `names`: the keys;
+        `tables`: of the slices."""
         selected = [*names, *wanted]
         try:
-            tables = [part.table.select(selected) for part in slices]
+            selections = [table.select(selected) for table in tables]
         except KeyError:
             return None
-        if not tables:
+        if not selections:
             return None
-        columns = Columns(pa.concat_tables(tables).combine_chunks())
+        columns = Columns(pa.concat_tables(selections).combine_chunks())
         found = [k for k in (columns.key(name) for name in names) if k is not None]
         if len(found) < len(names):
             return None
@@ -136,13 +166,13 @@ class _PlacedSlices:
         rounds = window_rounds(slices, cover, {w: i for i, w in enumerate(windows)})
         first = Key(rounds[0], 0, len(windows), pa.int64())
         places = dense.place(rounds, first, found, columns.table.num_rows)
-        return None if places is None else cls(columns, places, windows, len(names))
+        return None if places is None else cls(columns, places, windows, names)
 
     def table(self, occupied: npt.NDArray[np.int64], made: Mapping[str, pa.Array]) -> pa.Table:
         """The given places: their windows and keys, and what was made there."""
         numbers, *decoded = self.places.decode(occupied)
         starts = pa.array(np.asarray(self.windows, dtype=np.int64)[numbers.to_numpy()])
-        names = [WINDOW, *(key(i) for i in range(self.keys)), *made]
+        names = [WINDOW, *self.keys, *made]
         return pa.Table.from_arrays([starts, *decoded, *made.values()], names=names)
 
 

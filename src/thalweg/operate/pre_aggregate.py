@@ -15,6 +15,7 @@ from thalweg.operate import duck
 from thalweg.operate.columns import Columns
 from thalweg.operate.combine import Slices, admitted, make, roll_up, with_groups
 from thalweg.operate.kept_rows import keep_rows
+from thalweg.operate.lanes import without_extra
 from thalweg.operate.outbox import Outbox, count
 from thalweg.operate.shipment import Shipment
 from thalweg.operate.shipping import ship
@@ -57,9 +58,10 @@ def on_time(rows: pa.Table, plan: Plan, stream: StreamPlan, closed_us: int) -> t
 def event_times(rows: pa.Table, stream: StreamPlan) -> tuple[np.ndarray, np.ndarray]:
     """Of every row, and which rows have one."""
     column = rows.column(stream.stream.time)
-    times = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
-    valid = np.ones(len(times), bool) if column.null_count == 0 else pc.is_valid(column).to_numpy()
-    return times, valid
+    numbers = column.cast(pa.int64())
+    if column.null_count == 0:
+        return numbers.to_numpy(), np.ones(len(column), bool)
+    return pc.fill_null(numbers, 0).to_numpy(), pc.is_valid(column).to_numpy()
 
 
 def _group(
@@ -92,9 +94,8 @@ def _group(
         count(outbox.groups, id_, table.num_rows)
         mask = admitted(columns, grouping.partials)
         count(outbox.passed, id_, rows.num_rows if mask is None else int(np.count_nonzero(mask)))
-        extra = [p.name for p in grouping.partials_for_others]
         with outbox.watch.during(ROUTE):
-            table = with_groups(plan, grouping, table.drop_columns(extra) if extra else table)
+            table = with_groups(plan, grouping, without_extra(table, grouping.partials_for_others))
             if id_ in may_stay and table.nbytes >= STAYING_FROM:
                 table = stay(plan, grouping, table, closing_us, outbox)
             route(plan, grouping, table, outbox)

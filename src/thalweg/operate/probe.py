@@ -32,25 +32,20 @@ from thalweg.operate.index import (
     hash_words,
 )
 from thalweg.operate.predicates import PredicateIndex
+from thalweg.operate.query_sets import EVERY_QUERY, Sets, count_sets, make_lut, query_sets, split_sets
 
 Array = npt.NDArray[Any]
-Sets = npt.NDArray[np.uint64]
 
 _Run = Callable[..., tuple[int, int, int]]
 """(i, place, n, left, right, sets) -> how far it came: finds pairs until there is no more room."""
 
-EVERY_QUERY = (1 << 64) - 1
 PAIR_LIMIT = 1 << 26
 """A gigabyte of pairs: a key this hot needs another plan, not more memory."""
 _BLOCK = 512
 """Candidates that are looked at together; they stay in the first-level cache."""
 
-_ONE, _S58 = np.uint64(1), np.uint64(58)
 _NO_EDGES: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _ANY: Sets = np.full(1, EVERY_QUERY, dtype=np.uint64)
-_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
-_BIT_NUMBER: Array = np.empty(64, dtype=np.int64)
-_BIT_NUMBER[[((0x03F79D71B4CB0A89 << b) & EVERY_QUERY) >> 58 for b in range(64)]] = range(64)
 
 
 @inlined
@@ -149,6 +144,26 @@ def _probe_sorted(
 
 
 @kernel
+def _count_sorted(
+    words: Any, hashes: Any, shift: Any, low: Any, high: Any, sets: Any,
+    starts: Any, side_words: Any, times: Any, side_sets: Any, skipped: Any, allowed: Any, limit: Any,
+) -> Any:  # fmt: skip
+    """How many pairs `_probe_sorted` would find, where sets decide nothing later; more than `limit`: it stopped."""
+    n = np.int64(0)
+    for i in range(words.size):
+        word, earliest, latest, serving = words[i], low[i], high[i], sets[i] & allowed
+        prefix = np.int64(hashes[i] >> shift)
+        begin = np.int64(starts[prefix]) - skipped
+        end = np.int64(starts[prefix + 1]) - skipped
+        for k in range(np.uint64(begin), np.uint64(end)):
+            timely = np.int64(earliest <= times[k]) & np.int64(times[k] <= latest)
+            n += np.int64(side_words[k] == word) & timely & np.int64(side_sets[k] & serving != 0)
+        if n > limit:
+            break
+    return n
+
+
+@kernel
 def _sort_side(order: Any, words: Any, times: Any, sets: Any, out_words: Any, out_times: Any, out_sets: Any) -> None:
     # One after the other: as one loop this is three times slower, since stores to one wait for reads of another.
     for k in range(order.size):
@@ -172,47 +187,9 @@ def _begin(
 
 
 @kernel
-def _query_sets(bits: Any, lut: Any, always: Any, out: Any) -> None:
-    for i in range(out.size):
-        found = always
-        for b in range(lut.shape[0]):
-            found |= lut[b, bits[i, b]]
-        out[i] = found
-
-
-@kernel
 def _narrow(sets: Any, differences: Any, edges: Any, masks: Any, out: Any) -> None:
     for i in range(out.size):
         out[i] = sets[i] & _mask(differences[i], edges, masks)
-
-
-@inlined
-def _lowest(word: Any) -> Any:
-    """The number of the lowest bit: a De Bruijn product has it in its six highest bits."""
-    return _BIT_NUMBER[((word & (~word + _ONE)) * _DE_BRUIJN) >> _S58]
-
-
-@kernel
-def _count_bits(sets: Any, mask: Any, offsets: Any) -> None:
-    for i in range(sets.size):
-        rest = sets[i] & mask
-        while rest:
-            offsets[_lowest(rest) + 1] += 1
-            rest &= rest - _ONE
-    for q in range(1, offsets.size):
-        offsets[q] += offsets[q - 1]
-
-
-@kernel
-def _place_bits(sets: Any, mask: Any, offsets: Any, positions: Any) -> None:
-    free = offsets.copy()
-    for i in range(sets.size):
-        rest = sets[i] & mask
-        while rest:
-            q = _lowest(rest)
-            positions[free[q]] = i
-            free[q] += 1
-            rest &= rest - _ONE
 
 
 class TooMany(Exception):  # noqa: N818 - says what there is
@@ -282,22 +259,6 @@ class Pairs:
     right: npt.NDArray[np.uint32]
     """Row numbers of the side."""
     sets: Sets
-
-
-def make_lut(nb: int, masks: Sequence[tuple[int, int]]) -> Sets:
-    """Byte by byte, the queries that a row's predicates admit; `masks`: (bit of a predicate, its queries)."""
-    lut: Sets = np.zeros((nb, 256), dtype=np.uint64)
-    values = np.arange(256)
-    for bit, queries in masks:
-        lut[bit // 8, (values >> (bit % 8)) & 1 == 1] |= np.uint64(queries)
-    return lut
-
-
-def query_sets(side_bits: Array, lut: Sets, always: int) -> Sets:
-    """The query set of every row."""
-    out: Sets = np.empty(len(side_bits), dtype=np.uint64)
-    _query_sets(frozen_view(side_bits), frozen_view(lut), np.uint64(always), out)
-    return out
 
 
 def sort_side(index: KeyIndex, words: Array, times: Array, sets: Sets, first: int, last: int) -> SortedSide:
@@ -375,6 +336,29 @@ def probe(
     return Pairs(left[:n], right[:n], found[:n])
 
 
+def count_pairs(
+    words: Array, low: Array, high: Array, sets: Sets, side: Side, limit: int, hashes: Array, near: Near | None = None
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """How many pairs `probe` would find, and how many of them serve each query. Of more than `limit` it is only said
+    that there are more."""
+    ordered = side.ordered
+    if ordered is None or near is not None or side.allowed.bit_count() != 1:
+        try:
+            pairs = probe(words, low, high, sets, side, limit, hashes, near)
+        except TooMany as error:
+            return error.count, np.zeros(64, dtype=np.int64)
+        return len(pairs.left), count_sets(pairs.sets)
+    seeking = (as_words(words).astype(np.int64, copy=False), hashes, low, high, sets)
+    words, hashes, *rest = map(frozen_view, seeking)
+    laid_out = map(frozen_view, (side.index.starts, ordered.words, ordered.times, ordered.sets))
+    among = (*laid_out, ordered.first, np.uint64(side.allowed))
+    counted: Callable[..., int] = _count_sorted
+    found = counted(words, hashes, np.uint64(64 - side.index.bits), *rest, *among, limit)
+    counts = np.zeros(64, dtype=np.int64)
+    counts[side.allowed.bit_length() - 1] = found
+    return found, counts
+
+
 def _run_sorted(side: Side, seeking: tuple[Any, ...], serving: tuple[Any, ...]) -> _Run:
     ordered = side.ordered
     assert ordered is not None
@@ -426,24 +410,6 @@ def narrow(sets: Sets, differences: Array, edges: Sequence[int] | Array, masks: 
     return out
 
 
-def split_sets(sets: Sets, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """(offsets, positions): the sets that have bit q are those at positions[offsets[q] : offsets[q + 1]]."""
-    mask = np.uint64((1 << n) - 1)
-    sets = frozen_view(sets)
-    offsets = np.zeros(n + 1, dtype=np.int64)
-    _count_bits(sets, mask, offsets)
-    positions = np.empty(int(offsets[-1]), dtype=np.uint32)
-    _place_bits(sets, mask, frozen_view(offsets), positions)
-    return offsets, positions
-
-
-def count_sets(sets: Sets) -> npt.NDArray[np.int64]:
-    """How many of the sets have each bit."""
-    offsets = np.zeros(65, dtype=np.int64)
-    _count_bits(frozen_view(sets), np.uint64(EVERY_QUERY), offsets)
-    return np.diff(offsets)
-
-
 def warm_probes() -> None:
     """Loads every kernel of a join for both widths of a key, in the process that workers are forked from."""
     times = np.zeros(2, dtype=np.int64)
@@ -462,5 +428,6 @@ def warm_probes() -> None:
             begin(index, ordered, [(0, len(index.order))], 1, 0)
             for one in (side, replace(side, ordered=ordered)):
                 probe(words, times, times, sets, one)
+                count_pairs(words, times, times, sets, replace(one, allowed=1), PAIR_LIMIT, hash_words(words))
         hash_words(words)
     split_sets(narrow(sets, times, (0,), (1, 1)), 1)

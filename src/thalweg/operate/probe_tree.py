@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,27 +18,30 @@ import pyarrow.compute as pc
 
 from thalweg.model.address import NodeTuples
 from thalweg.model.failure import OfQuery
-from thalweg.model.plan import Plan, route_key
+from thalweg.model.plan import Plan
 from thalweg.model.probe import Check, Cohort, Decision, Index, ProbeNode, ProbeTree, Role
 from thalweg.model.report import SAMPLED, ProbeId
-from thalweg.operate.index import KeyIndex, hash_range, hash_words, word_groups
+from thalweg.operate.index import hash_range, hash_words, word_groups
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.probe import (
     PAIR_LIMIT,
     Near,
+    Side,
     SortedSide,
     TooMany,
     begin,
+    count_pairs,
     group_places,
     narrow,
     probe,
-    starting,
 )
 from thalweg.operate.probe_layout import SortedSides
+from thalweg.operate.slot_share import SlotShare
 from thalweg.operate.store import Array, Rows, Views, numbers
+from thalweg.operate.takers import Takers
 from thalweg.operate.tuples import Tuples
 from thalweg.route.hash import hash_rows
-from thalweg.route.table import RoutingTable, deal, routing_table, with_slots
+from thalweg.route.table import deal, with_slots
 
 _ALL = (1 << 64) - 1
 MOST_SAMPLED = 64
@@ -63,6 +67,25 @@ class Complete(NamedTuple):
     tuples: Tuples
 
 
+class Seeking(NamedTuple):
+    """Where tuples look for partners: hashes of their keys, and from when until when."""
+
+    hashes: Array
+    low: Array
+    high: Array
+
+
+class Counted(NamedTuple):
+    """How many such tuples there are, where that is all that anybody asks."""
+
+    joined: str
+    cohort: Cohort
+    queries: int
+    """Of which this is told."""
+    counts: Array
+    """By the bit of a query."""
+
+
 @dataclass
 class Probing:
     """One slot's probes in one batch: they give complete tuples, and leave what is for other slots in the outbox."""
@@ -71,13 +94,18 @@ class Probing:
     slot: int
     views: Views
     outbox: Outbox
+    takers: Takers
     kept: dict[str, list[tuple[str, Tuples]]] = field(default_factory=dict)
     """intermediate -> (cohort, tuples) to be kept."""
     _sorted: SortedSides | None = None
 
+    @cached_property
+    def _share(self) -> SlotShare:
+        return SlotShare(self.plan, self.slot)
+
     # -- stages
 
-    def first(self) -> Iterator[Complete]:
+    def first(self) -> Iterator[Complete | Counted]:
         """The probes of rows that came with the batch."""
         for cohort in self.plan.joins.cohorts.values():
             for tree in cohort.trees:
@@ -88,7 +116,7 @@ class Probing:
                     for tuples in self._starting(cohort, tree, node):
                         self._sample(cohort, node, tuples)
 
-    def further(self, address: NodeTuples, table: pa.Table) -> Iterator[Complete]:
+    def further(self, address: NodeTuples, table: pa.Table) -> Iterator[Complete | Counted]:
         """The probes of tuples that were sent here: `address` says which node they are for."""
         cohort = self.plan.joins.cohorts[address.cohort]
         first, *path = address.path
@@ -97,7 +125,9 @@ class Probing:
             node = node.children[number]
         yield from self._step(cohort, node, address, Tuples.from_table(table))
 
-    def _go(self, cohort: Cohort, node: ProbeNode, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
+    def _go(
+        self, cohort: Cohort, node: ProbeNode, address: NodeTuples, tuples: Tuples
+    ) -> Iterator[Complete | Counted]:
         if node.moves:
             self._send(node, address, tuples)
         else:
@@ -121,8 +151,8 @@ class Probing:
                 if len(begun.rows):
                     yield Tuples({tree.relation: begun.rows}, begun.sets, begun)
                 continue
-            rows = self._mine(tree.stream, own, bucket.index(own))
-            bucket.need(cohort, role, own, [(0, bucket.rows)] if self._spread(tree.stream, own) else places)
+            rows = self._share.mine(tree.stream, own, bucket.index(own))
+            bucket.need(cohort, role, own, [(0, bucket.rows)] if self._share.spread(tree.stream, own) else places)
             sets = marks.of(rows) & np.uint64(serving)
             kept = sets != 0
             if not kept.all():
@@ -134,9 +164,9 @@ class Probing:
         self, cohort: Cohort, role: Role, index: Index, bucket: Rows
     ) -> tuple[SortedSide | None, list[tuple[int, int]]]:
         """The slot's rows of a bucket, laid out, and where they are; None where that is not worth it."""
-        if self._spread(role.stream, index):
+        if self._share.spread(role.stream, index):
             return None, []
-        places = group_places(bucket.index(index), self._ranges(role.stream, index), self.plan.groups)
+        places = group_places(bucket.index(index), self._share.ranges(role.stream, index), self.plan.groups)
         first, last = min((f for f, _ in places), default=0), max((to for _, to in places), default=0)
         rows = sum(to - f for f, to in places)
         return self._sides(cohort).find(bucket, role, index, first, last, rows), places
@@ -147,9 +177,18 @@ class Probing:
             self._sorted = SortedSides(cohort)
         return self._sorted
 
-    def _step(self, cohort: Cohort, node: ProbeNode, address: NodeTuples, tuples: Tuples) -> Iterator[Complete]:
+    def _step(
+        self, cohort: Cohort, node: ProbeNode, address: NodeTuples, tuples: Tuples
+    ) -> Iterator[Complete | Counted]:
         """One probe and all that follows in this slot."""
-        found = self.partners(cohort, node, tuples, new=node.new, width=0 if node.equal else len(node.bounds))
+        width = 0 if node.equal else len(node.bounds)
+        if self._is_counted(cohort, node):
+            counts = self._count_partners(cohort, node, tuples, width)
+            if counts is not None:
+                healthy = self._healthy(cohort)
+                yield from (Counted(joined, cohort, queries & healthy, counts) for joined, queries in node.complete)
+                return
+        found = self.partners(cohort, node, tuples, new=node.new, width=width)
         if not len(found):
             return
         for kept, queries in node.keeps:
@@ -171,8 +210,8 @@ class Probing:
         if valid is not None:
             table, words = table.filter(pa.array(valid)), words[valid]
         index = self.views[node.stream].store.index(node.index)
-        groups, routing = word_groups(words, self.plan.groups), self._routing(node.stream, index)
-        spread = self._spread(node.stream, index)
+        groups, routing = word_groups(words, self.plan.groups), self._share.routing(node.stream, index)
+        spread = self._share.spread(node.stream, index)
         if spread:
             # Numbers above those of the key groups are slots: tuples of a hot key go to all of them, by the time of a
             # row. Not by their place here: another attempt may get them in another order, and must send them alike.
@@ -183,26 +222,6 @@ class Probing:
             routing = with_slots(routing)
         for slot, piece in deal(table, groups, routing):
             self.outbox.send(slot, address, piece)
-
-    def _spread(self, stream: str, index: Index) -> tuple[int, ...]:
-        return self.plan.spread.get(route_key(stream, index.keys), ())
-
-    def _mine(self, stream: str, index: Index, of: KeyIndex) -> Array:
-        """The slot's rows of a bucket. Of key groups that are too much for one slot, every slot has its turn: stores
-        are there for all of them, and joins distribute over union."""
-        spread = self._spread(stream, index)
-        if not spread:
-            return starting(of, self._ranges(stream, index), self.plan.groups)
-        owned = [g for first, last in self._ranges(stream, index) for g in range(first, last) if g not in spread]
-        mine = starting(of, [(g, g + 1) for g in owned], self.plan.groups)
-        shared = starting(of, [(g, g + 1) for g in spread], self.plan.groups)
-        return np.concatenate([mine, shared[shared % self.plan.slots == self.slot]])
-
-    def _routing(self, stream: str, index: Index) -> RoutingTable:
-        return routing_table(self.plan, route_key(stream, index.keys))
-
-    def _ranges(self, stream: str, index: Index) -> list[tuple[int, int]]:
-        return self._routing(stream, index).slot_ranges(self.slot)
 
     # -- one probe
 
@@ -249,23 +268,10 @@ class Probing:
         """`most`: raises TooMany rather than to find more in all; else in one bucket."""
         if not len(tuples):
             return self._nothing(node, tuples)
-        view = self.views[node.stream]
-        role, index = cohort.roles[node.relation], view.store.index(node.index)
-        hashes = hash_words(words)
-        between = int(hashes.min()), int(hashes.max())
-        low, high = self._bounds(node, tuples)
-        earliest, latest = int(low.min()), int(high.max())
+        hashes, low, high = hash_words(words), *self._bounds(node, tuples)
         near, checks = self._near(node, tuples)
         parts: list[Tuples] = []
-        for bucket, base in zip(view.buckets, view.bases, strict=False):
-            skipped = bucket.is_new and not new
-            if skipped or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
-                continue
-            if not bucket.marks(cohort, role).allowed & node.queries:
-                continue  # rows from before anyone asked: they may not even have the key
-            first, last = hash_range(bucket.index(index), *between)
-            ordered = self._sides(cohort).find(bucket, role, index, first, last, len(tuples))
-            side = bucket.side(cohort, role, index, node.queries, ordered, first, last)
+        for side, base in self._sides_near(cohort, node, Seeking(hashes, low, high), new):
             limit = PAIR_LIMIT if most is None else max(0, most - sum(map(len, parts)))
             pairs = probe(words, low, high, tuples.sets, side, limit, hashes, near)
             if len(pairs.left) == 0:
@@ -274,6 +280,51 @@ class Probing:
             refs[node.relation] = pairs.right.astype(np.int64) + base
             parts.append(self._admitted(node, checks, Tuples(refs, pairs.sets)))
         return Tuples.concat(parts) if parts else self._nothing(node, tuples)
+
+    def _sides_near(self, cohort: Cohort, node: ProbeNode, seeking: Seeking, new: bool) -> Iterator[tuple[Side, int]]:
+        """The buckets in which such tuples may have partners, and the number of their first rows."""
+        view = self.views[node.stream]
+        role, index = cohort.roles[node.relation], view.store.index(node.index)
+        between = int(seeking.hashes.min()), int(seeking.hashes.max())
+        earliest, latest = int(seeking.low.min()), int(seeking.high.max())
+        for bucket, base in zip(view.buckets, view.bases, strict=False):
+            skipped = bucket.is_new and not new
+            if skipped or not bucket.rows or bucket.layout.high_us < earliest or bucket.layout.low_us > latest:
+                continue
+            if not bucket.marks(cohort, role).allowed & node.queries:
+                continue  # rows from before anyone asked: they may not even have the key
+            first, last = hash_range(bucket.index(index), *between)
+            ordered = self._sides(cohort).find(bucket, role, index, first, last, len(seeking.hashes))
+            yield bucket.side(cohort, role, index, node.queries, ordered, first, last), base
+
+    # -- partners that are only counted
+
+    def _is_counted(self, cohort: Cohort, node: ProbeNode) -> bool:
+        """Whether nobody asks more of what a probe finds than how much it is, and the probe alone can tell."""
+        if not self.takers.uncollected or node.children or node.keeps or node.equal:
+            return False
+        if any(self.takers.of(joined, cohort).rows & queries for joined, queries in node.complete):
+            return False
+        if len(node.checks) > 1 or any(check.found != node.relation for check in node.checks):
+            return False
+        return self.views[node.stream].store.index(node.index).exact
+
+    def _count_partners(self, cohort: Cohort, node: ProbeNode, tuples: Tuples, width: int) -> Array | None:
+        """How many partners the tuples have, for each query. None: so many that some key may be too frequent."""
+        tuples, words = self._with_key(node, tuples)
+        counts, found = np.zeros(64, dtype=np.int64), 0
+        if not len(tuples):
+            return counts
+        hashes, low, high = hash_words(words), *self._bounds(node, tuples)
+        near, _ = self._near(node, tuples)
+        limit = min(PAIR_LIMIT, *self._limits(cohort, node).values())
+        for side, _ in self._sides_near(cohort, node, Seeking(hashes, low, high), node.new):
+            more, of_each = count_pairs(words, low, high, tuples.sets, side, limit, hashes, near)
+            counts, found = counts + of_each, found + more
+            if found > limit:
+                return None
+        self._count(cohort, node, width, len(tuples), found)
+        return counts
 
     def _pairs_apart(
         self, cohort: Cohort, node: ProbeNode, tuples: Tuples, words: Array, new: bool, error: TooMany
@@ -365,7 +416,7 @@ class Probing:
         return sum(1 << bit for bit, id_ in enumerate(cohort.queries) if OfQuery(id_) not in self.outbox.failures)
 
     def _within_limits(self, cohort: Cohort, node: ProbeNode, found: Tuples) -> Tuples:
-        limits = {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(cohort.queries) if node.queries >> b & 1}
+        limits = self._limits(cohort, node)
         if len(found) <= min(limits.values()):
             return found
         words, _ = self._words(node, found)
@@ -380,6 +431,10 @@ class Probing:
                 at = int(np.argmax(words == values[counts.argmax()]))
                 self.outbox.failures[OfQuery(id_)] = self._complaint(node, found.pick(np.array([at])), limits[id_])
         return found.serving(self._healthy(cohort))
+
+    def _limits(self, cohort: Cohort, node: ProbeNode) -> dict[str, int]:
+        """query -> the most rows that one key may yield."""
+        return {id_: self.plan.joins.limits[id_] for b, id_ in enumerate(cohort.queries) if node.queries >> b & 1}
 
     def _stop(
         self, cohort: Cohort, node: ProbeNode, tuples: Tuples, words: Array, queries: int, error: TooMany
@@ -417,7 +472,7 @@ class Probing:
             marks = bucket.marks(cohort, role)
             if not marks.allowed & int(bit):
                 continue
-            rows = self._rows_of_slot(bucket, bucket.index(own), self._ranges(decision.stream, own))
+            rows = self._share.mine_or_without_key(decision.stream, own, bucket.index(own), bucket.rows)
             if len(rows):
                 bucket.need_rows(cohort, role, own, [(int(rows.min()), int(rows.max()) + 1)])
             times = bucket.times[rows]
@@ -427,15 +482,6 @@ class Probing:
             if len(rows):
                 tuples = Tuples({decision.relation: rows.astype(np.int64) + base}, np.full(len(rows), bit))
                 yield tuples, self.partners(cohort, decision.node, tuples, new=True)
-
-    def _rows_of_slot(self, bucket: Rows, index: KeyIndex, ranges: list[tuple[int, int]]) -> Array:
-        """The slot's rows of a bucket; those without a key are the first slot's."""
-        rows = starting(index, ranges, self.plan.groups)
-        if self.slot == 0 and len(index.order) < bucket.rows:
-            has_key = np.zeros(bucket.rows, dtype=bool)
-            has_key[index.order] = True
-            rows = np.concatenate([rows, np.flatnonzero(~has_key).astype(np.uint32)])
-        return rows
 
 
 def equals(left: pa.Array, right: pa.Array) -> Array:

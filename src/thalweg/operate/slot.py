@@ -9,21 +9,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from thalweg.model.address import Address
 from thalweg.model.bucket import NewSlices, SliceBucket
 from thalweg.model.failure import Failures
-from thalweg.model.plan import Plan, WindowedQuery
+from thalweg.model.plan import Plan
 from thalweg.model.report import GroupedRows
 from thalweg.model.times import BatchTimes
-from thalweg.model.trouble import finishing
 from thalweg.model.window import Stretch
+from thalweg.operate.close_windows import close_rows, close_slices
 from thalweg.operate.closings import closings
-from thalweg.operate.finish import Closing, finish, first_rows
-from thalweg.operate.finish_rows import Finished, add_partials, finish_rows
+from thalweg.operate.finish import Closing
 from thalweg.operate.grouping_state import StoredBucket, grouping_state
 from thalweg.operate.keep_slices import keep_slices
 from thalweg.operate.kept_rows import open_kept_rows
@@ -57,59 +56,35 @@ def run_slot(
     """One slot's batch, for the groupings and members of the plan. `held`, `nodes` and `merging`, the runs of held
     buckets that are to become one, are by grouping, or by the relation of a stream's kept rows. `uncollected`: the
     queries whose results nobody takes. `now`: seconds since some moment."""
-    result, failures = SlotResult(), Failures()
-    came, result.served = unship(plan, arrived, failures, now)
+    result = SlotResult()
+    came, result.served = unship(plan, arrived, result.failures, now)
     states = {
         id_: grouping_state(g, clock.batch, came.get(id_, ()), held.get(id_, ()), nodes.get(id_, frozenset()))
         for id_, g in plan.groupings.items()
     }
-    rows = open_kept_rows(plan, clock, held, slot, failures)
-    found = closings(plan, clock, states, rows)
+    rows = open_kept_rows(plan, clock, held, slot)
+    found = closings(plan, clock, states, rows, uncollected)
     for closing, batch_from in found:
         if closing.cover_of_rows:
-            stream = plan.groupings[closing.members[0].main.grouping].stream
-            rows[stream].want(((start, span) for start, span, _ in closing.cover_of_rows), batch_from)
+            rows[_stream(plan, closing)].want(closing.stretches_of_rows, batch_from)
     for closing, batch_from in found:
         slices = {
             id_: states[id_].tables(((start, span) for start, span, _ in parts), batch_from)
             for id_, parts in closing.cover.items()
         }
         if closing.cover_of_rows:
-            main = plan.groupings[closing.members[0].main.grouping]
-            if not slices[main.id]:
-                with finishing(member.query for member in closing.members):
-                    done = finish_rows(closing, main, rows[main.stream], batch_from, uncollected, result.failures)
-                closing = _after(done, closing, result)
-                if not closing.members:
-                    continue
-            closing = add_partials(plan, closing, rows[main.stream], batch_from, slices)
-        if not slices[closing.members[0].main.grouping]:
-            continue
-        with finishing(member.query for member in closing.members):
-            finished = finish(closing, plan.groupings, slices, result.failures)
-        for member in closing.members:
-            table = finished.get(member.query)
-            if table is not None and table.num_rows:
-                _give(table, member, result)
+            closed = close_rows(plan, closing, slices, rows[_stream(plan, closing)], batch_from, uncollected)
+        else:
+            closed = close_slices(plan, closing, slices)
+        result.results += closed.results
+        result.counted.update(closed.counted)
+        result.failures.update(closed.failures)
     for state in (*states.values(), *(of_stream.state for of_stream in rows.values())):
         kept = keep_slices(state, clock, merging.get(state.grouping.id, ()))
         result.kept += kept.new
         result.replaced += kept.replaced
-    result.failures.update(failures)
     return result
 
 
-def _after(done: Finished, closing: Closing, result: SlotResult) -> Closing:
-    """What is left to do."""
-    for member, table in done.results:
-        if table.num_rows:
-            _give(table, member, result)
-    result.counted.update(done.counted)
-    return replace(closing, members=done.left)
-
-
-def _give(table: pa.Table, member: WindowedQuery, result: SlotResult) -> None:
-    """The rows of a member's windows; of a LIMIT, only those that may be among the first."""
-    first = first_rows(table, member, result.failures) if member.limit else table
-    if first is not None:
-        result.results.append((member.query, first))
+def _stream(plan: Plan, closing: Closing) -> str:
+    return plan.groupings[closing.members[0].main.grouping].stream

@@ -33,7 +33,8 @@ from thalweg.operate.marks import (
     queries_by_streams,
 )
 from thalweg.operate.predicates import PredicateIndex
-from thalweg.operate.probe import EVERY_QUERY, Side, SortedSide, make_lut, sort_side
+from thalweg.operate.probe import Side, SortedSide, sort_side
+from thalweg.operate.query_sets import EVERY_QUERY, make_lut
 from thalweg.route.hash import hash_rows
 
 BITS = ".p"

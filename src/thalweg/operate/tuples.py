@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thalweg.operate.probe import Begun, Sets
+from thalweg.operate.probe import Begun
+from thalweg.operate.query_sets import Sets
 from thalweg.operate.store import SETS, Array
 
 

@@ -6,7 +6,8 @@ A part that is the same as in the plan before has been looked at then.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from thalweg.errors import plan_refused
@@ -18,6 +19,8 @@ from thalweg.optimize.choose_partitioners import bound_to_slots
 from thalweg.optimize.draft import Draft
 from thalweg.optimize.send_rows_whole import MOST_KEYS
 
+_NAME = attrgetter("name")
+
 
 class Broken(NamedTuple):
     rule: str
@@ -25,19 +28,51 @@ class Broken(NamedTuple):
     why: str
 
 
+class Touched(NamedTuple):
+    """What may not be as it was in the plan before."""
+
+    streams: Mapping[str, StreamPlan]
+    members: Iterable[WindowedQuery]
+
+
 def check_plan(draft: Draft, last: Draft) -> Draft:
-    before = last.plan if draft.continues else None
-    for broken in what_is_broken(draft.plan, before, draft.touched if draft.continues else None):
+    before, touched = (last.plan, _touched(draft, last)) if draft.continues else (None, None)
+    for broken in what_is_broken(draft.plan, before, touched):
         raise plan_refused(broken.rule, broken.thing, draft.plan.id, broken.why)
     return draft
 
 
-def what_is_broken(
-    plan: Plan, before: Plan | None = None, touched: Collection[str] | None = None
-) -> Iterator[Broken]:
-    """`before`: a plan of which nothing is. `touched`: the streams that may differ from it; None: all."""
+def _touched(draft: Draft, last: Draft) -> Touched:
+    plan, before = draft.plan, last.plan
+    streams = {name: plan.streams[name] for name in draft.touched}
+    if plan.partitioners != before.partitioners:
+        return Touched(streams, plan.members)
+    ids: dict[str, None] = {}
+    less = [id_ for id_ in before.groupings if id_ not in plan.groupings]
+    less += [
+        id_
+        for stream in streams.values()
+        for id_ in stream.groupings
+        if id_ in before.groupings and _has_less(plan.groupings[id_], before.groupings[id_])
+    ]
+    for shared in (draft.shared.get(id_) or last.shared[id_] for id_ in less):
+        ids.update((id_, None) for asking in shared.windows_for.values() for id_ in asking)
+    return Touched(streams, [*_new(plan, before), *(draft.members[id_] for id_ in ids if id_ in draft.members)])
+
+
+def _new(plan: Plan, before: Plan) -> Iterable[WindowedQuery]:
+    """The members that were not there before as they are."""
+    count = len(before.members)
+    if plan.members[:count] == before.members:
+        return plan.members[count:]
+    there = {*map(id, before.members)}
+    return [member for member in plan.members if id(member) not in there]
+
+
+def what_is_broken(plan: Plan, before: Plan | None = None, touched: Touched | None = None) -> Iterator[Broken]:
+    """`before`: a plan of which nothing is. `touched`: what may be broken since; None: anything."""
     known = before or Plan("", 1, 1, {}, {}, ())
-    streams = plan.streams if touched is None else {name: plan.streams[name] for name in touched}
+    streams, members = (plan.streams, plan.members) if touched is None else touched
     groupings: Iterable[Grouping] = plan.groupings.values()
     if touched is not None:
         groupings = [plan.groupings[id_] for stream in streams.values() for id_ in stream.groupings]
@@ -46,7 +81,7 @@ def what_is_broken(
         if grouping.id in changed or grouping.rolled_up_from in changed or grouping.stream not in plan.streams:
             yield from _of_grouping(grouping, plan)
     makes: dict[str, set[str]] = {}
-    for member in _to_look_at(plan, known, changed):
+    for member in members:
         yield from _of_member(member, plan, makes)
     if sum(len(stream.groupings) for stream in plan.streams.values()) != len(plan.groupings):
         yield Broken("prune_columns", "the plan", "has groupings that no stream makes")
@@ -59,28 +94,15 @@ def what_is_broken(
         yield Broken(*broken)
 
 
-def _to_look_at(plan: Plan, known: Plan, changed: Mapping[str, Grouping]) -> Iterable[WindowedQuery]:
-    """The members that were not there before, or that read what does no longer make all that it made."""
-    if not known.members or plan.partitioners != known.partitioners:
-        return plan.members
-    less = known.groupings.keys() - plan.groupings.keys()
-    for id_ in changed.keys() & known.groupings.keys():
-        made, before = changed[id_], known.groupings[id_]
-        if not {*made.windows} >= {*before.windows} or not _makes(made) >= _makes(before):
-            less.add(id_)
-    count = len(known.members)
-    if not less and plan.members[:count] == known.members:
-        return plan.members[count:]
-    there = {id(member) for member in known.members}
-    return [m for m in plan.members if id(m) not in there or (less and not less.isdisjoint(_reads(m)))]
+def _has_less(grouping: Grouping, before: Grouping) -> bool:
+    """Than before. Who has found there all that is needed finds it in one that has more."""
+    if grouping is before:
+        return False
+    return not ({*grouping.windows} >= {*before.windows} and _makes(grouping) >= _makes(before))
 
 
 def _makes(grouping: Grouping) -> set[str]:
     return {partial.name for partial in grouping.partials}
-
-
-def _reads(member: WindowedQuery) -> list[str]:
-    return [one.grouping for one in (member.main, *member.further)]
 
 
 # -- groupings and members
@@ -150,10 +172,14 @@ def _of_stream(
                 "prune_columns", thing, f"makes {grouping.id} before {grouping.rolled_up_from}, which it needs"
             )
         done.add(grouping.id)
-    there = _there(stream, plan)
-    computed, count = stream.computed, 0 if before is None else len(before.computed)
-    if before is not None and stream.columns == before.columns and computed[:count] == before.computed:
-        groupings, computed = [g for g in groupings if g.id in changed], computed[count:]
+    there, computed = _there(stream, plan), stream.computed
+    if before is not None and {*stream.columns} >= {*before.columns}:
+        # What is as it was before can lack only what is there no more, and those who use that are known by it.
+        less, computed = _compared(stream, before)
+        groupings = [g for g in groupings if g.id in changed]
+        for column in sorted(less & stream.users.keys()):
+            who = f"query {stream.users[column][0]}"
+            yield Broken("prune_columns", thing, f"does no longer compute {column}, which {who} needs")
     for user, columns in _read(stream, groupings, computed):
         for column in sorted(columns - there):
             yield Broken("prune_columns", thing, f"neither reads nor computes {column}, which {user} needs")
@@ -166,8 +192,17 @@ def _of_stream(
             yield Broken("prune_columns", thing, f"does not send {column}, which {grouping.id} needs")
 
 
+def _compared(stream: StreamPlan, before: StreamPlan) -> tuple[set[str], tuple[Computed, ...]]:
+    """The computed columns of before that there are no more, and those that are new."""
+    count = len(before.computed)
+    if stream.computed[:count] == before.computed:
+        return set(), stream.computed[count:]
+    known, here = {*map(_NAME, before.computed)}, {*map(_NAME, stream.computed)}
+    return known - here, tuple([c for c in stream.computed if c.name not in known])
+
+
 def _own(stream: StreamPlan) -> set[str]:
-    return {*stream.columns, *[c.name for c in stream.computed]}
+    return {*stream.columns, *map(_NAME, stream.computed)}
 
 
 def _there(stream: StreamPlan, plan: Plan) -> set[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress, count
+from operator import itemgetter, ne
 
 from thalweg.aggregates.contract import conjunction
 from thalweg.model.canonical import named
@@ -22,7 +24,7 @@ JOIN_LIMIT = 20_000_000
 
 
 def derive_streams(draft: Draft, last: Draft) -> Draft:
-    draft = _compared(draft, last.given)
+    draft = _ranked(_compared(draft, last.given))
     streams, tables = draft.given.streams, draft.given.tables
     derived = {name: stream for name, stream in draft.begun(last).derived.items() if not _is_gone(name, draft)}
     for query in (running.query for running in draft.new):
@@ -52,14 +54,20 @@ def _compared(draft: Draft, before: PlanInput) -> Draft:
     return replace(draft, new=new, gone=gone, tail=tail, continues=True)
 
 
+def _ranked(draft: Draft) -> Draft:
+    start = draft.tail if draft.only_adds else 0
+    ids = map(itemgetter(0), draft.given.queries[start:] if start else draft.given.queries)
+    return replace(draft, ranks=dict(zip(ids, count(start))))
+
+
 def _alike(one: Sequence[RunningQuery], other: Sequence[RunningQuery]) -> tuple[int, int]:
     """How many are the same at the beginning, and of the rest at the end."""
     least = min(len(one), len(other))
     if one[:least] == other[:least]:
         return least, 0
-    start = next(i for i in range(least) if one[i] != other[i])
-    end = next((i for i in range(least - start) if one[-1 - i] != other[-1 - i]), least - start)
-    return start, end
+    start = next(compress(count(), map(ne, one, other)))
+    end = next(compress(count(), map(ne, reversed(one), reversed(other))), least)
+    return start, min(end, least - start)
 
 
 def _is_gone(stream: str, draft: Draft) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Generic, TypeVar, TypeVarTuple
 
-from thalweg.model.canonical import named
+from thalweg.model.canonical import Written, named
 from thalweg.model.expr import Expr
 from thalweg.model.join import Join
 from thalweg.model.plan import Computed, Grouping, Partial, Plan, Selection, StreamPlan, WindowedQuery
@@ -72,6 +72,10 @@ class AskedGrouping:
     values: tuple[str, ...]
     window: Window
     partials: tuple[Partial, ...]
+    names: frozenset[str]
+    """What the partials name in their texts, and their filters."""
+    columns: frozenset[str]
+    """All that it is made from: what its computed columns read is among it."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,17 @@ class QueryParts:
 
 
 @dataclass(frozen=True)
+class StoreShare:
+    """What one join query, or all of them, ask of the store of one stream."""
+
+    needs: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    columns: frozenset[str] = frozenset()
+    predicates: Mapping[str, Predicate] = field(default_factory=dict)
+    indexes: Mapping[str, Index] = field(default_factory=dict)
+    keeps_all: bool = False
+
+
+@dataclass(frozen=True)
 class JoinParts:
     """What a query asks of the relations that it joins."""
 
@@ -105,8 +120,8 @@ class JoinParts:
     types: Mapping[Edge, tuple[str, ...]]
     predicates: Mapping[str, Predicate | None]
     """By relation; None: it wants every row."""
-    indexes: tuple[tuple[str, Index], ...]
-    """(stream, index)."""
+    stores: Mapping[str, StoreShare]
+    """By stream, in their order: what it asks of its store. Nothing where rows need no partners."""
     asked: tuple[StreamUses, ...]
     reads: frozenset[str]
     """The joined columns that the query reads."""
@@ -148,11 +163,28 @@ class SharedGrouping:
     windows: Mapping[Window, None] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     """What partials name in their texts, and their filters."""
+    columns: frozenset[str] = frozenset()
+    """The columns of the stream that it is made from, by computed ones too."""
     calls_users_code: bool = False
     partials_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By partial, who asks for it."""
     windows_for: Mapping[Window, tuple[str, ...]] = field(default_factory=dict)
     """By window, who asks for it."""
+
+    @cached_property
+    def most_windows(self) -> int:
+        """That a row is in, of one query."""
+        return max(window.windows_per_row for window in self.windows)
+
+
+def read_through(names: Iterable[str], computed: Mapping[str, Computed]) -> frozenset[str]:
+    """These columns, and all that computed ones among them are made from."""
+    found: set[str] = set()
+    waiting = {*names}
+    while waiting:
+        found |= waiting
+        waiting = {c for name in waiting if name in computed for c in computed[name].expr.columns} - found
+    return frozenset(found)
 
 
 Share = TypeVar("Share", StreamShare, SharedGrouping)
@@ -177,6 +209,15 @@ class Rolled:
     """What the texts and filters of its partials name, of those for others too."""
 
     @cached_property
+    def route_key(self) -> str:
+        return self.grouping.route_key
+
+    @cached_property
+    def width(self) -> int:
+        """Bytes of its partials for one group, about."""
+        return sum(16 if "HUGE" in p.type or "DECIMAL" in p.type else 8 for p in self.grouping.partials)
+
+    @cached_property
     def name(self) -> str:
         """Of its content: a partial has the name of its own."""
         g = self.grouping
@@ -197,9 +238,19 @@ class RolledUp:
         return {id_: part.value for id_, part in self.parts.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class ComputedInOrder:
+    """The computed columns of a stream, each after those that it reads."""
+
+    columns: tuple[Computed, ...]
+    names: Written
+    """As a text, of which the name of the stream's plan is made."""
+
+
 @dataclass(frozen=True)
 class PlannedStream:
     plan: StreamPlan
+    computed: ComputedInOrder
     groupings: Mapping[str, Grouping]
     route_keys: frozenset[str]
     name: str
@@ -242,17 +293,6 @@ class GrownCohort:
 
 
 @dataclass(frozen=True)
-class StoreShare:
-    """What all join queries ask of the store of one stream."""
-
-    needs: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-    columns: frozenset[str] = frozenset()
-    predicates: Mapping[str, Predicate] = field(default_factory=dict)
-    indexes: Mapping[str, Index] = field(default_factory=dict)
-    keeps_all: bool = False
-
-
-@dataclass(frozen=True)
 class Draft:
     """The plan so far. A rule sets the fields under its name, and reads those above."""
 
@@ -265,14 +305,16 @@ class Draft:
     """The queries of the last draft that there are no more, or not as they were."""
     tail: int = 0
     """From here on there are only queries that the last draft did not have at all."""
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    """The places of queries; where they were only added, those of new ones."""
     continues: bool = False
     """Whether the last draft is gone on from: over the same streams, and queries that stay are in the same order."""
     derived: Mapping[str, Stream] = field(default_factory=dict)
 
     # split_aggregates
     parts: Mapping[str, Part[QueryParts]] = field(default_factory=dict)
-    members: tuple[WindowedQuery, ...] = ()
-    """In the order of their queries."""
+    members: Mapping[str, WindowedQuery] = field(default_factory=dict)
+    """By query, in the order of the queries."""
     pins: Mapping[str, str] = field(default_factory=dict)
     """route key -> the partitioner that a query asks for; of several, the oldest query's."""
 
@@ -340,8 +382,8 @@ class Draft:
     planned: Mapping[str, Part[PlannedStream]] = field(default_factory=dict)
 
     # name_plan
-    query_names: tuple[str, ...] = ()
-    """Of what each query is of the plan."""
+    query_names: Mapping[str, str] = field(default_factory=dict)
+    """Of what each query is of the plan, in the order of the queries."""
     joined_names: Mapping[str, str] = field(default_factory=dict)
     """Of joined rows, by their content."""
 
@@ -357,21 +399,22 @@ class Draft:
         return last if self.continues else NOTHING
 
     @property
+    def adds_at_end(self) -> bool:
+        """Whether the new queries come after all that stay as they are."""
+        return len(self.given.queries) - len(self.new) == self.tail
+
+    @property
     def only_adds(self) -> bool:
         """Whether the queries of the last draft are the first ones of this."""
-        return not self.gone and len(self.given.queries) - len(self.new) == self.tail
+        return not self.gone and self.adds_at_end
 
-    @cached_property
-    def ranks(self) -> Mapping[str, int]:
-        """The places of queries; where they were only added, those of new ones."""
-        start = self.tail if self.only_adds else 0
-        return {running.id: start + i for i, running in enumerate(self.given.queries[start:])}
-
-    def in_order(self, known: Iterable[str], new: Iterable[str]) -> Iterable[str]:
-        """The ids of queries, some of which may have gone, with those of new ones: in the order of the queries."""
-        if self.only_adds:
-            return [*known, *new]
-        return sorted({id_ for id_ in (*known, *new) if id_ in self.ranks}, key=self.ranks.__getitem__)
+    def of_queries(self, known: Mapping[str, T], new: Mapping[str, T]) -> Mapping[str, T]:
+        """By query, in the order of the queries: what was known of those that stay, and what is new."""
+        found = {**known}
+        for running in self.gone:
+            found.pop(running.id, None)
+        found.update(new)
+        return found if self.adds_at_end or not new else {id_: found[id_] for id_ in self.ranks if id_ in found}
 
 
 NOTHING = Draft(PlanInput((), {}))

@@ -26,10 +26,9 @@ def form_cohorts(draft: Draft, last: Draft) -> Draft:
     new = [draft.joins[running.id].value for running in draft.new if running.id in draft.joins]
     probing = [join for join in new if join.probes]
     relations = {**begun.relations, **{r.name: r.stream for join in new for r in join.join.relations}}
-    demands = {**begun.demands, **{join.id: _demand(join) for join in probing}}
+    demands = draft.of_queries(begun.demands, {join.id: _demand(join) for join in probing})
     sides = {**begun.sides, **{_name(join, edge): _sides(join, edge) for join in probing for edge in join.edges}}
     if not draft.only_adds:
-        demands = {r.id: demands[r.id] for r in draft.given.queries if r.id in draft.joins and r.id in demands}
         edges = frozenset[str]().union(*(demand.edges for demand in demands.values()))
         sides = {name: ends for name, ends in sides.items() if name in edges}
         names = {r.name for part in draft.joins.values() for r in part.value.join.relations}

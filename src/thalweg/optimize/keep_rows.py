@@ -17,11 +17,9 @@ from thalweg.optimize.draft import Draft, RolledUp, SharedGrouping, StreamShare,
 from thalweg.optimize.send_rows_whole import (
     STILL_MANY,
     Loads,
-    columns_sent,
     partials_width,
     row_width,
-    type_width,
-    types_of,
+    widths,
 )
 
 WORTH = 2.0
@@ -46,6 +44,7 @@ def keep_rows(draft: Draft, last: Draft) -> Draft:
             draft.streams[name],
             draft.shares[name].value,
             draft.rolled_up[name],
+            columns_kept(draft, name),
             loads,
             given.settings.slots,
             name in given.measurements.kept_rows,
@@ -67,8 +66,8 @@ def _may(groupings: Sequence[SharedGrouping], draft: Draft) -> bool:
     has asked to be dealt out is."""
     return not any(
         g.calls_users_code
-        or route_key(g.stream, g.keys) in draft.pins
-        or any(window.windows_per_row > MOST_OVERLAP for window in g.windows)
+        or (draft.pins and route_key(g.stream, g.keys) in draft.pins)
+        or g.most_windows > MOST_OVERLAP
         for g in groupings
     )
 
@@ -77,35 +76,27 @@ def _are_worth(
     stream: Stream,
     share: StreamShare,
     rolled_up: RolledUp,
+    columns: frozenset[str],
     loads: Loads,
     slots: int,
     so_far: bool,
     may: bool,
 ) -> bool:
-    """By bytes per row, either way."""
-    groupings = [rolled.grouping for rolled in rolled_up.made.values()]
+    """By bytes per row, either way. `columns`: what a row that is kept has."""
+    groupings = rolled_up.made.values()
     if not may or not groupings:
         return False
-    types = types_of(stream, share)
-
-    def width_of(column: str) -> int:
-        return type_width(types.get(column, "boolean"))
-
+    width_of = widths(stream, share)
     ratios = [UNMEASURED if load is None else load.groups_per_row for load in loads]
     # Of groupings that combining hardly makes smaller, rows are sent whole: shared too, and only where needed.
-    combined = [(g, ratio) for g, ratio in zip(groupings, ratios, strict=True) if ratio < STILL_MANY]
-    partials = sum(partials_width(g, width_of) * ratio for g, ratio in combined)
-    rows = row_width(read_by_groupings(stream, share, rolled_up), width_of) * slots
+    combined = [(rolled, ratio) for rolled, ratio in zip(groupings, ratios, strict=True) if ratio < STILL_MANY]
+    partials = sum(partials_width(rolled, width_of) * ratio for rolled, ratio in combined)
+    rows = row_width(columns, width_of) * slots
     return partials > rows * (STILL_WORTH if so_far else WORTH)
 
 
-def read_by_groupings(stream: Stream, share: StreamShare, rolled_up: RolledUp) -> set[str]:
+def columns_kept(draft: Draft, name: str) -> frozenset[str]:
     """The columns that rows come with from which all groupings of the stream can be made."""
-    names, types = frozenset(stream.schema.names), types_of(stream, share)
-    waiting = {stream.time}.union(*(columns_sent(rolled, types) for rolled in rolled_up.made.values()))
-    found: set[str] = set()
-    while waiting:
-        found |= waiting
-        computed = [share.computed[name] for name in waiting if name in share.computed]
-        waiting = {column for c in computed for column in c.expr.columns} - found
-    return found & names
+    stream = draft.streams[name]
+    made_from = (draft.shared[id_].columns for id_ in draft.of_stream.get(name, ()))
+    return frozenset((stream.time,)).union(*made_from)

@@ -5,11 +5,11 @@ kept of each stream for probes, and what joined rows are made of.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from thalweg.model.join import joined_column
-from thalweg.model.probe import Index, Intermediate, Joined, JoinPlan, Store
+from thalweg.model.probe import Index, Intermediate, Joined, JoinPlan, Predicate, Store
 from thalweg.model.stream import Stream
 from thalweg.model.types import to_arrow
 from thalweg.optimize.derive_streams import limit_of
@@ -45,7 +45,7 @@ def _laid_out(draft: Draft, last: Draft) -> tuple[Mapping[str, StoreShare], Mapp
     asked, joined, limits = dict(begun.asked_stores), dict(begun.joined), dict(begun.limits)
     gone = [last.joins[running.id].value for running in draft.gone if running.id in last.joins]
     joins = [draft.joins[running.id].value for running in draft.new if running.id in draft.joins]
-    anew = {stream for join in gone if join.probes for stream in join.join.streams}
+    anew = {stream for join in gone for stream in join.stores}
     rows_anew = {join.query.stream for join in (gone if draft.only_adds else [*gone, *joins])}
     for names, shares in ((anew, asked), (rows_anew, joined)):
         for name in names:
@@ -53,15 +53,17 @@ def _laid_out(draft: Draft, last: Draft) -> tuple[Mapping[str, StoreShare], Mapp
     if not draft.only_adds and (gone or joins):
         joins = [draft.joins[running.id].value for running in draft.given.queries if running.id in draft.joins]
     new = {running.id for running in draft.new}
-    of_stores: dict[str, list[JoinParts]] = {}
+    of_stores: dict[str, list[StoreShare]] = {}
+    of_rows: dict[str, list[JoinParts]] = {}
     for join in joins:
         is_new, stream = join.id in new, join.query.stream
         if is_new or stream in rows_anew:
-            joined[stream] = _joined(join, joined.get(stream))
-        for name in join.join.streams if join.probes else ():
+            of_rows.setdefault(stream, []).append(join)
+        for name, share in join.stores.items():
             if is_new or name in anew:
-                of_stores.setdefault(name, []).append(join)
-    asked.update((name, _asked(asked.get(name, EMPTY), several, name)) for name, several in of_stores.items())
+                of_stores.setdefault(name, []).append(share)
+    asked.update((name, _together((asked.get(name, EMPTY), *several))) for name, several in of_stores.items())
+    joined.update((stream, _joined(several, joined.get(stream))) for stream, several in of_rows.items())
     limits.update((join.id, limit_of(join.query)) for join in joins if join.id in new)
     if draft.only_adds or not (gone or joins):
         return asked, joined, limits
@@ -94,21 +96,17 @@ def _join_plan(draft: Draft) -> JoinPlan:
 # -- stores
 
 
-def _asked(known: StoreShare, joins: Iterable[JoinParts], stream: str) -> StoreShare:
-    needs, columns, keeps_all = dict(known.needs), set(known.columns), known.keeps_all
-    predicates, indexes = dict(known.predicates), dict(known.indexes)
-    for join in joins:
-        streams = tuple(sorted(join.join.streams))
-        indexes.update((index.id, index) for name, index in join.indexes if name == stream)
-        for relation in (r for r in join.join.relations if r.stream == stream):
-            needs[streams] = max(needs.get(streams, 0), join.join.reach_us(relation.name, join.far))
-            columns |= join.columns[relation.name]
-            predicate = join.predicates[relation.name]
-            if predicate is None:
-                keeps_all = True
-            else:
-                predicates[predicate.id] = predicate
-    return StoreShare(needs, frozenset(columns), predicates, indexes, keeps_all)
+def _together(shares: Sequence[StoreShare]) -> StoreShare:
+    needs: dict[tuple[str, ...], int] = {}
+    predicates: dict[str, Predicate] = {}
+    indexes: dict[str, Index] = {}
+    for share in shares:
+        predicates.update(share.predicates)
+        indexes.update(share.indexes)
+        for streams, reach in share.needs.items():
+            needs[streams] = max(needs.get(streams, 0), reach)
+    columns = frozenset[str]().union(*(share.columns for share in shares))
+    return StoreShare(needs, columns, predicates, indexes, any(share.keeps_all for share in shares))
 
 
 def _store(stream: Stream, asked: StoreShare) -> Store:
@@ -174,22 +172,24 @@ def _indexes(m: Intermediate, join: JoinParts) -> Iterable[Index]:
 # -- joined rows
 
 
-def _joined(join: JoinParts, known: Joined | None) -> Joined:
-    query, of = join.query, join.join
-    flags = ((join.id, join.flag),) if join.flag is not None else ()
-    alone = () if join.probes else ((join.id, join.predicates[of.relations[0].name]),)
+def _joined(joins: Sequence[JoinParts], known: Joined | None) -> Joined:
+    """`known`: of the joins before these."""
+    query, of = joins[-1].query, joins[-1].join
+    flags = [(join.id, join.flag) for join in joins if join.flag is not None]
+    alone = [(join.id, join.predicates[join.join.relations[0].name]) for join in joins if not join.probes]
+    reads = frozenset[str]().union(*(join.reads for join in joins))
     return Joined(
         query.stream,
         tuple((r.name, r.stream) for r in of.relations),
         tuple(sorted(of.streams)),
         of.lag_us(query.time) if query.time else 0,
-        max([known.span_us if known else 0, *join.far.values()]),
+        max([known.span_us if known else 0, *(far for join in joins for far in join.far.values())]),
         (*(known.flags if known else ()), *flags),
         of.kind,
         of.on,
         of.tables,
         (*(known.alone if known else ()), *alone),
-        tuple(sorted({*(known.reads if known else ()), *join.reads})),
+        tuple(sorted(reads.union(known.reads if known else ()))),
     )
 
 

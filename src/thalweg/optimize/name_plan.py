@@ -15,8 +15,8 @@ from thalweg.optimize.draft import Draft
 
 
 def name_plan(draft: Draft, last: Draft) -> Draft:
-    plan, known = draft.plan, last.query_names if draft.only_adds else ()
-    queries = (*known, *[draft.parts[running.id].value.name for running in draft.given.queries[len(known) :]])
+    plan, new = draft.plan, {running.id: draft.parts[running.id].value.name for running in draft.new}
+    queries = draft.of_queries(draft.begun(last).query_names, new)
     joined = {
         name: last.joined_names[name] if last.joined.get(name) is rows else named("", rows)
         for name, rows in plan.joins.joined.items()
@@ -24,7 +24,7 @@ def name_plan(draft: Draft, last: Draft) -> Draft:
     name = named(
         "plan",
         (plan.slots, plan.groups),
-        " ".join(queries),
+        " ".join(queries.values()),
         [(name, part.value.name) for name, part in draft.planned.items()],
         (plan.assignment, plan.co_located_with, plan.partitioners, plan.pinned, plan.spread),
         _joins(draft, joined),

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from thalweg.errors import ThalwegError
 from thalweg.model.join_statistics import Estimate, PredicateSample
-from thalweg.model.probe import Role, Want
+from thalweg.model.probe import Predicate, Role, Want
 from thalweg.model.probe_order import Edge, OrderedJoin, OrdersByStart
 from thalweg.optimize.default_probe_orders import Shape, Sizes, choose_orders
 from thalweg.optimize.draft import CohortNumbers, CohortOrders, Draft, JoinParts, again
@@ -41,15 +41,18 @@ def roles_of(joins: tuple[JoinParts, ...]) -> dict[str, Role]:
 
 
 def _role(name: str, stream: str, joins: tuple[JoinParts, ...]) -> Role:
-    wants: dict[tuple[str, tuple[str, ...]], Want] = {}
+    predicates: dict[str, Predicate | None] = {"": None}
+    asking: dict[tuple[str, tuple[str, ...]], int] = {}
+    """(predicate, columns) -> the queries that ask this."""
     for bit, join in enumerate(joins):
         if name in join.predicates:
             predicate = join.predicates[name]
             columns = tuple(sorted(join.columns[name] | keys_of(join, name)))
             asked = ("" if predicate is None else predicate.id, columns)
-            known = wants.get(asked, Want(0, predicate, columns))
-            wants[asked] = replace(known, queries=known.queries | 1 << bit)
-    return Role(name, stream, tuple(wants.values()))
+            predicates[asked[0]] = predicate
+            asking[asked] = asking.get(asked, 0) | 1 << bit
+    wants = (Want(queries, predicates[id_], columns) for (id_, columns), queries in asking.items())
+    return Role(name, stream, tuple(wants))
 
 
 def keys_of(join: JoinParts, name: str) -> set[str]:

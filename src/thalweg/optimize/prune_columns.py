@@ -4,17 +4,19 @@ sent whole. From here on a stream's share of the plan is whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import filterfalse
 
-from thalweg.model.canonical import named
+from thalweg.model.canonical import Written, named, write
 from thalweg.model.plan import ROWS, Computed, Grouping, StreamPlan
 from thalweg.model.stream import Stream
 from thalweg.model.window import slice_grid
-from thalweg.optimize.draft import Draft, PlannedStream, RolledUp, StreamShare, again
-from thalweg.optimize.keep_rows import read_by_groupings
+from thalweg.optimize.draft import ComputedInOrder, Draft, PlannedStream, RolledUp, StreamShare, again, read_through
+from thalweg.optimize.keep_rows import columns_kept
 from thalweg.optimize.lay_out_stores import read_by_joins
-from thalweg.optimize.send_rows_whole import columns_sent, types_of
+from thalweg.optimize.send_rows_whole import columns_sent
 
 
 def prune_columns(draft: Draft, last: Draft) -> Draft:
@@ -24,21 +26,25 @@ def prune_columns(draft: Draft, last: Draft) -> Draft:
         whole, read = draft.sent_whole[name].value, of_joins.get(name, frozenset())
         keeps = draft.kept_rows[name].value
         held = keeps or name in draft.given.held_rows
-        given = draft.streams[name], draft.shares[name].value, draft.rolled_up[name], whole, read, held, keeps
-        planned[name] = again(last.planned.get(name), _plan_stream, *given)
+        rows = columns_kept(draft, name) if held else None
+        given = draft.streams[name], draft.shares[name].value, draft.rolled_up[name], whole, read, rows, keeps
+        known = last.planned.get(name)
+        computed = partial(_in_order, None if known is None else known.value.computed)
+        planned[name] = again(known, partial(_plan_stream, computed), *given)
     return replace(draft, planned={name: planned[name] for name in draft.shares})
 
 
 def _plan_stream(
+    in_order: Callable[[Mapping[str, Computed]], ComputedInOrder],
     stream: Stream,
     share: StreamShare,
     rolled_up: RolledUp,
     whole: tuple[str, ...],
     of_joins: frozenset[str],
-    held: bool,
+    rows: frozenset[str] | None,
     keeps: bool,
 ) -> PlannedStream:
-    """`held`: whether the state holds rows as they are; `keeps`: whether it does of those that come."""
+    """`rows`: the columns of rows that the state holds as they are; `keeps`: whether it does of those that come."""
     groupings = {id_: rolled.grouping for id_, rolled in rolled_up.made.items()}
     names = frozenset(stream.schema.names)
     read = {stream.time} | of_joins | names & share.read
@@ -48,57 +54,51 @@ def _plan_stream(
     ordered = sorted(
         groupings.values(), key=lambda g: (g.rolled_up_from is not None, -len(g.keys) - len(g.values), g.id)
     )
-    types = types_of(stream, share) if whole else {}
-    sent = {stream.time}.union(*(columns_sent(rolled_up.made[id_], types) for id_ in whole))
+    sent = {stream.time}.union(*(columns_sent(rolled_up.made[id_], stream, share) for id_ in whole))
+    computed = in_order(share.computed)
     plan = StreamPlan(
         stream,
         tuple(column for column in stream.schema.names if column in read),
-        _in_order(share.computed),
+        computed.columns,
         tuple(_after_finer(ordered)),
         share.selections,
         whole,
         tuple(sorted(sent)) if whole else (),
         share.users,
-        kept_rows(stream, share, rolled_up) if held and groupings else None,
+        kept_rows(stream, rows, rolled_up) if rows is not None and groupings else None,
         keeps,
         _later(share, of_joins),
     )
-    name = _name(plan, rolled_up)
+    name = _name(plan, computed, rolled_up)
     of_rows = {id_ for id_ in whole if _counts_values(groupings[id_])}
     finished = {id_: replace(g, rows_are_partials=True) if id_ in of_rows else g for id_, g in groupings.items()}
-    return PlannedStream(plan, finished, frozenset(g.route_key for g in groupings.values()), name)
+    route_keys = frozenset(rolled.route_key for rolled in rolled_up.made.values())
+    return PlannedStream(plan, computed, finished, route_keys, name)
 
 
-def _name(plan: StreamPlan, rolled_up: RolledUp) -> str:
+def _name(plan: StreamPlan, computed: ComputedInOrder, rolled_up: RolledUp) -> str:
     """By the names of parts. Who uses a column or a partial follows from the queries, so it is not in it."""
-    computed = tuple([c.name for c in plan.computed])
     made = tuple([rolled.name for rolled in rolled_up.made.values()])
     rows = () if plan.rows is None else (plan.rows, plan.keeps_rows)
     shipped = plan.shipped, plan.shipped_columns
-    return named("", plan.stream, plan.columns, computed, plan.groupings, made, *shipped, *rows)
+    return named("", plan.stream, plan.columns, computed.names, plan.groupings, made, *shipped, *rows)
 
 
-def kept_rows(stream: Stream, share: StreamShare, rolled_up: RolledUp) -> Grouping:
+def kept_rows(stream: Stream, columns: Collection[str], rolled_up: RolledUp) -> Grouping:
     """The rows of the stream as a grouping by nothing, along slices that no window cuts."""
     windows = tuple(dict.fromkeys(w for rolled in rolled_up.made.values() for w in rolled.grouping.windows))
     width, start = slice_grid(windows)
-    columns = tuple(sorted(read_by_groupings(stream, share, rolled_up)))
     name = ROWS + stream.name
-    return Grouping(name, stream.name, (), columns, (), windows, width, start, rows_are_partials=True)
+    return Grouping(name, stream.name, (), tuple(sorted(columns)), (), windows, width, start, rows_are_partials=True)
 
 
 def _later(share: StreamShare, of_joins: frozenset[str]) -> tuple[str, ...]:
     """The computed columns that neither joins nor queries without a window read."""
-    waiting = set(of_joins)
+    read = set(of_joins)
     for selection in share.selections:
-        waiting.update((*selection.columns, *([selection.where] if selection.where is not None else ())))
-    needed: set[str] = set()
-    while waiting:
-        needed |= waiting
-        waiting = {
-            c for name in waiting if name in share.computed for c in share.computed[name].expr.columns
-        } - needed
-    return tuple(name for name in share.computed if name not in needed)
+        read.update((*selection.columns, *([selection.where] if selection.where is not None else ())))
+    needed = read_through(read, share.computed)
+    return tuple(filterfalse(needed.__contains__, share.computed) if needed else share.computed)
 
 
 def _counts_values(grouping: Grouping) -> bool:
@@ -106,10 +106,22 @@ def _counts_values(grouping: Grouping) -> bool:
     return bool(grouping.values) and all(p.op == "count" for p in grouping.partials)
 
 
-def _in_order(computed: Mapping[str, Computed]) -> tuple[Computed, ...]:
-    """Those that read other computed columns (registers and ranks) after the ones they read."""
-    later = [c for c in computed.values() if c.kind != "sql"]
-    return (*([c for c in computed.values() if c.kind == "sql"] if later else computed.values()), *later)
+def _in_order(before: ComputedInOrder | None, computed: Mapping[str, Computed]) -> ComputedInOrder:
+    """Those that read other computed columns (registers and ranks) after the ones they read. Goes on from `before`
+    where what is new comes at the end."""
+    found, known = tuple(computed.values()), () if before is None else before.columns
+    new = found[len(known) :]
+    if before is not None and known == found[: len(known)] and not _reads_others((*known[-1:], *new)):
+        more = "".join(f", {write(c.name)}" for c in new)
+        if len(known) > 1:  # the text of a shorter tuple is not that of the beginning of a longer one
+            return ComputedInOrder(found, Written(f"{before.names[:-1]}{more})"))
+    later = _reads_others(found)
+    columns = (*(c for c in found if c.kind == "sql"), *later) if later else found
+    return ComputedInOrder(columns, Written(write(tuple([c.name for c in columns]))))
+
+
+def _reads_others(computed: Iterable[Computed]) -> list[Computed]:
+    return [c for c in computed if c.kind != "sql"]
 
 
 def _after_finer(groupings: Iterable[Grouping]) -> dict[str, None]:

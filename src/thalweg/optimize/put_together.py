@@ -20,7 +20,7 @@ def put_together(draft: Draft, last: Draft) -> Draft:
         settings.key_groups,
         {name: part.value.plan for name, part in draft.planned.items()},
         groupings,
-        draft.members,
+        tuple(draft.members.values()),
         pinned=dict(sorted(draft.pins.items())),
         joins=draft.join_plan,
         notes=_notes(draft, last),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from thalweg.model.partitioning import COMBINE
 from thalweg.model.plan import Grouping
@@ -26,7 +27,6 @@ MOST_KEYS = 64
 """Route keys that one mask can tell apart."""
 
 
-Columns = Callable[[Grouping], Iterable[str]]
 Width = Callable[[str], int]
 Loads = tuple[GroupingLoad | None, ...]
 
@@ -52,59 +52,45 @@ def send_rows_whole(draft: Draft, last: Draft) -> Draft:
 def _send_whole(
     stream: Stream, share: StreamShare, rolled_up: RolledUp, loads: Loads, slots: int, pins: Mapping[str, str]
 ) -> tuple[str, ...]:
-    groupings = tuple(rolled.grouping for rolled in rolled_up.made.values())
-    measured = {g.id: load for g, load in zip(groupings, loads, strict=True) if load is not None}
+    measured = {id_: load for id_, load in zip(rolled_up.made, loads, strict=True) if load is not None}
     if not measured and not pins:
         return ()
-    types = types_of(stream, share)
-    chosen = choose_sent_whole(
-        groupings,
-        measured,
-        lambda g: columns_sent(rolled_up.made[g.id], types),
-        lambda column: type_width(types.get(column, "boolean")),  # flags of joins are of no schema
-        slots,
-        pins,
-    )
-    return tuple(chosen)
+    return tuple(choose_sent_whole(stream, share, rolled_up.made, measured, slots, pins))
 
 
-def types_of(stream: Stream, share: StreamShare) -> dict[str, str]:
-    """Column -> Spark type, computed ones among them."""
-    computed = {c.name: c.expr.type for c in share.computed.values()}
-    return {f.name: f.type for f in stream.schema.fields} | computed
-
-
-def columns_sent(rolled: Rolled, known: Mapping[str, str]) -> set[str]:
+def columns_sent(rolled: Rolled, stream: Stream, share: StreamShare) -> set[str]:
     """What a slot needs of a row to make the grouping from it."""
     grouping = rolled.grouping
     named = {name for p in grouping.partials for name in (p.filter, p.argument) if name is not None}
-    return {*grouping.keys, *grouping.values, *named, *(rolled.reads & known.keys())}
+    read = {*(rolled.reads & share.computed.keys()), *rolled.reads.intersection(stream.schema.names)}
+    return {*grouping.keys, *grouping.values, *named, *read}
 
 
 def choose_sent_whole(
-    groupings: Sequence[Grouping],
+    stream: Stream,
+    share: StreamShare,
+    made: Mapping[str, Rolled],
     loads: Mapping[str, GroupingLoad],
-    columns_of: Columns,
-    width_of: Width,
     slots: int,
-    pins: Mapping[str, str] | None = None,
+    pins: Mapping[str, str],
 ) -> list[str]:
     """Of one stream's groupings those that are made in the slots: by what would travel either way.
 
     `pins`: route key -> the partitioner that a user has asked for.
     """
-    pinned = [g for g in groupings if pins and g.route_key in pins]
+    groupings, width_of = [rolled.grouping for rolled in made.values()], widths(stream, share)
+    pinned = [g for g in groupings if g.route_key in pins]
     of_pins = {g.id for g in pinned}
     free = [g for g in groupings if g.id not in of_pins and _may_move(g, groupings)]
     costly = [g for g in free if (load := loads.get(g.id)) is not None and load.is_split]
-    forced = _forced([*(g for g in pinned if (pins or {})[g.route_key] != COMBINE), *costly])
+    forced = _forced([*(g for g in pinned if pins[g.route_key] != COMBINE), *costly])
     candidates = [g for g in free if g not in costly and _is_many(loads.get(g.id))]
     by_key: dict[str, list[Grouping]] = {}
     for g in sorted(candidates, key=lambda g: (not g.values, g.id)):
         by_key.setdefault(g.route_key, []).append(g)
     keys = list(by_key)[: MOST_KEYS - len({g.route_key for g in forced})]
-    apart = {k: sum(_apart(g, loads, columns_of, width_of) for g in by_key[k]) for k in keys}
-    columns = {k: {c for g in by_key[k] for c in columns_of(g)} for k in keys}
+    apart = {k: sum(_apart(made[g.id], loads, width_of) for g in by_key[k]) for k in keys}
+    columns = {k: {c for g in by_key[k] for c in columns_sent(made[g.id], stream, share)} for k in keys}
     while keys:
         row = row_width(set().union(*(columns[k] for k in keys)), width_of)
         if row * _copies(len(keys), slots) <= sum(apart[k] for k in keys):
@@ -151,15 +137,28 @@ def row_width(columns: Iterable[str], width_of: Width) -> int:
     return 8 + sum(width_of(column) for column in columns)
 
 
-def _apart(grouping: Grouping, loads: Mapping[str, GroupingLoad], columns_of: Columns, width_of: Width) -> float:
+def _apart(rolled: Rolled, loads: Mapping[str, GroupingLoad], width_of: Width) -> float:
     """Bytes per row where the grouping is made at the source."""
-    return partials_width(grouping, width_of) * loads[grouping.id].groups_per_row
+    return partials_width(rolled, width_of) * loads[rolled.grouping.id].groups_per_row
 
 
-def partials_width(grouping: Grouping, width_of: Width) -> int:
+def partials_width(rolled: Rolled, width_of: Width) -> int:
     """Bytes of one group."""
-    keys = sum(width_of(column) for column in (*grouping.keys, *grouping.values))
-    return 10 + keys + sum(16 if "HUGE" in p.type or "DECIMAL" in p.type else 8 for p in grouping.partials)
+    keys = sum(width_of(column) for column in (*rolled.grouping.keys, *rolled.grouping.values))
+    return 10 + keys + rolled.width
+
+
+def widths(stream: Stream, share: StreamShare) -> Width:
+    """How wide columns are, computed ones among them."""
+    types = {f.name: f.type for f in stream.schema.fields}
+
+    @cache  # keys are the same few columns in many groupings
+    def width_of(column: str) -> int:
+        computed = share.computed.get(column)
+        # Flags of joins are of no schema.
+        return type_width(types.get(column, "boolean") if computed is None else computed.expr.type)
+
+    return width_of
 
 
 def type_width(kind: str) -> int:

@@ -97,16 +97,19 @@ def _ask_otherwise(
     columns = AskingOrder(draft.ranks, draft.tail, lambda id_: _names(of(id_)))
     users = ask_otherwise(known.users, _uses(gone), _uses(new), uses)
     computed_for = ask_otherwise(known.computed_for, _columns(gone), _columns(new), columns)
-    added = {c.name: c for asks in new.values() for c in asks.computed}
-    computed = {**known.computed, **{name: c for name, c in added.items() if name not in known.computed}}
-    if not draft.only_adds:
+    came = {c.name: c for asks in new.values() for c in asks.computed if c.name not in known.computed}
+    left = {c.name: c for asks in gone.values() for c in asks.computed if c.name not in computed_for}
+    computed = {**known.computed, **came}
+    for name in left:
+        del computed[name]
+    if not draft.only_adds and list(computed) != list(computed_for):
         computed = {name: computed[name] for name in computed_for}
-    selections = _selections(known, stream, gone, new, draft) if kind == 0 else ()
+    selections = _selections(known, stream, draft) if kind == 0 else ()
     return StreamShare(
         computed,
         users,
         selections,
-        _read(known, computed, selections),
+        _read(known, computed, selections, came.values(), left.values()),
         _askers(known, gone, new, draft),
         computed_for,
     )
@@ -132,29 +135,28 @@ def _columns(asked: Mapping[str, StreamUses]) -> dict[str, Sequence[str]]:
     return {id_: _names(asks) for id_, asks in asked.items()}
 
 
-def _selections(
-    known: StreamShare, stream: str, gone: Collection[str], new: Collection[str], draft: Draft
-) -> tuple[Selection, ...]:
-    found = {selection.query: selection for selection in known.selections if selection.query not in gone}
-    for id_ in new:
-        selection = draft.parts[id_].value.selection
-        if selection is not None and selection.stream == stream:
-            found[id_] = selection
-    return tuple(found.values()) if draft.only_adds else tuple(found[id_] for id_ in draft.in_order(found, ()))
+def _selections(known: StreamShare, stream: str, draft: Draft) -> tuple[Selection, ...]:
+    found = [draft.parts[running.id].value.selection for running in draft.new]
+    added = {s.query: s for s in found if s is not None and s.stream == stream}
+    if not known.selections and not added:
+        return ()
+    return tuple(draft.of_queries({s.query: s for s in known.selections}, added).values())
 
 
-def _read(known: StreamShare, computed: Mapping[str, Computed], selections: Sequence[Selection]) -> frozenset[str]:
-    """The columns that are read, by what has come and gone."""
+def _read(
+    known: StreamShare,
+    computed: Mapping[str, Computed],
+    selections: Sequence[Selection],
+    new: Iterable[Computed],
+    old: Iterable[Computed],
+) -> frozenset[str]:
+    """The columns that are read. `new`, `old`: the computed columns that have come, and those that have gone."""
     same = known.selections == selections
-    came = _read_by(_apart(computed, known.computed), () if same else selections)
-    left = _read_by(_apart(known.computed, computed), () if same else known.selections) - came
+    came = _read_by(new, () if same else selections)
+    left = _read_by(old, () if same else known.selections) - came
     by_selections = _read_by((), selections) if left else set()
     gone = {c for c in left - by_selections if not any(c in other.expr.columns for other in computed.values())}
     return (known.read | came) - gone
-
-
-def _apart(computed: Mapping[str, Computed], others: Mapping[str, Computed]) -> list[Computed]:
-    return [c for name, c in computed.items() if name not in others]
 
 
 def _read_by(computed: Iterable[Computed], selections: Iterable[Selection]) -> set[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from thalweg.model.plan import Grouping, Partial
+from thalweg.model.plan import Grouping
 from thalweg.model.window import slice_grid
 from thalweg.optimize.asking import AskingOrder, ask_otherwise
 from thalweg.optimize.draft import AskedGrouping, Draft, SharedGrouping, again, as_before
@@ -66,14 +66,21 @@ def _ask_otherwise(
         {id_: (asks.window,) for id_, asks in new.items()},
         by_window,
     )
+    if not windows_for:
+        return replace(known, windows={})
     added = {partial.name: partial for asks in new.values() for partial in asks.partials}
     partials = {name: known.partials.get(name) or added[name] for name in partials_for}
+    # What only those that have gone named is in it no more: all others are asked.
+    asking = [of(id_) for ids in windows_for.values() for id_ in ids] if gone else [*new.values()]
+    before = SharedGrouping(known.id, known.stream, known.keys, known.values) if gone else known
+    own = draft.streams[known.stream].schema.names
     return replace(
         known,
         partials=partials,
         windows=dict.fromkeys(windows_for),
-        names=_names_in(known, partials),
-        calls_users_code=any(partial.own is not None for partial in partials.values()),
+        names=before.names.union(*(asks.names for asks in asking)),
+        columns=before.columns.union(*(asks.columns for asks in asking)).intersection(own),
+        calls_users_code=before.calls_users_code or any(p.own is not None for asks in asking for p in asks.partials),
         partials_for=partials_for,
         windows_for=windows_for,
     )
@@ -81,14 +88,6 @@ def _ask_otherwise(
 
 def _partials(asked: AskedGrouping) -> list[str]:
     return [partial.name for partial in asked.partials]
-
-
-def _names_in(known: SharedGrouping, partials: Mapping[str, Partial]) -> frozenset[str]:
-    """What the partials name: of those before, only where some have gone."""
-    if known.partials.keys() <= partials.keys():
-        found = known.names.union(*(p.reads for name, p in partials.items() if name not in known.partials))
-        return frozenset(found)
-    return frozenset[str]().union(*(p.reads for p in partials.values()))
 
 
 def _in_order(shared: dict[str, SharedGrouping], draft: Draft) -> dict[str, SharedGrouping]:

@@ -18,7 +18,7 @@ from thalweg.model.query import Query
 from thalweg.model.types import to_duck
 from thalweg.model.window import Window
 from thalweg.optimize.derive_streams import over_joined
-from thalweg.optimize.draft import AskedGrouping, Draft, Part, QueryParts, StreamUses, again
+from thalweg.optimize.draft import AskedGrouping, Draft, Part, QueryParts, StreamUses, again, read_through
 
 
 def split_aggregates(draft: Draft, last: Draft) -> Draft:
@@ -29,12 +29,8 @@ def split_aggregates(draft: Draft, last: Draft) -> Draft:
     for running in draft.new:
         time = draft.streams[running.query.stream].time
         parts[running.id] = again(last.parts.get(running.id), _split, running, time)
-    new = [parts[running.id].value for running in draft.new]
-    if draft.only_adds:
-        members = (*begun.members, *(split.member for split in new if split.member is not None))
-    else:
-        splits = (parts[running.id].value for running in draft.given.queries)
-        members = tuple(split.member for split in splits if split.member is not None)
+    new = {running.id: parts[running.id].value.member for running in draft.new}
+    members = draft.of_queries(begun.members, {id_: member for id_, member in new.items() if member is not None})
     return replace(draft, parts=parts, members=members, pins=_pins(draft, last, parts))
 
 
@@ -108,7 +104,7 @@ class _AggregateSplitter:
         )
         pinned = dict(query.options).get("partitioner", AUTO)
         pin = None if pinned == AUTO else (route_key(query.stream, route), pinned)
-        groupings = tuple(grouping.asked() for grouping in self.groupings.values())
+        groupings = tuple(grouping.asked(self.computed) for grouping in self.groupings.values())
         return QueryParts(self.asked(), groupings, member, pin=pin)
 
     def _contributions(
@@ -161,9 +157,12 @@ class _Grouping:
     window: Window
     partials: dict[str, Partial] = field(default_factory=dict)
 
-    def asked(self) -> AskedGrouping:
+    def asked(self, computed: Mapping[str, Computed]) -> AskedGrouping:
         partials = tuple(self.partials.values())
-        return AskedGrouping(self.id, self.stream, self.keys, self.values, self.window, partials)
+        names = frozenset[str]().union(*(p.reads for p in partials))
+        arguments = (p.argument for p in partials if p.argument is not None)
+        columns = read_through({*self.keys, *self.values, *arguments, *names}, computed)
+        return AskedGrouping(self.id, self.stream, self.keys, self.values, self.window, partials, names, columns)
 
 
 def _without_negative_zero(key: Expr) -> Expr:

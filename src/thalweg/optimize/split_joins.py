@@ -4,6 +4,7 @@ predicates on them, and the indexes by which rows of one find those of another.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from thalweg.aggregates.contract import ComputedColumns, conjunction
@@ -15,7 +16,7 @@ from thalweg.model.plan_input import RunningQuery
 from thalweg.model.probe import Index, Predicate
 from thalweg.model.probe_order import Edge
 from thalweg.optimize.derive_streams import columns_of, flag, join_of, needs_flag, reads_of
-from thalweg.optimize.draft import Draft, JoinParts, Keys, StreamUses, again
+from thalweg.optimize.draft import Draft, JoinParts, Keys, StoreShare, StreamUses, again
 from thalweg.optimize.probe_trees import index_id
 
 _WORDS = ("int", "bigint", "date", "timestamp", "timestamp_ntz")
@@ -50,6 +51,7 @@ class _JoinSplitter:
     def parts(self) -> JoinParts:
         predicates = {relation.name: self._predicate(relation) for relation in self.join.relations}
         edges, types = self._edges() if len(self.join.relations) > 1 else ({}, {})
+        columns = {r.name: frozenset(columns_of(self.running.query, r.name)) for r in self.join.relations}
         return JoinParts(
             self.running.id,
             self.running.query,
@@ -59,13 +61,13 @@ class _JoinSplitter:
             edges,
             types,
             predicates,
-            tuple(self.indexes),
+            self._stores(predicates, columns) if len(self.join.relations) > 1 else {},
             tuple(
                 StreamUses(stream, tuple(self.computed[stream].values()), tuple(uses))
                 for stream, uses in self.uses.items()
             ),
             frozenset(reads_of(self.running.query)),
-            {r.name: frozenset(columns_of(self.running.query, r.name)) for r in self.join.relations},
+            columns,
             flag(self.running.query).columns[0] if needs_flag(self.running.query) else None,
         )
 
@@ -81,6 +83,24 @@ class _JoinSplitter:
         computed = () if relation.where is None else (self._column_of(relation.stream, relation.where, None),)
         atoms = tuple(sorted(relation.atoms, key=write))
         return Predicate(named("p", relation.stream, atoms, computed), atoms, computed)
+
+    def _stores(
+        self, predicates: Mapping[str, Predicate | None], columns: Mapping[str, frozenset[str]]
+    ) -> dict[str, StoreShare]:
+        join, far = self.join, self.join.farthest()
+        streams = tuple(sorted(join.streams))
+        found = {}
+        for name in join.streams:
+            relations = [r.name for r in join.relations if r.stream == name]
+            asked = [predicates[relation] for relation in relations]
+            found[name] = StoreShare(
+                {streams: max(join.reach_us(relation, far) for relation in relations)},
+                frozenset[str]().union(*(columns[relation] for relation in relations)),
+                {predicate.id: predicate for predicate in asked if predicate is not None},
+                {index.id: index for stream, index in self.indexes if stream == name},
+                None in asked,
+            )
+        return found
 
     def _edges(self) -> tuple[dict[Edge, Keys], dict[Edge, tuple[str, ...]]]:
         join = self.join

@@ -18,6 +18,7 @@ import pyarrow as pa
 from thalweg.kernel import frozen_view, kernel
 from thalweg.model.address import Address
 from thalweg.model.message import decoder, encode
+from thalweg.route.lists import take_lists
 
 Offsets = npt.NDArray[np.int32]
 
@@ -62,8 +63,19 @@ def order_by_group(table: pa.Table, groups: npt.NDArray[Any], n_groups: int) -> 
         return table, offsets
     order = np.empty(table.num_rows, dtype=np.uint32)
     _place(groups, offsets, order)
+    return _take(table, order), offsets
+
+
+def _take(table: pa.Table, order: npt.NDArray[np.uint32]) -> pa.Table:
     # Taking from many chunks looks every row's chunk up; one copy into one chunk costs far less.
-    return table.combine_chunks().take(pa.array(order)), offsets
+    table = table.combine_chunks()
+    lists = {i for i, kind in enumerate(table.schema.types) if pa.types.is_fixed_size_list(kind)}
+    rest = table.select([i for i in range(table.num_columns) if i not in lists]).take(pa.array(order))
+    others = iter(rest.columns)
+    columns = [
+        take_lists(column.chunk(0), order) if i in lists else next(others) for i, column in enumerate(table.columns)
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 SEVERAL = 8
@@ -87,8 +99,7 @@ def slice_groups(table: pa.Table, offsets: Offsets, ranges: Iterable[tuple[int, 
     if not pieces:
         return table.slice(0, 0)
     if len(pieces) > SEVERAL:
-        rows = np.concatenate([np.arange(start, end, dtype=np.int32) for start, end in pieces])
-        return table.combine_chunks().take(pa.array(rows))
+        return _take(table, np.concatenate([np.arange(start, end, dtype=np.uint32) for start, end in pieces]))
     return pa.concat_tables([table.slice(start, end - start) for start, end in pieces])
 
 
@@ -142,7 +153,7 @@ class _Bodies:
 def pack(pairs: Iterable[tuple[Address, pa.Table]], *, compressed: bool = True) -> bytes:
     """Several tables, each with what it is, as one binary value. `compressed`: whether large ones are worth it."""
     bodies = _Bodies()
-    known: dict[pa.Schema, int] = {}
+    known: dict[bytes, int] = {}
     schemas: list[bytes] = []
     tables: list[bytes] = []
     for address, table in pairs:
@@ -150,9 +161,10 @@ def pack(pairs: Iterable[tuple[Address, pa.Table]], *, compressed: bool = True) 
         if (compressed and table.nbytes >= COMPRESSED_FROM) or _has_dictionary(schema):
             number, places = _STREAM, [bodies.add(_as_stream(table))]
         else:
-            number = known.setdefault(schema, len(known))
+            serialized = schema.serialize()  # schemas are equal for Arrow that differ in the names of their lanes
+            number = known.setdefault(serialized.to_pybytes(), len(known))
             if number == len(schemas):
-                schemas.append(bodies.add(schema.serialize()))
+                schemas.append(bodies.add(serialized))
             places = [bodies.add(batch.serialize()) for batch in _batches(table)]
         encoded = encode(address)
         tables.append(b"".join((_TABLE.pack(number, len(places), len(encoded)), encoded, *places)))

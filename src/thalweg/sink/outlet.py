@@ -20,6 +20,10 @@ from thalweg.state.storage import Storage
 INLINE_BYTES = 1_000_000
 """Results up to this size travel with the report; larger ones are made durable by the task."""
 
+PART_BYTES = 1 << 18
+"""Results of one query up to this size are not worth a file of their own, even where its sink writes in tasks: they
+are made durable with those of others."""
+
 
 class WrittenPart(Struct, frozen=True):
     """A file that a task has written for a sink."""
@@ -62,6 +66,8 @@ class Outlet:
     _is_full: bool = False
     """Whether there are too many to travel."""
     _writer: ContainerWriter | None = None
+    _together: Counter[str] = field(default_factory=Counter)
+    """query -> bytes that are with those of others, though its sink writes in tasks."""
     _parts: dict[str, PartWriter] = field(default_factory=dict)
     _failed: dict[str, str] = field(default_factory=dict)
 
@@ -100,6 +106,9 @@ class Outlet:
 
     def _write(self, query: str, table: pa.Table) -> None:
         sink = self.sinks.get(query)
+        if sink is not None and self._is_little(query, table):
+            self._together[query] += table.nbytes
+            sink = None
         if sink is None:
             if self._writer is None:
                 name = prepared_name(self.batch, self.place, self.unique())
@@ -112,6 +121,11 @@ class Outlet:
                 self._parts[query].write(table)
             except Exception as error:
                 self._fail(query, sink, error)
+
+    def _is_little(self, query: str, table: pa.Table) -> bool:
+        """Joins give their results in pieces: what counts is all of them."""
+        is_begun = query in self._parts or query in self._failed
+        return not is_begun and self._together[query] + table.nbytes <= PART_BYTES
 
     def _finish(self, query: str) -> WrittenPart | None:
         part = self._parts.pop(query)

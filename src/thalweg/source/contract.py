@@ -95,6 +95,11 @@ class Units(ABC):
         """How far a batch that starts at `start` may go, if `end` units are there."""
         return end
 
+    def weights(self, start: int, end: int) -> Sequence[int] | None:
+        """About how many rows each of these units has, as `model/split` weighs them. None: `limit` alone says how far
+        a batch goes."""
+        return None
+
     @abstractmethod
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         """The units start..end-1 in order, cut so that `parts` tasks can share them evenly."""

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from thalweg import errors
 from thalweg.kinds.options import read_options
 from thalweg.model.offsets import SourceMark
-from thalweg.model.split import CsvOptions, KeptFiles, Split
+from thalweg.model.split import CsvOptions, KeptFiles, Split, weigh
 from thalweg.model.stream import Schema, SourceSpec, Stream
 from thalweg.observe import log
 from thalweg.source.chunks import Chunk, SplitReading
@@ -159,6 +159,9 @@ class FilesUnits(Units):
     def limit(self, start: int, end: int) -> int:
         most = self._options.max_files_per_batch
         return end if most is None else min(end, start + most)
+
+    def weights(self, start: int, end: int) -> list[int]:
+        return [weigh(file.rows, file.size) for file in self._log.entries[start:end]]
 
     def release(self, end: int) -> None:
         """The newest of the files that were read are watched: who writes them may not be done."""

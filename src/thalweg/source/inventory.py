@@ -6,6 +6,8 @@ the same input after every restart, by writing down a discovery before anyone he
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from thalweg.model.offsets import SourceMark
 from thalweg.model.split import Split
 from thalweg.model.stream import Stream
@@ -30,6 +32,10 @@ class Inventory:
     def limit(self, start: int, end: int) -> int:
         """How far a batch that starts at `start` may go, if `end` units are there."""
         return self._units.limit(start, end)
+
+    def weights(self, start: int, end: int) -> Sequence[int] | None:
+        """About how many rows each of these units has; None: a batch takes all of them."""
+        return self._units.weights(start, end)
 
     def splits(self, start: int, end: int, parts: int = 2) -> list[Split]:
         """The units start..end-1 as splits in order, cut so that `parts` tasks can share them evenly."""

@@ -37,6 +37,9 @@ class LandedUnits(Units):
     def check(self, mark: SourceMark) -> None:
         self._log.check(mark)
 
+    def weights(self, start: int, end: int) -> list[int]:
+        return [sum(file.rows for file in batch.files) for batch in self._log.entries[start:end]]
+
     def splits(self, start: int, end: int, parts: int) -> list[Split]:
         check_units(self.stream, end, self.available())
         files = [(path, file) for batch in self._log.entries[start:end] for path, file in self._files_of(batch)]

@@ -5,8 +5,10 @@ A stream that is registered while the pipeline runs is simply there in the next 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.split import Split
@@ -43,6 +45,8 @@ class SplitPlanner:
         self._inventories: dict[str, Inventory] = {}
         self._resting: dict[str, Inventory] = {}
         """Of streams that are not registered now, but were when a batch was planned."""
+        self.has_left = False
+        """Whether `latest` has just left something that no limit of a user's forbade."""
 
     def inventories(self) -> Mapping[str, Inventory]:
         """One per registered stream."""
@@ -74,23 +78,36 @@ class SplitPlanner:
     def available(self) -> dict[str, int]:
         return {name: inventory.available() for name, inventory in self.inventories().items()}
 
-    def advance(self, start: Offsets, available: Mapping[str, int]) -> tuple[dict[str, int], bool]:
-        """Units consumed after the next batch, and whether that leaves nothing behind.
+    def advance(
+        self, start: Offsets, available: Mapping[str, int], most_rows: int | None = None
+    ) -> tuple[dict[str, int], bool]:
+        """Units consumed after the next batch, and whether that leaves nothing behind. `most_rows`: about so many.
 
         A stream that nothing was ever read from is not mentioned: its mere existence is no reason for a
         batch. One that is not registered now keeps its place, and goes on from there when it comes back.
         """
         ends = {name: units for name, units in start.streams.items() if name not in self.inventories()}
         is_all = True
-        for name, inventory in self.inventories().items():
-            begin = start.streams.get(name, 0)
-            most = max(begin, available.get(name, 0))
-            end = inventory.limit(begin, most)
+        allowed = {
+            name: inventory.limit(begin, max(begin, available.get(name, 0)))
+            for name, inventory in self.inventories().items()
+            for begin in [start.streams.get(name, 0)]
+        }
+        reached = allowed if most_rows is None else self._share_out(start, allowed, most_rows)
+        self.has_left = reached != allowed
+        for name, end in reached.items():
+            most = max(start.streams.get(name, 0), available.get(name, 0))
             # There is always more of an endless generator: it must not keep ticks waiting for ever.
             is_all = is_all and (end == most or most == ENDLESS)
             if end:
                 ends[name] = end
         return ends, is_all
+
+    def _share_out(self, start: Offsets, ends: Mapping[str, int], most_rows: int) -> dict[str, int]:
+        begins = {name: start.streams.get(name, 0) for name in ends}
+        found = {name: self.inventories()[name].weights(begins[name], end) for name, end in ends.items()}
+        weights = {name: known for name, known in found.items() if known}
+        return {**ends, **{name: begins[name] + n for name, n in share_out(weights, most_rows).items()}}
 
     def splits(self, start: Offsets, end: Offsets, tasks: int) -> list[list[Split]]:
         """The input between two offsets, as `tasks` lists of splits; some may be empty."""
@@ -118,10 +135,11 @@ class SplitPlanner:
             if inventory is not None:
                 inventory.release(units)
 
-    def latest(self, start: Offsets, tick: int) -> Offsets:
+    def latest(self, start: Offsets, tick: int, most_rows: int | None = None) -> Offsets:
         """How far the next batch goes; `start` itself where there is no reason for one. `tick` must have been read
-        before this is called: what was there when it was asked for must not be left behind."""
-        streams, is_all = self.advance(start, self.available())
+        before this is called: what was there when it was asked for must not be left behind. `most_rows`: of a backlog
+        it takes about so many, and at least a unit of each stream."""
+        streams, is_all = self.advance(start, self.available(), most_rows)
         return _offsets(start, max(start.tick, tick) if is_all else start.tick, streams)
 
     def target(self) -> Target:
@@ -150,6 +168,17 @@ def _offsets(start: Offsets, tick: int, streams: Mapping[str, int]) -> Offsets:
     # A stream that no query reads at the moment is not registered, but its place is remembered.
     after = Offsets(tick, {**start.streams, **streams})
     return after if grown or tick > start.tick else start
+
+
+def share_out(waiting: Mapping[str, Sequence[int]], most_rows: int) -> dict[str, int]:
+    """Stream -> how many of the units that wait make up about so many rows, if it gives them in proportion to what
+    waits of it: streams that are joined should not run away from each other. `waiting`: the rows of each unit."""
+    share = most_rows / max(1, sum(map(sum, waiting.values())))
+    if share >= 1:
+        return {name: len(rows) for name, rows in waiting.items()}
+    return {
+        name: max(1, bisect_right([*accumulate(rows)], share * sum(rows))) for name, rows in waiting.items() if rows
+    }
 
 
 def pack(splits: Sequence[Split], parts: int) -> list[list[Split]]:

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from thalweg.errors import corrupt_file, missing_file
 from thalweg.model.bucket import Section
@@ -35,6 +36,10 @@ MAGIC = b"THALWEG\x01"
 _ALIGNMENT = 64
 _TAIL = struct.Struct("<QII8s")
 _CONTAINERS_KEPT = 512
+_SMALL = 1 << 20
+"""Bytes of a table up to which one copy of it costs less than to write it piece by piece."""
+_NO_MORE = struct.pack("<Ii", 0xFFFFFFFF, 0)
+"""How an Arrow stream ends."""
 
 
 class ContainerWriter:
@@ -46,12 +51,22 @@ class ContainerWriter:
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._sections: list[Section] = []
         self._entries: list[_Entry] = []
+        self._streamed: tuple[pa.Table, _Entry] | None = None
+        """The last."""
         self._file = storage.writer(name)
         self._length = 0
         self._write(MAGIC)
 
     def stream(self, name: str, table: pa.Table) -> Section:
-        """Append a table as it lies, in as many chunks as it has, without a copy of it."""
+        """Append a table as it lies, in as many chunks as it has, without a copy of it unless it is small. One that
+        comes several times, under one name after another, lies there once."""
+        if self._streamed is not None and self._streamed[0] is table:
+            return self._note(replace(self._streamed[1], name=name))
+        section = self.add(name, table) if table.nbytes <= _SMALL else self._stream(name, table)
+        self._streamed = table, self._entries[-1]
+        return section
+
+    def _stream(self, name: str, table: pa.Table) -> Section:
         self._write(bytes(-self._length % _ALIGNMENT))
         start = self._length
         checked = _Checked(self._file)
@@ -64,7 +79,7 @@ class ContainerWriter:
         """Append a table. It lies in one piece: readers get one chunk per column."""
         body = _serialize(table, self._options)
         self._write(bytes(-self._length % _ALIGNMENT))
-        entry = _Entry(name, self._length, body.size, table.num_rows, *check_blocks(body))
+        entry = _Entry(name, self._length, len(body), table.num_rows, *check_blocks(body))
         self._write(body)
         return self._note(entry)
 
@@ -115,10 +130,18 @@ class _Checked(io.RawIOBase):
         return len(data)
 
 
-def _serialize(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
+def _serialize(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> bytes | pa.Buffer:
+    """An Arrow stream. Most are a schema and a batch, which are put together here: a stream writer takes longer to be
+    opened than a small table to be written."""
+    batches = table.to_batches()
+    if len(batches) > 1:
+        batches = table.combine_chunks().to_batches()
+    if len(batches) == 1 and options.compression is None and not any(map(pa.types.is_dictionary, table.schema.types)):
+        return b"".join((table.schema.serialize(), batches[0].serialize(), _NO_MORE))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table if len(table.to_batches()) < 2 else table.combine_chunks())
+        for batch in batches:
+            writer.write_batch(batch)
     return sink.getvalue()
 
 
@@ -132,8 +155,8 @@ def container_bytes(name: str, table: pa.Table) -> bytes:
     """A container of one section, for an object that has to be created exactly once."""
     body = _serialize(table, pa.ipc.IpcWriteOptions())
     start = -len(MAGIC) % _ALIGNMENT + len(MAGIC)
-    entry = _Entry(name, start, body.size, table.num_rows, *check_blocks(body))
-    return b"".join((MAGIC.ljust(start, b"\0"), body, _ending(start + body.size, [entry])))
+    entry = _Entry(name, start, len(body), table.num_rows, *check_blocks(body))
+    return b"".join((MAGIC.ljust(start, b"\0"), body, _ending(start + len(body), [entry])))
 
 
 def read_section(storage: Storage, section: Section) -> pa.Table:
@@ -255,9 +278,7 @@ class _Container:
     def _entry(self, section: Section) -> _Entry:
         """What the footer says of a section. Another container under the name would say something else."""
         for entry in self.footer:
-            if entry.offset == section.offset:
-                if entry.section(section.file) != section:
-                    break
+            if entry.offset == section.offset and entry.section(section.file) == section:
                 return entry
         raise corrupt_file(self.place, f"section {section.name!r} with checksum {section.crc:08x}", "another one")
 

@@ -22,7 +22,7 @@ from thalweg.errors import corrupt_file, lost_manifest, missing_file
 from thalweg.model.bucket import Bucket, RowBucket, SliceBucket
 from thalweg.model.entry import Entry, Gap
 from thalweg.model.history import History, RowHistory, SliceHistory, WantedRows
-from thalweg.model.manifest import Manifest, Prepared, ResultFile, StreamProgress
+from thalweg.model.manifest import MANIFEST_FORMAT, Manifest, Prepared, ResultFile, StreamProgress
 from thalweg.model.measurements import Measurements
 from thalweg.model.offsets import Offsets, SourceMark
 from thalweg.model.query import Query
@@ -130,7 +130,7 @@ class Manifests:
         lanes = self._part("lanes", dict(manifest.history.slices))
         waiting, undelivered = self._waiting(manifest)
         self._named[manifest.batch] = frozenset({*(d.name for d in entries.values()), queries, lanes, *waiting})
-        data = seal("manifest", _stored(manifest, queries, lanes, waiting, undelivered))
+        data = seal("manifest", _stored(manifest, queries, lanes, waiting, undelivered), MANIFEST_FORMAT)
         name = manifest_name(manifest.batch)
         if not self._storage.create(name, data) and self._storage.read(name) != data:
             raise lost_manifest(self._storage.locate(name), manifest.batch)

@@ -85,6 +85,10 @@ class PartlyRead:
         if _has_offsets(array.type):
             yield from self._span(buffers[0], first, last, 1)
             yield from self._span(buffers[1], first, last + 1, _offset_type(array.type).itemsize * 8)
+        elif pa.types.is_fixed_size_list(array.type):
+            yield from self._span(buffers[0], first, last, 1)
+            lanes = array.type.list_size
+            yield from self._fixed(array.values, first * lanes, last * lanes)
         elif pa.types.is_nested(array.type) or pa.types.is_dictionary(array.type):
             for buffer in buffers:
                 yield from self._span(buffer, 0, 0 if buffer is None else buffer.size, 8)

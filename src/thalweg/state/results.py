@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -44,7 +44,7 @@ class StoredResults:
         self._sections: dict[str, tuple[Section, ...]] = {}
         self._read: dict[str, _Read] = {}
         self._sizes: dict[str, tuple[int, int]] | None = None
-        """query -> rows and bytes that are kept; None: nobody has asked since the last commit."""
+        """query -> rows and bytes that are kept; None: nobody has asked. A commit adds what has changed."""
 
     def prepare(
         self,
@@ -107,20 +107,29 @@ class StoredResults:
                 if named.get(file.file) != file:
                     for query in self._queries_of(file) - self._queries_of(named.get(file.file)):
                         self._read.pop(query, None)
+            if self._sizes is not None:
+                before, after = {*self._files}, {*files}
+                self._add_sizes(self._sizes, before - after, -1)
+                self._add_sizes(self._sizes, after - before)
             self._files = tuple(files)
             self._sections = {name: found for name, found in self._sections.items() if name in named}
-            self._sizes = None
 
     def size(self, query: str) -> tuple[int, int]:
         """Rows and bytes of a query that are kept."""
         with self._lock:
             if self._sizes is None:
-                self._sizes = {}
-                for file in self._files:
-                    for section in self._sections_of(file):
-                        rows, nbytes = self._sizes.get(section.name, (0, 0))
-                        self._sizes[section.name] = rows + section.rows, nbytes + section.length
+                sizes: dict[str, tuple[int, int]] = {}
+                self._add_sizes(sizes, self._files)
+                self._sizes = sizes
             return self._sizes.get(query, (0, 0))
+
+    def _add_sizes(self, sizes: dict[str, tuple[int, int]], files: Iterable[ResultFile], times: int = 1) -> None:
+        for file in files:
+            for section in self._sections_of(file):
+                rows, nbytes = sizes.get(section.name, (0, 0))
+                sizes[section.name] = rows + times * section.rows, nbytes + times * section.length
+                if sizes[section.name] == (0, 0):
+                    del sizes[section.name]
 
     def read(self, query: str, schema: pa.Schema) -> pa.Table:
         """All results of a query, in order of batches, as views of the files."""

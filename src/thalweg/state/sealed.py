@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from thalweg.errors import corrupt_file, missing_file, wrong_state_format
-from thalweg.model.manifest import FORMAT, READABLE
+from thalweg.model.manifest import FORMAT, MANIFEST_FORMAT, READABLE
 from thalweg.state.storage import Storage
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc: int
 
 
-def seal(kind: str, value: object) -> bytes:
+def seal(kind: str, value: object, written_in: int = FORMAT) -> bytes:
     body = msgspec.json.encode(value)
-    header = Header(kind, FORMAT, len(body), zlib.crc32(body))
+    header = Header(kind, written_in, len(body), zlib.crc32(body))
     return msgspec.json.encode(header) + b"\n" + body + b"\n"
 
 
@@ -71,8 +71,8 @@ def _body(place: str, kind: str, data: bytes) -> bytes:
         raise corrupt_file(place, "a header line", repr(head[:80])) from error
     if header.thalweg != kind:
         raise corrupt_file(place, f"a {kind}", f"a {header.thalweg}")
-    if header.format != FORMAT:
-        raise wrong_state_format(place, header.format, READABLE)
+    if header.format not in (FORMAT, MANIFEST_FORMAT):
+        raise wrong_state_format(place, header.format, (*READABLE, MANIFEST_FORMAT))
     body = rest[:-1]
     if rest[-1:] != b"\n" or len(body) != header.length or zlib.crc32(body) != header.crc:
         raise corrupt_file(

@@ -432,6 +432,7 @@ def test_what_tasks_cannot_write_waits_with_the_state(
 ) -> None:
     """Where results are so many that tasks write them."""
     monkeypatch.setattr(outlet, "INLINE_BYTES", 8)
+    monkeypatch.setattr(outlet, "PART_BYTES", 0)
     out = tmp_path / "out"
     session = local({"events": rows(1)}, state_dir=state_dir, hands=Inline())
     session.create_query("f", ALL, thalweg.to_files(out))
@@ -456,11 +457,14 @@ def test_what_tasks_cannot_write_waits_with_the_state(
     assert [path.name for path in out.glob(".part*")] == []
 
 
+@pytest.mark.parametrize("together", [0, 16, 1 << 20])
 @pytest.mark.parametrize("dies", ["write", "show"])
 def test_a_death_while_a_files_sink_takes_what_tasks_wrote_doubles_nothing(
-    local: Local, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+    local: Local, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str, together: int
 ) -> None:
+    """In files of their own, beside what lies in the state, or in the state alone."""
     monkeypatch.setattr(outlet, "INLINE_BYTES", 8)
+    monkeypatch.setattr(outlet, "PART_BYTES", together)
     out = tmp_path / "out"
     session = local({"events": rows(1, 2, 3)}, state_dir=state_dir, hands=Inline())
     session.create_query("f", ALL, thalweg.to_files(out), options={"retries": "0"})

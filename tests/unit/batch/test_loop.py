@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from thalweg.batch.contract import TasksCancelledError
@@ -305,6 +306,43 @@ def test_what_sinks_were_not_given_comes_before_every_batch_and_is_noted_at_the_
     assert rig.batches.calls[:2] == ["recover", "run"]
     assert rig.batches.calls[-1] == "note_delivery"
     assert rig.batches.calls.count("note_delivery") == 1
+
+
+# -- of a backlog
+
+
+def add_files(rig: Rig, count: int) -> None:
+    """A stream of so many files of two rows each."""
+    directory = rig.directory / "in"
+    directory.mkdir(exist_ok=True)
+    for number in range(count):
+        pq.write_table(table(2 * number, 2 * number + 1), directory / f"{number:02}.parquet")
+    rig.register(Stream("f", memory("a bigint").schema(), "a", 0, files(f"{directory}/*.parquet").spec()))
+
+
+def test_batches_of_a_backlog_grow_and_wait_for_no_trigger(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thalweg.adapt.batch_size.FIRST_ROWS", 4)
+    add_files(rig, 13)
+    rig.loop.start(60_000_000)
+    wait_for(lambda: sum(map(len, rig.batches.values)) == 26)
+    # Two files; then four times as many, which is all that is allowed after such a small one; then what is left.
+    assert rig.batches.values == [[0, 1, 2, 3], [*range(4, 20)], [*range(20, 26)]]
+
+
+def test_other_queries_have_a_backlog_taken_carefully_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thalweg.adapt.batch_size.FIRST_ROWS", 4)
+    monkeypatch.setattr(rig.batches, "has_requests", lambda: len(rig.batches.values) in (1, 2))
+    add_files(rig, 8)
+    rig.loop.start(0)
+    wait_for(lambda: sum(map(len, rig.batches.values)) == 16)
+    assert [len(values) for values in rig.batches.values if values] == [4, 4, 4, 4]
+
+
+def test_a_run_that_ends_takes_all_that_users_allow(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which rows are late is a matter of batches: it may not be one of how long they took."""
+    monkeypatch.setattr("thalweg.adapt.batch_size.FIRST_ROWS", 4)
+    add_files(rig, 9)
+    assert rig.run_available() == [[*range(18)], []]
 
 
 # -- how it ends

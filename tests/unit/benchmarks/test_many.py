@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from benchmarks import many, many_joins
+from benchmarks import many, many_joins, many_plans
 from benchmarks.local_batches import run_load
 
 from thalweg.batch import in_force
@@ -68,3 +68,19 @@ def test_joins_find_the_same_whether_they_are_counted_or_kept() -> None:
     counted = [spent.emitted for spent, _ in many_joins.measure(20, 3, 2_000)]
     assert kept == counted
     assert sum(kept) == found.total() > 0
+
+
+@pytest.mark.slow
+def test_state_of_joins_stays_near_the_rows_in_their_windows() -> None:
+    """Of batches longer than the windows: also after the last of them, when their oldest rows have just gone."""
+    held = [ratio for _, ratio in many_joins.measure(120, 2, 300_000)]
+    assert max(held) < 1.5
+
+
+@pytest.mark.slow
+def test_what_one_query_costs_is_less_than_what_all_do(capsys: pytest.CaptureFixture[str]) -> None:
+    change = many_plans.measure(many.load(62, "noop"), 60, 2)
+    assert 0 < change.more.sent < change.all.sent
+    assert 0 < change.less.sent < change.all.sent
+    assert many.main(["--planning", "--joins", "--queries", "3"]) == 0
+    assert "one less" in capsys.readouterr().out

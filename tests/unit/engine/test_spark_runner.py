@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +19,12 @@ from pyspark.sql import SparkSession
 
 import thalweg
 from thalweg import user_aggregates
+from thalweg.batch import pieces
 from thalweg.engine.spark import BATCH_SETTINGS, SETTINGS, JobGroup
+from thalweg.model.way import Way
+from thalweg.testing import LocalSession
+
+WAYS = (Way.STAGES, Way.FUSED, Way.FUSED)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 90) -> None:
@@ -158,3 +167,57 @@ def test_an_expression_that_needs_too_much_memory_stops_its_query_and_no_worker(
         assert much.status["error"].startswith("it needs more memory than the 286 MiB of a worker")
         assert fine.status["state"] == "idle"
         assert fine.results().num_rows == 4
+
+
+def test_workers_have_the_whole_plan_whatever_they_were_given_of_it(
+    spark: SparkSession, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries come and go between batches, which run in stages and fused, and workers are new in the middle of it."""
+    monkeypatch.setattr(pieces, "MOST", 4)  # small plans are cut, too
+    monkeypatch.setattr(pieces, "ABOUT", 2)
+    with thalweg.connect(state_dir, spark=spark) as session:
+        runner: Any = session._parts.engine.runner
+        ways: Any = SimpleNamespace(choose=lambda *_: next(ways.next), next=cycle(WAYS), take_in=lambda *_: None)
+        session._parts.runner.job.small_batches = ways
+        found = _queries_come_and_go(session, lambda: _end_workers(runner._spark))
+        sizes = [sum(sent.sizes.values()) for sent in runner._plans._sent]
+    assert len(sizes) > 1, "what is new of a plan was sent beside what was there"
+    with LocalSession(recorded=tmp_path, record=True) as session:
+        assert found == _queries_come_and_go(session, lambda: None)
+    assert sum(map(len, found.values())) > 20
+
+
+def _queries_come_and_go(session: Any, in_the_middle: Callable[[], None]) -> dict[str, list[Any]]:
+    """The results of all queries."""
+    source = thalweg.memory("ts timestamp, v bigint")
+    session.create_stream("events", source, time="ts", watermark="0 seconds")
+    grouped = (
+        "SELECT v % {} AS k, sum(v + {}) AS s FROM events WHERE v > {} GROUP BY v % {}, window(ts, '10 seconds')"
+    )
+    queries, found = {}, {}
+    for n in range(8):
+        queries[n] = session.create_query(f"q{n}", grouped.format(n + 2, n, n % 3, n + 2))
+    for turn in range(5):
+        source.append(rows(*range(turn * 10, turn * 10 + 10)))
+        session.run_available()
+        queries[8 + turn] = session.create_query(f"q{8 + turn}", grouped.format(turn + 2, 3 * turn, 1, turn + 2))
+        found[f"q{turn}"] = queries.pop(turn).results().to_pylist()
+        session.drop_query(f"q{turn}")
+        if turn == 2:
+            in_the_middle()
+    source.append(rows(60, 70))
+    session.run_available()
+    found |= {f"q{n}": query.results().to_pylist() for n, query in queries.items()}
+    return {name: sorted(results, key=repr) for name, results in found.items()}
+
+
+def _end_workers(spark: SparkSession) -> None:
+    """Those that run batches, which are idle now."""
+
+    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"worker": pa.array([os.getpid()], pa.int64())})
+
+    for row in spark.range(0, 8, 1, 8).mapInArrow(number, "worker long").collect():
+        with suppress(ProcessLookupError):
+            os.kill(row.worker, signal.SIGKILL)

@@ -88,6 +88,41 @@ def test_a_column_with_quotes_in_its_name() -> None:
     same_as_duckdb(_table([1, 2], pa.int32(), 'a "b" > c'), '("a ""b"" > c" > CAST(1 AS INTEGER))')
 
 
+def _random_condition(rng: random.Random, depth: int) -> str:
+    if depth == 0 or rng.random() < 0.3:
+        op = rng.choice(OPERATORS)
+        if rng.random() < 0.5:
+            return f'("i) AND (" {op} CAST({rng.randrange(5)} AS INTEGER))'
+        return f"(\"d\" {op} CAST('{rng.choice([0.0, 1.5, 3.0])}' AS DOUBLE))"
+    if rng.random() < 0.3:
+        return f"(NOT {_random_condition(rng, depth - 1)})"
+    parts = [_random_condition(rng, depth - 1) for _ in range(rng.choice((2, 2, 3)))]
+    return f"({rng.choice((' AND ', ' OR ')).join(parts)})"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_connects_comparisons(seed: int) -> None:
+    """A NULL may be decided by the other side; a name may look like the text around it."""
+    rng, outcomes = random.Random(seed), set()
+    for _ in range(25):
+        nulls = [None] * rng.randrange(2)
+        values = [[rng.choice([0, 1, 2, 3, 4, *nulls]) for _ in range(30)] for _ in range(2)]
+        table = pa.table({"i) AND (": pa.array(values[0], pa.int32()), "d": pa.array(values[1], pa.float64())})
+        sql = _random_condition(rng, 3)
+        outcomes.update(same_as_duckdb(table, sql))
+        truth = Comparisons(table).truth(sql)
+        assert truth is not None
+        wanted = duck.run(f"SELECT coalesce({sql}, FALSE) AS c FROM batch", batch=table).column(0)
+        assert truth.is_true.tolist() == wanted.to_pylist(), sql
+    assert outcomes == {True, False, None}
+
+
+def test_long_texts_are_left_to_duckdb() -> None:
+    table = pa.table({"i": pa.array([1], pa.int32())})
+    deep = "(NOT " * 400 + '("i" > CAST(0 AS INTEGER))' + ")" * 400
+    assert Comparisons(table).compare(deep) is None
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -110,8 +145,13 @@ def test_a_column_with_quotes_in_its_name() -> None:
         '("i" > CAST(NULL AS INTEGER))',
         '("i" > "l")',
         '("missing" > CAST(5 AS INTEGER))',
-        '(("i" > CAST(5 AS INTEGER)) AND ("i" < CAST(9 AS INTEGER)))',
-        '(NOT ("i" > CAST(5 AS INTEGER)))',
+        '(("i" > CAST(5 AS INTEGER)) AND ("i" > "l"))',
+        '(("i" > CAST(5 AS INTEGER)) AND ("i" < CAST(9 AS INTEGER)) OR ("i" = CAST(2 AS INTEGER)))',
+        '(("i" > CAST(5 AS INTEGER)) AND TRUE)',
+        '(("i" > CAST(5 AS INTEGER)))',
+        "(NOT TRUE)",
+        '(NOT ("i" > CAST(5 AS INTEGER)) AND ("i" < CAST(9 AS INTEGER)))',
+        '(("i" > CAST(5 AS INTEGER)) = ("i" < CAST(9 AS INTEGER)))',
         '("i" > CAST(5 AS INTEGER)) OR TRUE',
         '"i" > 5',
     ],
@@ -129,7 +169,18 @@ STREAM = Stream(
     0,
     SourceSpec("memory", {}),
 )
-WRITTEN = ("i > 5", "7 >= i", "i <> -3", "i < 5L", "l = 9223372036854775807", "d > 1.5", "d <= 3", "d < -1e300")
+WRITTEN = (
+    "i BETWEEN 2 AND 7 AND NOT d < 2",
+    "i = 1 OR l = 5 OR d > 2",
+    "i > 5",
+    "7 >= i",
+    "i <> -3",
+    "i < 5L",
+    "l = 9223372036854775807",
+    "d > 1.5",
+    "d <= 3",
+    "d < -1e300",
+)
 
 
 def _where(condition: str) -> Computed:

@@ -13,7 +13,7 @@ from thalweg.model.failure import Failures, OfQuery
 from thalweg.model.plan import Contribution, Grouping, Partial, WindowedQuery
 from thalweg.model.window import Window
 from thalweg.operate import duck
-from thalweg.operate.finish import Closing, _texts, finish
+from thalweg.operate.finish import Closing, _texts, finish, partials_of
 from thalweg.operate.merge_slices import SliceTable
 
 SECOND = 1_000_000
@@ -81,7 +81,7 @@ def test_the_order_in_which_duckdb_gives_rows_does_not_matter(monkeypatch: pytes
 def test_a_member_whose_expression_fails_takes_no_other_along() -> None:
     found, failures = _finish(_member("bad", KEY, FAILING), _member("q", KEY, MEAN, N, TWICE), _member("r", N))
     assert [*failures] == [OfQuery("bad")]
-    assert [*found] == ["q", "r"]
+    assert {*found} == {"q", "r"}
     assert _rows(found["q"]) == WANTED
 
 
@@ -100,4 +100,4 @@ def test_texts_are_made_once_for_the_same_member_and_anew_for_another() -> None:
 def test_only_the_partials_that_members_are_finished_from_are_merged() -> None:
     text = 'CASE WHEN "p_n" > 0 THEN concat(\'"p_t"\', "p_n") END'
     member = replace(_member("q", KEY), main=Contribution("g", (("a0", text),)))
-    assert _texts(member, ("k",), (), False).partials == {"p_n"}
+    assert partials_of(member) == {"p_n"}

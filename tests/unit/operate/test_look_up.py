@@ -10,7 +10,7 @@ from thalweg.model.failure import Failures
 from thalweg.model.join import TableJoin
 from thalweg.model.probe import Joined
 from thalweg.operate import duck
-from thalweg.operate.materialise import look_up_apart
+from thalweg.operate.look_up import look_up_apart
 
 ROWS = pa.table({"s.k": [1, 2, 3, 4, 5], ".f": [True] * 5})
 HELD = pa.table({"k": [2, 4, 5], "name": ["b", "d", "e"]})

@@ -102,13 +102,17 @@ def test_names_of_columns_are_not_asked_for_each_of_them() -> None:
     assert all(one.times <= 1 for one in asked)
 
 
-def test_lots_that_lack_a_wanted_column_are_left_to_duckdb() -> None:
+def test_what_lots_lack_merges_as_nothing() -> None:
     count = [Partial(name, "count(*)", None, f"sum({name})", "BIGINT", op="count") for name in ("n0", "n1")]
     grouping = Grouping("g", "s", ("k",), (), tuple(count), (Window(SECOND, SECOND),), SECOND, 0)
-    table = pa.table({START: pa.array([0], pa.int64()), key(0): [7], "n0": [1], "n1": [1]})
-    held = [SliceTable(t, SECOND, (0,), new=False) for t in (table, table.drop_columns("n1"))]
-    assert slices.merge_dense(grouping, held, [(0, SECOND, 0)], count) is None
-    assert slices.merge_dense(grouping, held, [(0, SECOND, 0)], count[:1]) is not None
+    table = pa.table({START: pa.array([0, 0], pa.int64()), key(0): [7, 8], "n0": [1, 1], "n1": [1, 1]})
+    held = [SliceTable(t, SECOND, (0,), new=False) for t in (table.slice(0, 1), table.drop_columns("n1"))]
+    found = slices.merge_dense(grouping, held, [(0, SECOND, 0)], count)
+    assert found is not None
+    assert found.select([key(0), "n0", "n1"]).to_pylist() == [
+        {key(0): 7, "n0": 2, "n1": 1},
+        {key(0): 8, "n0": 1, "n1": None},
+    ]
 
 
 def test_partials_that_a_bucket_lacks_are_null() -> None:

@@ -16,22 +16,20 @@ from tests.support.profiles import examples
 from thalweg.operate import probe as module
 from thalweg.operate.index import build_index, hash_range
 from thalweg.operate.probe import (
-    EVERY_QUERY,
     Near,
     Side,
     SortedSide,
     TooMany,
     begin,
+    count_pairs,
     group_places,
-    make_lut,
     narrow,
     probe,
-    query_sets,
     sort_side,
-    split_sets,
     starting,
     warm_probes,
 )
+from thalweg.operate.query_sets import EVERY_QUERY, make_lut, query_sets, split_sets
 from thalweg.route.hash import key_groups
 
 INT64 = np.iinfo(np.int64)
@@ -120,6 +118,28 @@ def test_probe_equals_nested_loops(kinds: tuple[type, type], n: int, keys: int, 
         assert found(probe(words, low, high, sets, way)) == expected
         assert found(probe(words, low, high, sets, way, near=Near(since, edges, masks))) == near_enough
         assert found(probe(words[:0], low[:0], high[:0], sets[:0], way)) == []
+
+
+@pytest.mark.parametrize("allowed", [EVERY_QUERY, 0b1010, 1 << 5, 0])
+@pytest.mark.parametrize("seed", range(4))
+def test_as_many_are_counted_as_are_found(seed: int, allowed: int) -> None:
+    rng = np.random.default_rng(seed)
+    side, _ = random_side(rng, 600, 5 if seed % 2 else 100, np.int32, 2)
+    side = replace(side, allowed=allowed)
+    words = rng.integers(-100, 100, 300)
+    low = rng.integers(0, 50, 300)
+    high = low + rng.integers(-5, 20, 300)
+    sets = rng.integers(0, 2**64, 300, dtype=np.uint64)
+    near = Near(low, np.array([-3, 8]), rng.integers(0, 2**64, 3, dtype=np.uint64))
+    hashes = module.hash_words(words)
+    for way, close in itertools.product(both_ways(side), (None, near)):
+        rows = (words, low, high, sets, way)
+        expected = found(probe(*rows, hashes=hashes, near=close))
+        count, of_each = count_pairs(*rows, 9999, hashes, close)
+        assert count == len(expected)
+        assert of_each.tolist() == [sum(q >> bit & 1 for _, _, q in expected) for bit in range(64)]
+        assert count_pairs(*rows, count, hashes, close)[0] == count
+        assert count == 0 or count_pairs(*rows, count - 1, hashes, close)[0] > count - 1
 
 
 def every_pair(n: int, m: int, word: int = 7) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Side]:
@@ -288,7 +308,14 @@ def test_split_lists_every_bit(sets: list[int], n: int) -> None:
 
 def test_warm_kernels_serve_real_calls() -> None:
     warm_probes()
-    kernels = (module._look, module._keep_serving, module._probe_sorted, module._sort_side, module._begin)
+    kernels = (
+        module._look,
+        module._keep_serving,
+        module._probe_sorted,
+        module._count_sorted,
+        module._sort_side,
+        module._begin,
+    )
     compiled = [len(kernel.signatures) for kernel in kernels]
     rng = np.random.default_rng(1)
     for ours, theirs in itertools.product([np.int8, np.int16, np.int32, np.int64, np.uint64], repeat=2):
@@ -296,6 +323,8 @@ def test_warm_kernels_serve_real_calls() -> None:
         side = Side(side.index, abs(side.words).astype(theirs), side.times, known([1] * 10))
         low = np.zeros(5, dtype=np.int64)
         for way in both_ways(side):
-            probe(np.arange(5).astype(ours), low, low, np.ones(5, dtype=np.uint64), way)
+            rows = (np.arange(5).astype(ours), low, low, np.ones(5, dtype=np.uint64))
+            probe(*rows, way)
+            count_pairs(*rows, replace(way, allowed=1), 9, module.hash_words(rows[0]))
         begin(way.index, way.ordered, [(0, 5)], 1, 7)
     assert [len(kernel.signatures) for kernel in kernels] == compiled

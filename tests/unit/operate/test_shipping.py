@@ -22,6 +22,7 @@ from thalweg.model.stream import Field, Schema, SourceSpec, Stream
 from thalweg.model.times import BatchTimes
 from thalweg.model.window import Window
 from thalweg.operate.consume import consume
+from thalweg.operate.lanes import unpacked
 from thalweg.operate.outbox import Outbox
 from thalweg.operate.partitioners import TaskPartitioners
 from thalweg.operate.shipment import Shipment, groups_made, keys_together
@@ -193,7 +194,8 @@ def test_more_route_keys_than_a_mask_has_bits() -> None:
             arrived[address].append(table)
         ready, _ = unship(plan, arrived, {}, time.perf_counter)
         seen = {id_: plan.groupings[id_].partials[0].name for id_ in raw}
-        counts.update({id_: sum(pc.sum(t.column(seen[id_])).as_py() for t in ready.get(id_, ())) for id_ in raw})
+        made = {id_: [unpacked(t) for t in ready.get(id_, ())] for id_ in raw}
+        counts.update({id_: sum(pc.sum(t.column(seen[id_])).as_py() for t in made[id_]) for id_ in raw})
     assert set(counts.values()) == {50}
     assert len(counts) == 70
 

@@ -121,6 +121,14 @@ def test_a_part_of_a_problem_costs_its_share() -> None:
     assert sum(part.cost({key: hashed[key] for key in part.counts}) for part in parts) == problem.cost(hashed)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_part_without_rows_of_a_stream_has_no_load_cap_where_there_was_none() -> None:
+    keys = {("s", "a"): np.arange(16), ("t", "b"): np.zeros(16, np.int64)}
+    graph = compile_graph(Problem(4, keys, most_load=math.inf), "copies")
+    for members in (np.arange(16), np.arange(16, 32)):
+        assert graph.part(members).most.tolist() == [math.inf, math.inf]
+
+
 def test_what_a_descent_says_it_saved_is_saved() -> None:
     graph = compile_graph(drawn(3, 32, 4, lat_proc=2.0), "copies")
     places = np.random.default_rng(0).integers(4, size=graph.nodes)

@@ -144,3 +144,13 @@ def test_other_bytes_are_refused() -> None:
     for junk in (b"", b"1234", b"x" * 64):
         with pytest.raises(ValueError, match="not a cell"):
             unpack(junk)
+
+
+def test_tables_that_differ_in_what_their_fields_say_keep_it() -> None:
+    """For Arrow their schemas are equal: one grouping's lanes were taken for another's."""
+    tables = []
+    for name in ("one", "two"):
+        field = pa.field("x", pa.list_(pa.int64(), 2), metadata={"lanes": name})
+        tables.append(pa.table([pa.array([[1, 2]], field.type)], schema=pa.schema([field])))
+    found = unpack(pack([(Partials(str(i)), table) for i, table in enumerate(tables)]))
+    assert [table.schema.field("x").metadata for _, table in found] == [{b"lanes": b"one"}, {b"lanes": b"two"}]

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from thalweg.batch.work import unique
 from thalweg.observe.stopwatch import SINK, Stopwatch
-from thalweg.sink.outlet import INLINE_BYTES, Outlet
+from thalweg.sink.files import FilesInTasks
+from thalweg.sink.outlet import INLINE_BYTES, PART_BYTES, Outlet
 from thalweg.state.container import read_section
 from thalweg.state.local_storage import LocalStorage
 
@@ -113,3 +115,29 @@ def test_a_sink_that_tasks_cannot_write_to_concerns_its_query_alone(tmp_path: Pa
     assert left.parts == ()
     assert "No space left" in left.failed["bad"]
     assert sink.abandoned == (step != "open")
+
+
+def test_what_is_little_of_each_is_made_durable_with_that_of_others(tmp_path: Path) -> None:
+    """A file for each of a thousand queries costs more than their rows. What counts is all of a query's pieces."""
+    storage = LocalStorage(str(tmp_path))
+    sinks = {name: FilesInTasks(name, str(tmp_path / name), "parquet", True, (("n", "bigint"),)) for name in "abc"}
+    for name in sinks:
+        (tmp_path / name).mkdir()
+    outlet = Outlet(storage, 3, 1, Stopwatch(), unique, sinks=sinks)
+    half = PART_BYTES // 16
+    given = {"a": [half], "memory": [INLINE_BYTES // 8], "b": [half, half, 3], "c": [2 * half + 1, 5]}
+    for name, pieces in given.items():
+        for rows in pieces:
+            outlet.add(name, table(rows))
+    left = outlet.close()
+    assert left is not None
+    assert [(s.name, s.rows) for s in left.sections] == [
+        ("a", half),
+        ("memory", INLINE_BYTES // 8),
+        ("b", half),
+        ("b", half),
+    ]
+    assert [(part.query, part.rows) for part in left.parts] == [("b", 3), ("c", 2 * half + 6)]
+    for part in left.parts:
+        assert pq.read_table(tmp_path / part.query / part.name).num_rows == part.rows
+    assert len(files(tmp_path)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from thalweg.source.contract import Source
 from thalweg.source.files import files
 from thalweg.source.generate import generate
 from thalweg.source.memory import memory
-from thalweg.source.split_planner import SplitPlanner
+from thalweg.source.split_planner import SplitPlanner, share_out
 from thalweg.state.local_storage import LocalStorage
 
 
@@ -117,3 +118,56 @@ def test_what_a_source_had_at_the_last_batch_is_there_at_the_next_start(tmp_path
     (tmp_path / "state" / "sources" / "m" / "0000000000.arrow").unlink()
     with pytest.raises(StateError, match=r"0000000000\.arrow is missing"):
         world.planner(marks).available()
+
+
+def write_rows(directory: Path, name: str, rows: int, files_of: int) -> Source:
+    directory.mkdir(exist_ok=True)
+    for number in range(files_of):
+        times = pa.array(range(rows), pa.timestamp("us"))
+        pq.write_table(pa.table({"ts": times}), directory / f"{name}{number:02}.parquet")
+    return files(f"{directory}/{name}*.parquet")
+
+
+def test_of_a_backlog_a_batch_takes_about_as_many_rows_as_it_may(tmp_path: Path) -> None:
+    few = stream(write_rows(tmp_path / "in", "few", 10, 4), "few")
+    many = stream(write_rows(tmp_path / "in", "many", 100, 8), "many")
+    planner = World(tmp_path / "state", few, many, stream(generate("facts", rows=7, rows_per_batch=5), "g")).planner()
+    offset, seen = NOTHING, []
+    while (after := planner.latest(offset, 1, most_rows=420)) != offset:
+        offset = after
+        seen.append((offset.tick, *(offset.streams[name] for name in ("few", "many", "g")), planner.has_left))
+    # In proportion to what waits; a generator goes as far as it says itself. The tick comes with the last of them.
+    assert seen == [(0, 2, 4, 5, True), (1, 4, 8, 7, False)]
+    assert planner.latest(NOTHING, 1).streams == {"few": 4, "many": 8, "g": 5}
+    assert not planner.has_left
+
+
+def test_what_a_user_allows_is_never_more_for_a_backlog(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in", "f", 10, 6)
+    limited = files(f"{tmp_path}/in/*.parquet", max_files_per_batch=2)
+    planner = World(tmp_path / "state", stream(limited)).planner()
+    assert planner.latest(NOTHING, 0, most_rows=1000).streams == {"s": 2}
+    assert not planner.has_left
+    assert planner.latest(NOTHING, 0, most_rows=15).streams == {"s": 1}
+    assert planner.has_left
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_are_whole_units_at_least_one_and_no_more_than_wanted(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(100):
+        waiting = {
+            name: [rng.randrange(1, 1000) for _ in range(rng.randrange(1, 20))]
+            for name in "abc"[: rng.randrange(1, 4)]
+        }
+        most, whole = rng.randrange(1, 20_000), sum(map(sum, waiting.values()))
+        taken = share_out(waiting, most)
+        assert all(1 <= taken[name] <= len(rows) for name, rows in waiting.items())
+        rows_of = {name: sum(rows[: taken[name]]) for name, rows in waiting.items()}
+        if most >= whole:
+            assert rows_of == {name: sum(rows) for name, rows in waiting.items()}
+            continue
+        for name, rows in waiting.items():
+            share = most / whole * sum(rows)
+            assert rows_of[name] <= share or taken[name] == 1
+            assert sum(rows[: taken[name] + 1]) > share

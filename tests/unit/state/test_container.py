@@ -18,7 +18,14 @@ from tests.support.profiles import examples
 from thalweg.errors import StateError
 from thalweg.model.bucket import Section
 from thalweg.state import container
-from thalweg.state.container import ContainerWriter, container_bytes, delete_container, read_footer, read_section
+from thalweg.state.container import (
+    ContainerWriter,
+    container_bytes,
+    delete_container,
+    open_section,
+    read_footer,
+    read_section,
+)
 from thalweg.state.local_storage import LocalStorage
 
 VALUES = st.lists(
@@ -180,7 +187,8 @@ def test_another_one_under_the_same_name_is_read_as_what_it_is(storage: LocalSto
     assert table.equals(make_table([(1, "x")]))
 
 
-def test_what_is_streamed_has_a_checksum_too(storage: LocalStorage) -> None:
+def test_what_is_streamed_has_a_checksum_too(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "_SMALL", 0)
     with ContainerWriter(storage, "c.arrow") as writer:
         writer.add("before", make_table([(0, "y")]))
         section = writer.stream("t", make_table([(1, "x")]))
@@ -190,3 +198,50 @@ def test_what_is_streamed_has_a_checksum_too(storage: LocalStorage) -> None:
     assert section.crc == zlib.crc32(body)
     assert read_section(storage, section).equals(make_table([(1, "x")]))
     assert read_footer(storage, "c.arrow")[1] == section
+
+
+@given(VALUES, st.integers(0, 30), st.integers(0, 30), st.integers(1, 3))
+@settings(max_examples=examples(20), deadline=None)
+def test_a_small_table_is_the_stream_that_a_stream_writer_writes(
+    rows: list[tuple[Any, Any]], first: int, count: int, chunks: int
+) -> None:
+    """Also a slice of one, which takes no more of it along, and one in pieces."""
+    table = pa.concat_tables([make_table(rows).append_column("b", pa.array([n is None for n, _ in rows]))] * chunks)
+    table = table.slice(first, count)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.combine_chunks().to_batches():
+            writer.write_batch(batch)
+    with tempfile.TemporaryDirectory() as name, ContainerWriter(LocalStorage(name), "c") as written:
+        section = written.stream("t", table)
+        written.close()
+        assert (Path(name) / "c").read_bytes()[section.offset :][: section.length] == sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_a_table_that_is_streamed_under_several_names_lies_there_once(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    monkeypatch.setattr(container, "_SMALL", small)
+    same, other = make_table([(1, "x" * (1 << 17)), (None, None)]), make_table([(2, "y")])
+    with ContainerWriter(storage, "c") as writer:
+        for name, table in (("a", same), ("b", same), ("c", other), ("d", same)):
+            writer.stream(name, table)
+        writer.add("e", other)
+        writer.stream("f", same)
+        sections = writer.close()
+    assert read_footer(storage, "c") == sections
+    assert [read_section(storage, section).equals(same) for section in sections] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    for section in sections:
+        part = open_section(storage, section)
+        part.need(["s"], [(0, 1)])
+        assert part.table.column("s")[0].as_py() == ("y" if section.name in "ce" else "x" * (1 << 17))
+    places = [section.offset for section in sections]
+    assert places[0] == places[1] < places[2] < places[3] == places[5] < places[4]

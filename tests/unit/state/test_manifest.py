@@ -22,7 +22,7 @@ from thalweg.model.entry import Entry, Gap
 from thalweg.model.expr import Expr
 from thalweg.model.history import History, RowHistory, SliceHistory, WantedRows
 from thalweg.model.join_statistics import Estimate, FoundPerLook, JoinMeasurements, JoinStatistics, PredicateSample
-from thalweg.model.manifest import FORMAT, Manifest, Prepared, ResultFile, StreamProgress
+from thalweg.model.manifest import FORMAT, MANIFEST_FORMAT, Manifest, Prepared, ResultFile, StreamProgress
 from thalweg.model.measurements import (
     Combining,
     Dealing,
@@ -549,14 +549,14 @@ def test_a_list_of_queries_of_another_length_is_refused(tmp_path: Path) -> None:
 # -- formats
 
 
-@pytest.mark.parametrize("other", [4, 6, 9])
+@pytest.mark.parametrize("other", [4, 7, 9])
 def test_another_format_says_which_and_what_to_do(tmp_path: Path, other: int) -> None:
     write(tmp_path, manifest(1))
     for path in (place(tmp_path, 1), *objects(tmp_path, "parts/", "queries/")):
         good = path.read_bytes()
         head, body = good.split(b"\n", 1)
         path.write_bytes(json.dumps(json.loads(head) | {"format": other}).encode() + b"\n" + body)
-        with pytest.raises(StateError, match=f"format {other}, this release reads 2, 3, 4, 5") as raised:
+        with pytest.raises(StateError, match=f"format {other}, this release reads 2, 3, 4, 5, 6") as raised:
             latest_manifest(storage_of(tmp_path))
         assert str(path) in str(raised.value)
         assert raised.value.hint
@@ -650,8 +650,23 @@ def test_what_was_measured_in_another_version_begins_anew_and_nothing_else(tmp_p
 def test_a_header_is_what_it_says(tmp_path: Path) -> None:
     write(tmp_path, manifest(1))
     head, body, rest = place(tmp_path, 1).read_bytes().split(b"\n")
-    assert msgspec.json.decode(head, type=Header) == Header("manifest", FORMAT, len(body), zlib.crc32(body))
+    assert msgspec.json.decode(head, type=Header) == Header("manifest", MANIFEST_FORMAT, len(body), zlib.crc32(body))
     assert rest == b""
+
+
+def test_older_releases_refuse_manifests_and_nothing_else(tmp_path: Path) -> None:
+    """They would pass over kept rows and lanes, which they do not know, and lose what windows need of them."""
+    write(tmp_path, manifest(1, buckets=(SLICES,)))
+    heads = [path.read_bytes().partition(b"\n")[0] for path in objects(tmp_path, "parts/", "queries/")]
+    assert heads
+    assert {msgspec.json.decode(head, type=Header).format for head in heads} == {5}
+    newest = place(tmp_path, 1)
+    head, body = newest.read_bytes().split(b"\n", 1)
+    assert msgspec.json.decode(head, type=Header).format == 6
+    newest.write_bytes(head.replace(b'"format":6', b'"format":5') + b"\n" + body)
+    found = latest_manifest(storage_of(tmp_path))
+    assert found is not None
+    assert found.buckets == (SLICES,)
 
 
 def test_what_waits_for_sinks_is_written_again_only_where_something_was_given(tmp_path: Path) -> None:

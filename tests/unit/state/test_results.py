@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thalweg.errors import StateError
+from thalweg.model.bucket import Section
 from thalweg.model.manifest import Manifest, ResultFile
 from thalweg.state import results as module
 from thalweg.state.collect import collect_garbage
@@ -288,3 +289,27 @@ def test_results_of_one_batch_are_kept_or_not_as_a_whole(tmp_path: Path) -> None
         more = {f"prepared/{batch:012d}-0-a.arrow": ["q"]}
         log.results.commit(log.results.prepare(batch, {"q": rows(-1)}, {"q"}, more, {"q": 1}))
         assert log.results.read("q", SCHEMA).num_rows == 101
+
+
+def test_sizes_follow_what_commits_change_and_look_at_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, looked = Log(tmp_path), list[str]()
+    of_file = StoredResults._sections_of
+
+    def counted(results: StoredResults, file: ResultFile) -> tuple[Section, ...]:
+        looked.append(file.file)
+        return of_file(results, file)
+
+    wanted = {f"q{n}" for n in range(5)}
+    for batch in range(60):
+        tables = {f"q{n}": rows(*range(batch % (n + 2))) for n in range(5)}
+        wanted = wanted - {"q3"} if batch == 40 else wanted
+        log.commit(batch, tables, wanted)
+        fresh = log.restarted().results
+        assert [log.results.size(f"q{n}") for n in range(5)] == [fresh.size(f"q{n}") for n in range(5)]
+    monkeypatch.setattr(StoredResults, "_sections_of", counted)
+    before = {*log.files}
+    log.results.commit([*log.files, log.files[-1]])
+    log.results.size("q1")
+    assert not {*looked} & {file.file for file in before}

@@ -109,7 +109,8 @@ class AssignmentGraph(NamedTuple):
         here = owners >= 0
         if most is None:
             rows = count_rows(self.load_stream[here], self.load_rows[here], self.streams)
-            most = self.most * rows / np.maximum(count_rows(self.load_stream, self.load_rows, self.streams), TINY)
+            whole = np.maximum(count_rows(self.load_stream, self.load_rows, self.streams), TINY)
+            most = np.multiply(self.most, rows, out=self.most.copy(), where=np.isfinite(self.most)) / whole
         return _build(
             self.latency if latency is None else latency, self.price, most, self.streams,
             self.layer[members], self.freight[members],
