@@ -18,6 +18,7 @@ from thalweg.model.plan import Plan
 from thalweg.model.split import join_splits
 from thalweg.model.way import Way
 from thalweg.operate.gather import warm_gather
+from thalweg.operate.merge_lanes import warm_lanes
 from thalweg.operate.probe import warm_probes
 from thalweg.route.warm import warm_kernels
 
@@ -76,6 +77,7 @@ def warm_up() -> None:
     warm_kernels()
     warm_probes()
     warm_gather()
+    warm_lanes()
 
 
 class LocalRunner:

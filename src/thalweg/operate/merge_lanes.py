@@ -14,6 +14,7 @@ from thalweg.kernel import frozen_view
 from thalweg.model.plan import Partial
 from thalweg.operate.columns import Array
 from thalweg.operate.dense import Places, neutral
+from thalweg.operate.duck import arrow_type
 from thalweg.operate.lane_kernels import add_lanes, number_places, take_greatest_lanes, take_least_lanes
 from thalweg.operate.lanes import Lanes, by_kind, lane_columns, lane_places, packed, read_lanes, type_of
 from thalweg.route.lists import EVERY_VALUE, number_type
@@ -113,3 +114,16 @@ def _may_overflow(pieces: Sequence[_Piece], rounds: int) -> bool:
             largest = max(largest, abs(int(values.min())), abs(int(values.max())))
             rows += len(values)
     return largest * rows * rounds >= 1 << 62
+
+
+def warm_lanes() -> None:
+    """Runs every loop on two rows of every kind of lane."""
+    sums, least = ("BIGINT", "DOUBLE"), ("INTEGER", "BIGINT", "DOUBLE")
+    kinds = [
+        ("count", "BIGINT"),
+        *(("sum", kind) for kind in sums),
+        *((op, k) for op in ("min", "max") for k in least),
+    ]
+    partials = [Partial(f"{op} {kind}", "", None, "", kind, op=op) for op, kind in kinds]
+    columns = {p.name: pa.array([1, 2], arrow_type(p.type)) for p in partials}
+    merge_lanes(Places((np.zeros(2, np.int32),), 1, ()), [pa.table(columns)], partials)
