@@ -14,7 +14,7 @@ import pyarrow as pa
 from thalweg.model.failure import Failing, Failures, OfColumn, OfPartial, OfQuery
 from thalweg.model.plan import Plan, WindowedQuery, queries_of
 from thalweg.model.trouble import finishing
-from thalweg.operate.finish import Closing, finish, first_rows
+from thalweg.operate.finish import Closing, Counting, finish, first_rows
 from thalweg.operate.finish_rows import Finished, add_partials, finish_rows
 from thalweg.operate.kept_rows import KeptRows
 from thalweg.operate.merge_slices import SliceTable
@@ -28,8 +28,10 @@ class Closed:
     failures: Failures = field(default_factory=dict)
 
 
-def close_slices(plan: Plan, closing: Closing, slices: Mapping[str, Sequence[SliceTable]]) -> Closed:
-    made = _close_slices(plan, closing, slices)
+def close_slices(
+    plan: Plan, closing: Closing, slices: Mapping[str, Sequence[SliceTable]], uncollected: Collection[str]
+) -> Closed:
+    made = _close_slices(plan, closing, slices, uncollected)
     _fail_alike(closing, made.failures)
     return made
 
@@ -56,12 +58,15 @@ def close_rows(
     return made
 
 
-def _close_slices(plan: Plan, closing: Closing, slices: Mapping[str, Sequence[SliceTable]]) -> Closed:
-    made = Closed()
+def _close_slices(
+    plan: Plan, closing: Closing, slices: Mapping[str, Sequence[SliceTable]], uncollected: Collection[str]
+) -> Closed:
+    made, counting = Closed(), Counting(uncollected)
     if not slices[closing.members[0].main.grouping]:
         return made
     with finishing(closing.queries):
-        finished = finish(closing, plan.groupings, slices, made.failures)
+        finished = finish(closing, plan.groupings, slices, made.failures, counting)
+    _count(counting.rows, closing, made)
     for member in closing.members:
         table = finished.get(member.query)
         if table is not None and table.num_rows:
@@ -86,8 +91,9 @@ def _add_up(
             return made
     both = {id_: [*tables] for id_, tables in slices.items()}
     closing = add_partials(plan, closing, rows, batch_from, both)
-    of_partials = _close_slices(plan, closing, both)
+    of_partials = _close_slices(plan, closing, both, uncollected)
     made.results += of_partials.results
+    made.counted.update(of_partials.counted)
     made.failures.update(of_partials.failures)
     return made
 
@@ -117,9 +123,13 @@ def _after(done: Finished, closing: Closing, result: Closed) -> Closing:
     for member, table in done.results:
         if table.num_rows:
             _give(table, member, closing, result)
-    for query, rows in done.counted.items():
-        result.counted.update(dict.fromkeys((query, *(m.query for m in closing.alike.get(query, ()))), rows))
+    _count(done.counted, closing, result)
     return replace(closing, members=done.left)
+
+
+def _count(rows: Mapping[str, int], closing: Closing, result: Closed) -> None:
+    for query, count in rows.items():
+        result.counted.update(dict.fromkeys((query, *(m.query for m in closing.alike.get(query, ()))), count))
 
 
 def _give(table: pa.Table, member: WindowedQuery, closing: Closing, result: Closed) -> None:

@@ -58,15 +58,26 @@ class Closing:
         return frozenset((start, span) for start, span, _ in self.cover_of_rows)
 
 
+@dataclass(frozen=True)
+class Counting:
+    """Queries whose results nobody takes, and how many rows they have."""
+
+    uncollected: Collection[str] = ()
+    rows: dict[str, int] = field(default_factory=dict)
+
+
 def finish(
     closing: Closing,
     groupings: Mapping[str, Grouping],
     slices: Mapping[str, Sequence[SliceTable]],
     failures: Failures,
+    counting: Counting | None = None,
 ) -> dict[str, pa.Table]:
-    """The rows of each member's result. Columns beginning with a dot are for ordering and are taken off later."""
+    """The rows of each member's result. Columns beginning with a dot are for ordering and are taken off later. Where
+    rows are only counted, and partials tell how many there are, they are not made."""
+    counting = counting or Counting()
     try:
-        return _finish_together(closing, groupings, slices)
+        return _finish_together(closing, groupings, slices, counting)
     except duck.Error as error:
         if len(closing.members) == 1:
             failures[OfQuery(closing.members[0].query)] = duck.reason(error)
@@ -74,7 +85,7 @@ def finish(
     results: dict[str, pa.Table] = {}
     for member in closing.members:
         alone = replace(closing, members=(member,))
-        results.update(finish(alone, groupings, slices, failures))
+        results.update(finish(alone, groupings, slices, failures, counting))
     return results
 
 
@@ -97,22 +108,29 @@ def wanted_of(member: WindowedQuery, keys: tuple[str, ...]) -> Wanted | None:
 
 
 def _finish_together(
-    closing: Closing, groupings: Mapping[str, Grouping], slices: Mapping[str, Sequence[SliceTable]]
+    closing: Closing,
+    groupings: Mapping[str, Grouping],
+    slices: Mapping[str, Sequence[SliceTable]],
+    counting: Counting,
 ) -> dict[str, pa.Table]:
     main, merged, gathered = groupings[closing.members[0].main.grouping], None, dict[str, pa.Table]()
     if not closing.updates:
         partials = _needed_partials(main, closing.members)
         merged = merge_dense(main, slices[main.id], closing.cover[main.id], partials)
     if merged is not None:
-        gathered = _gather(closing, main, merged)
-        closing = replace(closing, members=tuple(m for m in closing.members if m.query not in gathered))
+        gathered = _gather(closing, main, merged, counting)
+        done = gathered.keys() | counting.rows.keys()
+        closing = replace(closing, members=tuple(m for m in closing.members if m.query not in done))
     return {**gathered, **_state(closing, groupings, slices, merged)} if closing.members else gathered
 
 
-def _gather(closing: Closing, main: Grouping, merged: pa.Table) -> dict[str, pa.Table]:
+def _gather(closing: Closing, main: Grouping, merged: pa.Table, counting: Counting) -> dict[str, pa.Table]:
     """Of the members that are only chosen from merged partials."""
     wanted = {m.query: w for m in closing.members if (w := wanted_of(m, main.keys)) is not None}
-    tables = gather_results([*wanted.values()], _MergedTable(merged, {p.name: p.type for p in main.partials}))
+    there = _MergedTable(merged, {p.name: p.type for p in main.partials})
+    for query in wanted.keys() & set(counting.uncollected):
+        counting.rows[query] = len(there.admitted(wanted.pop(query).present))
+    tables = gather_results([*wanted.values()], there)
     return {query: table for query, table in zip(wanted, tables, strict=True) if table is not None}
 
 

@@ -3,7 +3,7 @@
 A row of a lane column is a list of fixed size with one number for each partial, its *lane*. Whatever moves rows -
 routing, packing, writing, reading, taking - then pays for a few columns, not for thousands. The field says the names
 of its lanes, so a bucket knows its own: a query that comes later has a lane in newer buckets, and what older ones
-lack merges as nothing.
+lack merges as nothing. Counts have as few bytes as the greatest of their column needs.
 
 Buckets of earlier releases, and what DuckDB has made, have a column for each partial: `packed` turns them into lanes,
 `unpacked` lanes into columns for DuckDB.
@@ -56,7 +56,10 @@ class Lanes:
         return type_of(self.kind)
 
     def column(self, prefix: str) -> tuple[pa.Field, pa.Array]:
-        found = make_lists(self.values, self.valid, self.type)
+        values = _narrowed(self.values) if self.kind.startswith("count ") else self.values
+        found = make_lists(
+            values, self.valid, self.type if values is self.values else pa.from_numpy_dtype(values.dtype)
+        )
         return pa.field(prefix + self.kind, found.type, metadata={_NAMES: _encoded(self.names)}), found
 
     def apart(self) -> dict[str, pa.Array]:
@@ -64,6 +67,16 @@ class Lanes:
         rows = len(self.values)
         flat = flat_array(in_rows(self.values.T), in_rows(self.valid.T), self.type)
         return {name: flat.slice(i * rows, rows) for i, name in enumerate(self.names)}
+
+
+def _narrowed(counts: Array) -> Array:
+    """With as few bytes as the greatest needs. Most groups of a batch are small, and counts are half of a state."""
+    if counts.size and counts.dtype == np.int64:
+        most = counts.view(np.uint64).max()  # one below zero is beyond all others
+        for kind in (np.uint8, np.uint16, np.uint32):
+            if most <= np.iinfo(kind).max:
+                return counts.astype(kind)
+    return counts
 
 
 def lane_kind(partial: Partial) -> str | None:
@@ -125,7 +138,9 @@ def unpacked(table: pa.Table, wanted: Collection[str] | None = None) -> pa.Table
 
 def concat(tables: Sequence[pa.Table], partials: Sequence[Partial]) -> pa.Table:
     """All rows; what some tables lack is NULL there. Tables with other lanes go through columns."""
-    laid = {tuple((f.name, lane_names(f)) for f in table.schema if _kind_of(f) is not None) for table in tables}
+    laid = {
+        tuple((f.name, f.type, lane_names(f)) for f in table.schema if _kind_of(f) is not None) for table in tables
+    }
     if len(laid) == 1:
         return pa.concat_tables(tables, promote_options="default")
     return packed(pa.concat_tables([unpacked(t) for t in tables], promote_options="default"), partials)

@@ -126,4 +126,7 @@ def warm_lanes() -> None:
     ]
     partials = [Partial(f"{op} {kind}", "", None, "", kind, op=op) for op, kind in kinds]
     columns = {p.name: pa.array([1, 2], arrow_type(p.type)) for p in partials}
-    merge_lanes(Places((np.zeros(2, np.int32),), 1, ()), [pa.table(columns)], partials)
+    # Counts have one, two, four or eight bytes.
+    counts = [{partials[0].name: pa.array([1, most], pa.int64())} for most in (1 << 8, 1 << 16, 1 << 32)]
+    for table in (columns, *counts):
+        merge_lanes(Places((np.zeros(2, np.int32),), 1, ()), [packed(pa.table(table), partials)], partials)

@@ -75,7 +75,7 @@ def run_slot(
         if closing.cover_of_rows:
             closed = close_rows(plan, closing, slices, rows[_stream(plan, closing)], batch_from, uncollected)
         else:
-            closed = close_slices(plan, closing, slices)
+            closed = close_slices(plan, closing, slices, uncollected)
         result.results += closed.results
         result.counted.update(closed.counted)
         result.failures.update(closed.failures)

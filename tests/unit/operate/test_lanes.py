@@ -27,6 +27,9 @@ TYPES = {
 }
 
 
+COUNTS = (0, 1, 100, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32)
+
+
 def random_partials(rng: random.Random, count: int) -> list[Partial]:
     found = []
     for i in range(count):
@@ -43,6 +46,8 @@ def random_value(rng: random.Random, partial: Partial, nulls: float) -> Any:
     if partial.type in ("FLOAT", "DOUBLE"):
         special = () if partial.op == "sum" else (math.nan, math.inf, -math.inf, -0.0)
         return rng.choice((*special, *(rng.randint(-40, 40) / 4 for _ in range(4))))
+    if partial.op == "count":
+        return rng.choice(COUNTS[: rng.randint(1, len(COUNTS))])
     return rng.randint(0, 100)
 
 
@@ -222,3 +227,20 @@ def test_tables_of_other_lanes_are_put_together() -> None:
     found = lanes.unpacked(lanes.concat(tables, [one, two]))
     assert found.to_pylist() == [{"p1": 1, "p2": None}, {"p1": 2, "p2": None}, {"p1": None, "p2": 3}]
     assert lanes.concat(tables[:1], [one]).equals(tables[0])
+
+
+@pytest.mark.parametrize(
+    ("most", "type_"),
+    [
+        *((0, pa.uint8()), (255, pa.uint8()), (256, pa.uint16()), (65_535, pa.uint16()), (65_536, pa.uint32())),
+        *((2**32 - 1, pa.uint32()), (2**32, pa.int64()), (2**63 - 1, pa.int64()), (-1, pa.int64())),
+    ],
+)
+def test_counts_have_as_many_bytes_as_the_greatest_needs(most: int, type_: pa.DataType) -> None:
+    partials = [Partial(name, "", None, f"sum({name})", "BIGINT", op="count") for name in ("p1", "p2")]
+    table = pa.table({"p1": [0, most, 1], "p2": pa.array([0, None, 0], pa.int64())})
+    found = lanes.packed(table, partials)
+    assert [field.type.value_type for field in found.schema] == [type_]
+    assert lanes.unpacked(found).equals(table)
+    again = lanes.concat([found, lanes.packed(pa.table({"p1": [2**40], "p2": [0]}), partials)], partials)
+    assert lanes.unpacked(again).to_pylist() == [*table.to_pylist(), {"p1": 2**40, "p2": 0}]
