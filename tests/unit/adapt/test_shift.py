@@ -6,7 +6,7 @@ together a row is sent about once. Then shops move, and what was together is apa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 from tests.support.local_pipeline import LocalPipeline
 
 from thalweg.adapt.contract import SolverCall
-from thalweg.adapt.routing_totals import Shipped
+from thalweg.adapt.routing_totals import RoutingTotals, Shipped
 from thalweg.adapt.settings import AdaptSettings, Repartitioning
 from thalweg.adapt.slot_assignment.adaptation import AssignSlots
 from thalweg.adapt.slot_assignment.judge import Proposal
@@ -43,6 +43,14 @@ BATCHES = 20
 EXCESS = 1.02
 EAGER = Repartitioning(interval_seconds=1e9, least_seconds=0.0, budget_seconds=0.3)
 """Asked at once where that is due; and with a clock that counts looks, answered before the next batch."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def usual_work() -> Iterator[None]:
+    """What a row costs a slot is measured in seconds, which other work on the machine stretches. Here it is given."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RoutingTotals, "lat_proc", lambda totals, tasks: 1.0)
+        yield
 
 
 def median(by: str) -> Query:
