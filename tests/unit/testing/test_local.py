@@ -342,7 +342,7 @@ def test_what_a_callable_raised_is_kept_without_its_secrets(local: Local, tmp_pa
     query = session.create_query("q", ALL, fail)
     session.run_available()
     assert "KeyboardInterrupt: no route to postgresql://bob:***@db/x" in query.status["error"]
-    session.stop(timeout=0.0)
+    session.stop()
     kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
     assert b"hunter2" not in kept
     assert b"second line" not in kept
