@@ -339,7 +339,7 @@ def test_what_a_callable_raised_is_kept_without_its_secrets(local: Local, tmp_pa
         raise KeyboardInterrupt("no route to postgresql://bob:hunter2@db/x\nsecond line")
 
     session = local({"events": rows(1)}, state_dir=tmp_path / "state")
-    query = session.create_query("q", ALL, fail)
+    query = session.create_query("q", ALL, fail, options={"retries": 1})
     session.run_available()
     assert "KeyboardInterrupt: no route to postgresql://bob:***@db/x" in query.status["error"]
     session.stop()
