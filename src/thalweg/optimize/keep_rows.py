@@ -26,8 +26,10 @@ WORTH = 2.0
 """From so many times the bytes of rows on, partials make room for them."""
 STILL_WORTH = 1.0
 """Below, groupings are made at once again."""
-UNMEASURED = 0.02
-"""Groups per row of a grouping that has not been measured."""
+UNMEASURED = 0.0
+"""Groups per row of a grouping that has not been measured: its partials are made at first, which measures it. A guess
+would be wrong for large batches or for small ones, and rows that are kept have to be added up until their windows
+have closed."""
 MOST_OVERLAP = 16
 """Windows that a row may be in: it is added up in each of them, where partials would be merged."""
 
