@@ -238,8 +238,8 @@ def test_what_a_dropped_query_was_not_given_is_not_given(program: Program, caplo
     session = program.start()  # under another id
     program.run(3)
     assert program.sink.values == [3]
-    waiting = session._parts.runner.manifest.undelivered
-    assert waiting == () or {p.batch for p in waiting} == {3}
+    # What the new one was given may not be noted yet; which batch that was depends on how many had no rows.
+    assert all(p.batch >= 3 for p in session._parts.runner.manifest.undelivered)
 
 
 # -- the bound
