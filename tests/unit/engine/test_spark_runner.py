@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,14 +169,14 @@ def test_an_expression_that_needs_too_much_memory_stops_its_query_and_no_worker(
 def test_workers_have_the_whole_plan_whatever_they_were_given_of_it(
     spark: SparkSession, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queries come and go between batches, which run in stages and fused, and workers are new in the middle of it."""
+    """Queries come and go between batches, which run in stages and fused, and workers forget in the middle of it."""
     monkeypatch.setattr(pieces, "MOST", 4)  # small plans are cut, too
     monkeypatch.setattr(pieces, "ABOUT", 2)
     with thalweg.connect(state_dir, spark=spark) as session:
         runner: Any = session._parts.engine.runner
         ways: Any = SimpleNamespace(choose=lambda *_: next(ways.next), next=cycle(WAYS), take_in=lambda *_: None)
         session._parts.runner.job.small_batches = ways
-        found = _queries_come_and_go(session, lambda: _end_workers(runner._spark))
+        found = _queries_come_and_go(session, lambda: _forget(runner._spark))
         sizes = [sum(sent.sizes.values()) for sent in runner._plans._sent]
     assert len(sizes) > 1, "what is new of a plan was sent beside what was there"
     with LocalSession(recorded=tmp_path, record=True) as session:
@@ -211,13 +208,14 @@ def _queries_come_and_go(session: Any, in_the_middle: Callable[[], None]) -> dic
     return {name: sorted(results, key=repr) for name, results in found.items()}
 
 
-def _end_workers(spark: SparkSession) -> None:
-    """Those that run batches, which are idle now."""
+def _forget(spark: SparkSession) -> None:
+    """Makes the workers that run batches like new ones. One that is killed while it is idle may be given a task all
+    the same."""
 
-    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            yield pa.RecordBatch.from_pydict({"worker": pa.array([os.getpid()], pa.int64())})
+    def forget(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from thalweg.engine import sent_plans
 
-    for row in spark.range(0, 8, 1, 8).mapInArrow(number, "worker long").collect():
-        with suppress(ProcessLookupError):
-            os.kill(row.worker, signal.SIGKILL)
+        sent_plans._assembler = pieces.Assembler()
+        yield from batches
+
+    spark.range(0, 8, 1, 8).mapInArrow(forget, "id long").collect()
