@@ -16,7 +16,7 @@ import hashlib
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -121,12 +121,6 @@ class _Pickler(pickle.Pickler):
         made = [self._run(items) for items in runs]
         self.inner += made
         return b"".join([run.name for run in made])
-
-    def reducer_override(self, value: object) -> Any:
-        """Who uses which column, only the driver asks."""
-        return (
-            replace(value, users={}).__reduce_ex__(5) if type(value) is StreamPlan and value.users else NotImplemented
-        )
 
 
 def _runs(items: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
