@@ -20,8 +20,8 @@ from thalweg.optimize.planner import NOTHING, Draft, plan_next
 
 
 def as_tasks_have_it(plan: Plan) -> str:
-    """Who uses what is not theirs to know."""
-    return write(replace(plan, streams={name: replace(s, users={}) for name, s in plan.streams.items()}))
+    """All of it: slots ask who uses what, too, where kept rows fail."""
+    return write(plan) + "".join(f"{name}: {write(stream.users)}" for name, stream in plan.streams.items())
 
 
 def running(load: Load) -> list[RunningQuery]:
