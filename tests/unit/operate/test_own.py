@@ -155,6 +155,16 @@ def ordered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: (row[0], row[1] is None, row[1] or 0))
 
 
+def three_calls() -> list[Query]:
+    """Over windows of both kinds, by code of versions v1 to v3."""
+    calls = (
+        call("mean", "v1", "double", "v"),
+        call("median_", "v2", "double", "v", where='"v" < 10'),
+        call("texts", "v3", "array<string>", "b"),
+    )
+    return [query("tumbling", TUMBLING, *calls), query("sliding", SLIDING, *calls)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize(("seed", "groups_per_row"), [(1, 0.1), (2, 0.1), (3, 1.0), (4, 1.0)])
@@ -163,12 +173,7 @@ def test_many_batches_equal_one_pass_over_all_rows(
 ) -> None:
     """Slices, nodes, compaction, late rows, NULLs, groups of which a FILTER admits nothing, rows shipped whole."""
     rng = random.Random(seed)
-    calls = (
-        call("mean", "v1", "double", "v"),
-        call("median_", "v2", "double", "v", where='"v" < 10'),
-        call("texts", "v3", "array<string>", "b"),
-    )
-    queries = [query("tumbling", TUMBLING, *calls), query("sliding", SLIDING, *calls)]
+    queries = three_calls()
     pipeline = open_pipeline(queries, code(v1=MEAN, v2=MEDIAN, v3=TEXTS), slots)
     batches = [random_rows(rng, i, rng.choice([0, 3, 40])) for i in range(18)]
     for batch in batches:
@@ -189,12 +194,7 @@ def test_keys_split_over_slots_in_some_batches_equal_one_pass_over_all_rows(
 ) -> None:
     """A key in parts here, whole there; made at the source in one batch and by slots in the next; after restarts."""
     rng = random.Random(seed)
-    calls = (
-        call("mean", "v1", "double", "v"),
-        call("median_", "v2", "double", "v", where='"v" < 10'),
-        call("texts", "v3", "array<string>", "b"),
-    )
-    queries = [query("tumbling", TUMBLING, *calls), query("sliding", SLIDING, *calls)]
+    queries = three_calls()
     pipeline = open_pipeline(queries, code(v1=MEAN, v2=MEDIAN, v3=TEXTS), 3)
     batches = [random_rows(rng, i, rng.choice([0, 3, 400])) for i in range(18)]
     for batch in batches:
