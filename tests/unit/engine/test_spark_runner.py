@@ -19,6 +19,7 @@ from thalweg import user_aggregates
 from thalweg.batch import pieces
 from thalweg.engine.spark import BATCH_SETTINGS, SETTINGS, JobGroup
 from thalweg.model.way import Way
+from thalweg.optimize import keep_rows
 from thalweg.testing import LocalSession
 
 WAYS = (Way.STAGES, Way.FUSED, Way.FUSED)
@@ -219,3 +220,26 @@ def _forget(spark: SparkSession) -> None:
         yield from batches
 
     spark.range(0, 8, 1, 8).mapInArrow(forget, "id long").collect()
+
+
+def test_who_fails_over_kept_rows_is_known_to_workers(
+    spark: SparkSession, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("UNMEASURED", 0.5), ("WORTH", 0.0), ("STILL_WORTH", 0.0)):
+        monkeypatch.setattr(keep_rows, name, value)
+    with thalweg.connect(state_dir, spark=spark) as session:
+        source = thalweg.memory("ts timestamp, v bigint")
+        session.create_stream("events", source, time="ts", watermark="0 seconds")
+        window = "GROUP BY v % 2, window(ts, '10 seconds')"
+        sound = session.create_query("sound", f"SELECT v % 2 AS k, count(*) AS n FROM events {window}")
+        bad = session.create_query(
+            "bad", f"SELECT v % 2 AS k, count(*) AS n FROM events WHERE 6 / (v - 3) > 1 {window}"
+        )
+        source.append(rows(*range(10)))
+        session.run_available()
+        source.append(rows(40))
+        session.run_available()
+        kept = {bucket.relation for bucket in session._parts.runner.manifest.buckets}
+        assert "rows of events" in kept
+        assert "zero" in bad.status["error"]
+        assert sorted(sound.results().to_pydict()["n"]) == [5, 5]
